@@ -8,17 +8,14 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import CostRecord, ModelRecord, NormSummary, PhaseRecord, RunState
-from gradtui.text.checkpoints import checkpoint_lines
-from gradtui.text.device_times import clock_lines
+from gradtui.text.freezes import checkpoint_lines
 from gradtui.text.frontier import frontier_sentence
 from gradtui.text.memory import graph_lines, most_saved_text
-from gradtui.text.models import record_text
+from gradtui.text.models import record_text, same_storage_lines, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import problem_lines
-from gradtui.text.same_storage import same_storage_lines
-from gradtui.text.units import size_text
-from gradtui.text.unregistered_modules import unregistered_lines
+from gradtui.text.units import plural, size_text
 
 _MODELS_SHOWN = 8
 """Maximum number of models in the closing lines, if the run had more than exist now. The summary has more."""
@@ -105,11 +102,25 @@ def _phase_lines(state: RunState) -> list[str]:
         record = state.phases[phase]
         if record.seconds or record.count:
             lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
-    lines += [f"  {line}" for line in clock_lines(state)]
+    lines += [f"  {line}" for line in _clock_lines(state)]
     if state.traced is not None:
         where = _peak_owner(state, state.traced.peak_module)
         size = size_text(state.traced.peak)
         lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size}")
+    return lines
+
+
+def _clock_lines(state: RunState) -> list[str]:
+    """That the seconds of phases are host time, and the device time of each phase as far as it was measured."""
+    # Bytes of a model on a device mean that the host launches operations, and the device runs them later.
+    if state.started is None or state.started.device in ("", "cpu"):
+        return []
+    lines = ["these seconds are host time: the device runs operations after the host has launched them"]
+    timed = [(phase, record) for phase, record in state.phases.items() if record.device_steps]
+    if timed:
+        means = [f"{phase} {1e3 * record.device_seconds / record.device_steps:.2f} ms" for phase, record in timed]
+        steps = max(record.device_steps for _, record in timed)
+        lines.append(f"device time of a phase, idle time included, mean of {plural(steps, 'step')}: {', '.join(means)}")
     return lines
 
 

@@ -1,10 +1,16 @@
-"""Describe models in words. Pure."""
+"""Describe models in words, and what is unusual about their modules and parameters. Pure."""
 
 from __future__ import annotations
 
-from gradtui.protocol.vocabulary import GradMode
-from gradtui.state.run_state import ModelRecord
+from collections.abc import Collection, Sequence
+
+from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, UnregisteredModule
+from gradtui.state.run_state import ModelRecord, TreeState
 from gradtui.text.units import size_text
+
+_MAX_KINDS = 4
+_NAMED = 3
+_MAX_LINES = 4
 
 
 def record_text(record: ModelRecord) -> str:
@@ -36,3 +42,77 @@ _MODE_SUFFIXES = {
     GradMode.NOT_CHECKPOINTED.value: " in a reentrant checkpoint without a gradient",
     GradMode.NOT_RUN.value: " not run",
 }
+
+
+def unregistered_lines(modules: Sequence[UnregisteredModule], omitted: int = 0) -> list[str]:
+    """Return two lines, without a full stop, for the modules of one type that one module calls.
+
+    `omitted`: the number of further modules, which `modules` does not list.
+    """
+    groups: dict[tuple[str, str], list[UnregisteredModule]] = {}
+    for module in modules:
+        groups.setdefault((module.caller, module.type_name), []).append(module)
+    lines = [line for group in list(groups.values())[:_MAX_KINDS] for line in _unregistered_words(group)]
+    left = len(groups) - _MAX_KINDS
+    if left > 0:
+        lines.append(f"{left:,} more kinds of unregistered modules")
+    if omitted:
+        lines.append(f"{omitted:,} more unregistered modules run, which gradtui does not list")
+    return lines
+
+
+def _unregistered_words(group: Sequence[UnregisteredModule]) -> tuple[str, str]:
+    caller, kind, total = group[0].caller, group[0].type_name, sum(module.parameters for module in group)
+    left_out = f"parameters(), state_dict() and to() of {caller} leave"
+    if len(group) == 1:
+        what = f"{kind} ({total:,} parameters) runs inside {caller} but is not registered: {left_out} it out"
+        remedy = f"to register {kind}, assign it to an attribute of a module"
+    else:
+        many = f"{len(group):,} × {kind} ({total:,} parameters)"
+        what = f"{many} run inside {caller} but are not registered: {left_out} them out"
+        remedy = "to register modules in a list, use nn.ModuleList"
+    return what, f"{_training(group, total)}; {remedy}"
+
+
+def _training(group: Sequence[UnregisteredModule], total: int) -> str:
+    owned, trainable, with_gradient = (
+        sum(getattr(each, name) for each in group) for name in ("in_optimizer", "trainable", "with_gradient")
+    )
+    if not trainable:
+        return f"the parameters of {group[0].type_name} require no gradient"
+    if owned:
+        return f"an optimizer has {'the' if owned == total else f'{owned:,} of the'} parameters of {group[0].type_name}"
+    return f"no optimizer has the parameters of {group[0].type_name}" + (
+        ", although they get a gradient" if with_gradient else ""
+    )
+
+
+def same_storage_text(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> str | None:
+    """What it means that others use the memory of a parameter, as a sentence without a full stop; None where none do."""
+    others = tree.parameters[index].same_storage
+    if not others:
+        return None
+    paths = [tree.parameters[index].path, *others]
+    shown = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else "")
+    stepped = _stepped(tree, set(paths), optimizers)
+    effect = f"an optimizer step updates it {stepped} times" if stepped > 1 else "what changes one changes the others"
+    return (
+        f"{shown} are {len(paths)} Parameter objects over the same memory: {effect}; assign one Parameter to tie them"
+    )
+
+
+def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> list[str]:
+    """Return a line for each group of such parameters."""
+    named: set[str] = set()
+    lines = []
+    for index, info in enumerate(tree.parameters):
+        if info.same_storage and info.path not in named:
+            named.update(info.same_storage)
+            lines.append(same_storage_text(tree, index, optimizers) or "")
+    return lines[:_MAX_LINES]
+
+
+def _stepped(tree: TreeState, paths: Collection[str], optimizers: Sequence[OptimizerInfo]) -> int:
+    """Return the number of these parameters that train and are in an optimizer."""
+    owned = {index for optimizer in optimizers for index in optimizer.parameters}
+    return sum(tree.parameters[index].path in paths and tree.trainable[index] == "1" for index in owned)

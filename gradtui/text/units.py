@@ -1,10 +1,42 @@
-"""Format numbers with units: in sentences, and in a fixed width for columns. Pure."""
+"""Format numbers with units: in sentences, and in a fixed width for columns, which then do not move. Pure.
+
+A function with a width in its description returns that number of cells for any input. Unknown values are a dash, never zero.
+"""
 
 from __future__ import annotations
+
+import math
 
 DASH = "–"
 """A value that is not known."""
 BYTES_WIDTH = 8
+COUNT_WIDTH = 5
+NORM_WIDTH = 7
+VALUE_WIDTH = 7
+RATE_WIDTH = 7
+SHARE_WIDTH = 5
+MICROSECONDS_WIDTH = 7
+SECONDS_WIDTH = 8
+
+_COUNT_UNITS = ("k", "M", "B", "T", "P", "E")
+"""Thousands as in deep learning: 7B is seven thousand million parameters."""
+
+_DTYPES = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "bool",
+    "complex64": "c64",
+    "complex128": "c128",
+    "float8_e4m3fn": "f8e4",
+    "float8_e5m2": "f8e5",
+}
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -49,3 +81,124 @@ def three_digits(value: float) -> str:
     if value < 9.995:
         return f"{value:.2f}"
     return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def count_text(count: int | None) -> str:
+    """Format a count in 5 cells: whole up to 9,999, then three digits and a unit: `12.6M`."""
+    if count is None:
+        return DASH.rjust(COUNT_WIDTH)
+    if 0 <= count < 10_000:
+        return f"{count:,}".rjust(COUNT_WIDTH)
+    value, unit = float(min(abs(count), 10**30)) / 1000, 0
+    limit = 999.5 if count >= 0 else 99.5
+    while value >= limit and unit < len(_COUNT_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    if value >= limit:
+        return ("≫" if count > 0 else "≪").rjust(COUNT_WIDTH)
+    number = three_digits(value) if count >= 0 else f"-{value:.0f}"
+    return f"{number}{_COUNT_UNITS[unit]}".rjust(COUNT_WIDTH)
+
+
+def steps_text(count: int, width: int) -> str:
+    """Format a step number, whole if it fits `width` (at least 5) cells."""
+    whole = f"{count:,}"
+    return whole.rjust(width) if len(whole) <= width else count_text(count).rjust(width)
+
+
+def norm_text(norm: float | None) -> str:
+    """Format a norm as mantissa and exponent, 7 cells: `3.12e-2`."""
+    if norm is None:
+        return DASH.rjust(NORM_WIDTH)
+    return (_not_finite(norm) or ("0" if norm == 0 else _scientific(norm, NORM_WIDTH))).rjust(NORM_WIDTH)
+
+
+def value_text(value: float | None) -> str:
+    """Format a loss or another plain number with up to four digits, 7 cells: `0.8340`."""
+    if value is None:
+        return DASH.rjust(VALUE_WIDTH)
+    special = _not_finite(value)
+    if special:
+        return special.rjust(VALUE_WIDTH)
+    if value == 0:
+        return "0".rjust(VALUE_WIDTH)
+    if 1e-2 <= abs(value) < 9999.5:
+        digits = 4 if abs(value) >= 0.1 else 3  # a sign, "0.0" and four digits would be one cell too many
+        return f"{value:#.{digits}g}".rstrip(".").rjust(VALUE_WIDTH)
+    return _scientific(value, VALUE_WIDTH).rjust(VALUE_WIDTH)
+
+
+def rate_text(per_second: float | None) -> str:
+    """Format events per second, 7 cells: `24.1/s`."""
+    if per_second is None or not math.isfinite(per_second) or per_second < 0:
+        return f"{DASH}/s".rjust(RATE_WIDTH)
+    if 0 < per_second < 0.005:
+        return "<.01/s".rjust(RATE_WIDTH)
+    number = three_digits(per_second) if per_second < 999.5 else count_text(round(per_second)).strip()
+    return f"{number}/s".rjust(RATE_WIDTH)
+
+
+def share_text(share: float | None) -> str:
+    """Format a fraction of 1 as per cent, 5 cells: ` 0.8%`."""
+    if share is None or not math.isfinite(share) or share < 0:
+        return f"{DASH}%".rjust(SHARE_WIDTH)
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    percent = share * 100
+    if percent >= 999.5:
+        return ">999%"
+    return (f"{percent:.1f}%" if percent < 9.95 else f"{percent:.0f}%").rjust(SHARE_WIDTH)
+
+
+def microseconds_text(microseconds: float | None) -> str:
+    """Format a short time, 7 cells: ` 38 µs`, `1.24 ms`."""
+    if microseconds is None or not math.isfinite(microseconds) or microseconds < 0:
+        return f"{DASH} µs".rjust(MICROSECONDS_WIDTH)
+    if microseconds < 999.5:
+        number = f"{microseconds:.0f}" if microseconds >= 9.95 else f"{microseconds:.1f}"
+        return f"{number} µs".rjust(MICROSECONDS_WIDTH)
+    for unit, size in (("ms", 1e3), ("s ", 1e6)):
+        if microseconds / size < 999.5:
+            return f"{three_digits(microseconds / size)} {unit}".rjust(MICROSECONDS_WIDTH)
+    return ">999 s "
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Format the time since the start, 8 cells: `12.3 s`, `3m 05s`, `1h 02m`, `4d 07h`."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return DASH.rjust(SECONDS_WIDTH)
+    if seconds < 59.95:
+        return f"{seconds:.1f} s".rjust(SECONDS_WIDTH)
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days > 999:
+        return ">999 d".rjust(SECONDS_WIDTH)
+    text = f"{days}d {hours:02}h" if days else f"{hours}h {minutes:02}m" if hours else f"{minutes}m {rest:02}s"
+    return text.rjust(SECONDS_WIDTH)
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Format a tensor's shape, of any width: `512×256`."""
+    return "×".join(map(str, shape)) if shape else "scalar"
+
+
+def dtype_text(dtype: str) -> str:
+    """Format a dtype in at most 4 cells: `f32`, `bf16`."""
+    name = dtype.rpartition(".")[2]
+    return _DTYPES.get(name, name[:4])
+
+
+def _not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "" if math.isfinite(value) else "Inf" if value > 0 else "-Inf"
+
+
+def _scientific(value: float, width: int) -> str:
+    for digits in (2, 1, 0):
+        mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+        text = f"{mantissa}e{int(exponent)}"
+        if len(text) <= width:
+            break
+    return text

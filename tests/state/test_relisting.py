@@ -8,7 +8,7 @@ from gradtui.protocol.vocabulary import GradientStats, ModelInfo, ModuleInfo, Op
 from gradtui.reducer import apply
 from gradtui.state.model_records import model_records, state_counts
 from gradtui.state.run_state import RunState
-from gradtui.tui.rendering.state_help import why_so
+from gradtui.text import why_so
 
 
 def module(path: str, parent: int, first: int, own: int, below: int, modules: int) -> ModuleInfo:

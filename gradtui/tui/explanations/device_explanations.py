@@ -9,8 +9,9 @@ from __future__ import annotations
 from gradtui.protocol.events import DeviceSampled
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
+from gradtui.text import DASH, short_bytes
 from gradtui.tui.explanations.memory_device import ROLES
-from gradtui.tui.rendering import DASH, DetailRow, printable, short_bytes
+from gradtui.tui.rendering import DetailRow, printable
 
 MEANINGS: dict[PartName, str] = {
     "requested": "the bytes requested. The categories of a phase and its `other` divide this up, as of that phase's end.",

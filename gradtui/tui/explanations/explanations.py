@@ -15,7 +15,17 @@ from gradtui.state.selectors import (
     total_norm_at,
     totals,
 )
-from gradtui.text import contending_text, holding_text, plural, same_storage_text
+from gradtui.text import (
+    STATE_MEANINGS,
+    contending_text,
+    holding_text,
+    norm_text,
+    plural,
+    same_storage_text,
+    shape_text,
+    short_bytes,
+    why_so,
+)
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.explanations.gradient_words import (
     adding_up_words,
@@ -28,18 +38,7 @@ from gradtui.tui.explanations.gradient_words import (
 from gradtui.tui.explanations.optimizer_words import optimizer_facts, state_bytes
 from gradtui.tui.explanations.reach_words import backward_words, mode_words, model_lines, saved_words
 from gradtui.tui.explanations.row_history import norm_history, ratio_history, toggle_facts
-from gradtui.tui.rendering import (
-    MEANINGS,
-    DetailRow,
-    Span,
-    norm_text,
-    printable,
-    shape_text,
-    short_bytes,
-    state_letter,
-    text_rows,
-    why_so,
-)
+from gradtui.tui.rendering import DetailRow, Span, printable, state_letter, text_rows
 from gradtui.tui.tree import buffer_at
 
 
@@ -74,7 +73,7 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
     tensor = f"{shape_text(info.shape)} {info.dtype}, {plural(info.count, 'element')}, {short_bytes(info.bytes)}"
     rows = [
         DetailRow("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
-        *text_rows("", MEANINGS[kind]),
+        *text_rows("", STATE_MEANINGS[kind]),
         *text_rows("", why_so(state, index, chained=bool(chain))),
         *_pending(state, index),
         *text_rows("contending", contending_text(state.tree, index)),
@@ -124,7 +123,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
         rows.append(DetailRow("parameters", (("none", "text"),)))
     rows += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
     if len(letters) == 1 and known:
-        meaning = MEANINGS[ParameterState(next(iter(letters)))]
+        meaning = STATE_MEANINGS[ParameterState(next(iter(letters)))]
         rows.append(DetailRow("", ((f"Each of them: {_lower(meaning)}", "text"),)))
     rows += chain_facts(state, index)
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))

@@ -13,7 +13,7 @@ from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, Para
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
-from gradtui.text import plural, why_never
+from gradtui.text import norm_text, plural, share_text, why_never
 from gradtui.tui.rendering import (
     DetailRow,
     Line,
@@ -21,10 +21,8 @@ from gradtui.tui.rendering import (
     elide,
     elide_start,
     line_width,
-    norm_text,
     pad,
     printable,
-    share_text,
     state_letter,
     text_rows,
     width_of,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
-from gradtui.tui.rendering import BYTES_WIDTH, Line, bytes_text, in_columns, pad
+from gradtui.text import BYTES_WIDTH, bytes_text
+from gradtui.tui.rendering import Line, in_columns, pad
 from gradtui.tui.widgets import FULL, stacked_bar
 
 ROLES: dict[PartName, str] = {

@@ -5,20 +5,9 @@ from __future__ import annotations
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.run_state import RunState
-from gradtui.text import plural
+from gradtui.text import bytes_text, plural, share_text, short_bytes
 from gradtui.tui.charts.request import PlotRequest, Series
-from gradtui.tui.rendering import (
-    BLANK,
-    Line,
-    bytes_text,
-    elide_start,
-    fit,
-    pad,
-    printable,
-    share_text,
-    short_bytes,
-    wrap,
-)
+from gradtui.tui.rendering import BLANK, Line, elide_start, fit, pad, printable, wrap
 
 CURVE_ROWS = 11
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gradtui.protocol.vocabulary import Setting
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import optimizers_of
-from gradtui.tui.rendering import DetailRow, printable, short_bytes, text_rows
+from gradtui.text import short_bytes
+from gradtui.tui.rendering import DetailRow, printable, text_rows
 
 
 def optimizer_facts(state: RunState, parameter: int) -> list[DetailRow]:

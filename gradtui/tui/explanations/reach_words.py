@@ -7,8 +7,8 @@ from gradtui.state.frontier import frontier
 from gradtui.state.model_records import model_records
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, saved_bytes, subtree
-from gradtui.text import record_text, why_it_stops, why_not_entered
-from gradtui.tui.rendering import printable, short_bytes
+from gradtui.text import record_text, short_bytes, why_it_stops, why_not_entered
+from gradtui.tui.rendering import printable
 
 _EARLIER_SHOWN = 8
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import toggles_of
 from gradtui.state.series import joint_norm
-from gradtui.tui.rendering import DetailRow, Line, norm_text, printable, sparkline, text_rows
+from gradtui.text import norm_text
+from gradtui.tui.rendering import DetailRow, Line, printable, sparkline, text_rows
 
 _POINTS, _FEWEST = 32, 8
 _CELLS = 100_000

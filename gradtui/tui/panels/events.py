@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradtui.state.run_state import LogEntry, RunState
-from gradtui.text import command_text
-from gradtui.tui.rendering import Line, Span, fit, printable, seconds_text, wrap
+from gradtui.text import command_text, seconds_text
+from gradtui.tui.rendering import Line, Span, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 
 GLYPHS: dict[str, tuple[str, str]] = {

@@ -9,24 +9,14 @@ from textual.message import Message
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
+from gradtui.text import NORM_WIDTH, norm_text
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.explanations.gradient_words import joined, micro_step_words, norms_awaited
 from gradtui.tui.explanations.nonfinite_lines import bad_step_lines
 from gradtui.tui.explanations.norm_curve import CLIP_ROLE, TOTAL_ROLE, NormCurve
 from gradtui.tui.plots.rows import Selection
-from gradtui.tui.rendering import (
-    NORM_WIDTH,
-    Line,
-    Span,
-    elide_start,
-    line_width,
-    norm_text,
-    pad,
-    printable,
-    width_of,
-    wrap,
-)
+from gradtui.tui.rendering import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
 ROW_ROLE = "curve-2"

@@ -11,23 +11,17 @@ from functools import lru_cache
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
-from gradtui.tui.rendering import (
+from gradtui.text import (
     RATE_WIDTH,
     VALUE_WIDTH,
-    Line,
-    Span,
     count_text,
-    line_width,
     microseconds_text,
-    pad,
-    printable,
     rate_text,
     share_text,
-    sparkline,
-    spread,
     steps_text,
     value_text,
 )
+from gradtui.tui.rendering import Line, Span, line_width, pad, printable, sparkline, spread
 from gradtui.tui.widgets import LineView
 
 _STATUS: dict[RunStatus, tuple[str, str, str]] = {

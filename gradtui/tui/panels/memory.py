@@ -17,13 +17,14 @@ from gradtui.state.model_records import peak_owner
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import fullest_phase, highest_peak
 from gradtui.state.series import Series as Totals
+from gradtui.text import DASH, share_text, short_bytes
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
 from gradtui.tui.panels.memory_legend import legend, names_only
 from gradtui.tui.plots.table import Table, joined
-from gradtui.tui.rendering import BLANK, DASH, Line, Span, fit, line_width, printable, share_text, short_bytes, wrap
+from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.widgets import LineView
 
 MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
+from gradtui.text import bytes_text
 from gradtui.tui.panels.memory_parts import parts_of, sample
-from gradtui.tui.rendering import Line, Span, bytes_text, pad
+from gradtui.tui.rendering import Line, Span, pad
 from gradtui.tui.widgets import stacked_bar
 
 CHOSEN_MARK = "▸"

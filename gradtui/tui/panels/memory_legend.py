@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.run_state import RunState
+from gradtui.text import BYTES_WIDTH, bytes_text, short_bytes
 from gradtui.tui.panels.memory_bars import distinct_peak
 from gradtui.tui.panels.memory_parts import NAME_WIDTH, SHORT_NAME_WIDTH, Part, parts_of, sample
-from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, bytes_text, in_columns, pad, short_bytes
+from gradtui.tui.rendering import Line, Span, in_columns, pad
 
 _GAP = 1
 _SAMPLE_WIDTH = 2

@@ -6,12 +6,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil, floor
 
+from gradtui.text import norm_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.decimate import standing_out
 from gradtui.tui.plots.options import Curve, PlotOptions
 from gradtui.tui.plots.smoothing import smoothed
 from gradtui.tui.plots.table import Table, joined
-from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, norm_text, printable, width_of
+from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, printable, width_of
 
 SAMPLE = "── "
 GAP = "   "

@@ -8,14 +8,14 @@ from math import log10
 
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
 from gradtui.state.run_state import RunState
-from gradtui.text import plural
+from gradtui.text import plural, share_text
 from gradtui.tui.charts.layout import LABEL_WIDTH
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.empty_state import for_watched
 from gradtui.tui.plots.options import SELECTED_ROLE, Plot, PlotOptions
 from gradtui.tui.plots.rows import with_gradient
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import Line, Span, elide_start, fit, printable, share_text, wrap
+from gradtui.tui.rendering import Line, Span, elide_start, fit, printable, wrap
 from gradtui.tui.widgets import stacked_bar
 
 EDGES = tuple((LOWEST + i) * log10(2) for i in range(BINS + 1))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from gradtui.state.run_state import RunState
+from gradtui.text import norm_text
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
 from gradtui.tui.plots.empty_state import for_watched
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, with_gradient
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import norm_text, wrap
+from gradtui.tui.rendering import wrap
 
 USUAL = 1e-3
 """The rule of thumb: log10 around -3."""

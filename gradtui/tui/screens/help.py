@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.text import STATE_MEANINGS
 from gradtui.tui.actions import by_group
 from gradtui.tui.panels import AT_LOAD, GLYPHS, PARTS
-from gradtui.tui.rendering import BLANK, MEANINGS, Line, Span, state_letter, wrap
+from gradtui.tui.rendering import BLANK, Line, Span, state_letter, wrap
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.tree import FREEZE, HIDDEN, MIXED, PARTLY, RECOMPUTED, RUNS, SPARK_WIDTH, STOPS, TIED, UNFREEZE, WITHIN
 from gradtui.tui.widgets import FULL
@@ -103,7 +104,7 @@ def help_lines(width: int) -> Sequence[Line]:
     lines += _heading("States of a parameter")
     for state in ParameterState:
         letter: Line = (state_letter(state.value), (f"  {STATE_NAMES[state]}", "strong"))
-        lines += _entry(letter, MEANINGS[state], names, width)
+        lines += _entry(letter, STATE_MEANINGS[state], names, width)
     lines += _heading("The line left of the names")
     for mark, words in _RAIL:
         lines += _entry(((mark, "gradients"),), words, _KEYS_WIDTH, width)

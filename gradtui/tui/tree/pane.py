@@ -13,7 +13,8 @@ from textual.widgets import Input
 
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import problem_count
-from gradtui.tui.rendering import count_text, elide, printable
+from gradtui.text import count_text
+from gradtui.tui.rendering import elide, printable
 from gradtui.tui.tree.tree_reach import frontier_words
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.tree.view import ColumnTitles, ModuleTree

@@ -9,20 +9,16 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
+from gradtui.text import bytes_text, count_text, dtype_text, norm_text, shape_text
 from gradtui.tui.rendering import (
     Line,
     Span,
-    bytes_text,
     compact,
-    count_text,
-    dtype_text,
     elide,
     fit,
-    norm_text,
     pad,
     pad_start,
     printable,
-    shape_text,
     sparkline,
     state_letter,
     width_of,

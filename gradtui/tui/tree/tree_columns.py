@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.tui.rendering import BYTES_WIDTH, Line, Span, formatting, pad, pad_start
+from gradtui.text import BYTES_WIDTH, COUNT_WIDTH, NORM_WIDTH
+from gradtui.tui.rendering import Line, Span, pad, pad_start
 
 SPARK_WIDTH = 8
 _GAP = 1
@@ -29,13 +30,13 @@ class Column:
 STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
 
 _BY_PRIORITY = (
-    Column("count", "count", formatting.COUNT_WIDTH, 0),
-    Column("norm", "‖grad‖", formatting.NORM_WIDTH, 12),
+    Column("count", "count", COUNT_WIDTH, 0),
+    Column("norm", "‖grad‖", NORM_WIDTH, 12),
     Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _MIN_NAME),
     Column("bytes", "bytes", BYTES_WIDTH, _MIN_NAME),
     Column("shape", "shape", 10, _MIN_NAME),
     Column("kept", "saved", MARK_WIDTH + BYTES_WIDTH, _MIN_NAME),
-    Column("trainable", "train", formatting.COUNT_WIDTH, _GOOD_NAME),
+    Column("trainable", "train", COUNT_WIDTH, _GOOD_NAME),
     Column("dtype", "type", 4, _GOOD_NAME),
 )
 _ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "kept", "norm", "spark")

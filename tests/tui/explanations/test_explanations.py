@@ -17,10 +17,10 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.text import STATE_MEANINGS as MEANINGS
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.detail_rows import detail_lines
 from gradtui.tui.rendering.lines import line_width
-from gradtui.tui.rendering.state_help import MEANINGS
 
 MODEL = coop_model()
 

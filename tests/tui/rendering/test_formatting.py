@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradtui.text import BYTES_WIDTH, DASH, bytes_text
-from gradtui.tui.rendering import formatting as fmt
+from gradtui.text import units as fmt
 from gradtui.tui.rendering.lines import width_of
 
 anything = st.none() | st.floats()
