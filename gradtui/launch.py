@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,16 +14,18 @@ from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
+from gradtui.runner.ending import Outcome, finish, undisturbed
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
-from gradtui.runner.script import Program, ScriptError, finish, load
-from gradtui.runner.shutting_down import undisturbed
+from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import USAGE_ERROR, Settings
+from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines
+from gradtui.transport.in_process import EventQueue
 
 if TYPE_CHECKING:
-    from gradtui.runner.terminal_lease import TerminalLease
+    from gradtui.runner.supervisor_connection import SupervisorConnection
     from gradtui.tui.charts.plot_server import PlotServer
 
 
@@ -54,7 +55,7 @@ def launch(settings: Settings) -> int:
 
     plot_server = PlotServer.start()
     at_end = plot_server.end if plot_server is not None else lambda: None
-    return supervise(lambda lease: _with_screen(settings, program, lease, plot_server), at_end)
+    return supervise(lambda connection: _with_screen(settings, program, connection, plot_server), at_end)
 
 
 def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
@@ -67,17 +68,11 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     reporter = PlainReporter(training.events)
     training.look = reporter.look
     reporter.start()
-    summary = _summary_file(settings, lambda: reporter.look(partial(summarise, dropped=training.events.dropped)))
-    with _renewed(summary):
-        outcome = training.execute()
-    if not outcome.forked:
-        with undisturbed():
-            _conclude(reporter, training.events.dropped, files, summary)
-    finish(outcome)
+    _run(settings, training.execute, reporter.look, reporter, training.events, files)
 
 
 def _with_screen(
-    settings: Settings, program: Program, lease: TerminalLease, plot_server: PlotServer | None
+    settings: Settings, program: Program, connection: SupervisorConnection, plot_server: PlotServer | None
 ) -> NoReturn:
     with no_collection():
         from gradtui.screen_run import ScreenRun
@@ -85,8 +80,8 @@ def _with_screen(
     made = RunFiles(settings.target.name)
     files = InterventionFiles(made, settings.target.words)
     try:
-        screen = ScreenRun(settings, program, lease, plot_server, save_schedule=files.save, write_file=made.write)
-        holder = screen.claim_terminal()
+        screen = ScreenRun(settings, program, connection, plot_server, save_schedule=files.save, write_file=made.write)
+        holder = screen.lock_terminal()
         if holder is None:
             screen.capture_output()
     except OSError as error:
@@ -95,17 +90,29 @@ def _with_screen(
         _plain(settings, program, reason)
     if holder is not None:
         _beside(holder, settings, program)
-    summary = _summary_file(settings, lambda: screen.look(partial(summarise, dropped=screen.dropped)))
-    with _renewed(summary):
-        outcome = screen.execute()
+    _run(settings, screen.execute, screen.look, screen.reporter, screen.events, files)
+
+
+def _run(
+    settings: Settings,
+    execute: Callable[[], Outcome],
+    look: Callable[[Callable[[RunState], Any]], Any],
+    reporter: PlainReporter,
+    events: EventQueue,
+    files: InterventionFiles,
+) -> NoReturn:
+    """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
+    summary = None
+    if settings.summary is not None:
+        summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
+        summary.start()
+    outcome = execute()
     if not outcome.forked:
+        if summary is not None:
+            summary.stop()
         with undisturbed():
-            _conclude(screen.reporter, screen.dropped, files, summary)
+            _conclude(reporter, events.dropped, files, summary)
     finish(outcome)
-
-
-def _summary_file(settings: Settings, summary: Callable[[], dict[str, Any] | None]) -> SummaryFile | None:
-    return SummaryFile(settings.summary, summary) if settings.summary is not None else None
 
 
 def _beside(holder: str, settings: Settings, program: Program) -> NoReturn:
@@ -116,19 +123,6 @@ def _beside(holder: str, settings: Settings, program: Program) -> NoReturn:
     without = ", without --pause-at-nan" if settings.pause_at_nan else ""
     write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
     _plain(replace(settings, pause_at_nan=False), program, "another process has it")
-
-
-@contextmanager
-def _renewed(file: SummaryFile | None) -> Iterator[None]:
-    """Renew the summary file every few seconds within this context, if there is one."""
-    if file is None:
-        yield
-        return
-    owner = os.getpid()
-    file.start()
-    yield
-    if os.getpid() == owner:
-        file.stop()
 
 
 def _conclude(reporter: PlainReporter, dropped: int, files: InterventionFiles, file: SummaryFile | None) -> None:

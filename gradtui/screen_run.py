@@ -13,15 +13,14 @@ from gradtui.atomic_file import WriteFile
 from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
-from gradtui.runner.ending import Outcome
+from gradtui.runner.ending import Outcome, run_exit_callbacks
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program
-from gradtui.runner.shutting_down import run_exit_callbacks
+from gradtui.runner.supervisor_connection import SupervisorConnection
 from gradtui.runner.terminal import ControllingTerminal
-from gradtui.runner.terminal_claim import TerminalClaim
-from gradtui.runner.terminal_lease import TerminalLease
+from gradtui.runner.terminal_lock import TerminalLock
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
@@ -53,7 +52,7 @@ class ScreenRun:
         self,
         settings: Settings,
         program: Program,
-        lease: TerminalLease,
+        connection: SupervisorConnection,
         plot_server: PlotServer | None = None,
         *,
         save_schedule: Callable[[RunState], str] | None = None,
@@ -62,21 +61,22 @@ class ScreenRun:
         self._save_schedule, self._write_file = save_schedule, write_file
         log = settings.log or RunFiles(settings.target.name).new_log()
         self._training = TrainingRun(settings, program, str(log))
+        self.events = self._training.events
         self._settings = settings
         terminal = shutil.get_terminal_size()
         columns = output_columns(terminal.columns, terminal.lines)
-        self._capture = OutputCapture(log, columns=columns, announce=lease.output_in, on_trouble=self._note_lost_output)
-        self._terminal = ControllingTerminal(lease)
-        self._claim = TerminalClaim(0)
+        self._capture = OutputCapture(
+            log,
+            columns=columns,
+            announce=lambda path: connection.report(log=path),
+            on_trouble=self._note_lost_output,
+        )
+        self._terminal = ControllingTerminal(connection)
+        self._lock = TerminalLock(0)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._plotter = LazyPlotter(plot_server)
-        self.reporter = PlainReporter(self._training.events)
+        self.reporter = PlainReporter(self.events)
         self._training.look = self.look
-
-    @property
-    def dropped(self) -> int:
-        """Number of events that were not drained in time."""
-        return self._training.events.dropped
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
         """Apply `at` to the state with all events received so far, on the thread that owns it now, and return the result.
@@ -87,9 +87,9 @@ class ScreenRun:
             return self._thread.ask(lambda app: cast("GradtuiApp", app).look(at), _ANSWER_S)
         return self.reporter.look(at)
 
-    def claim_terminal(self) -> str | None:
-        """Claim the terminal for this run's screen, or return in words who has it. Call this before `capture_output`."""
-        return self._claim.take(self._settings.target.name)
+    def lock_terminal(self) -> str | None:
+        """Lock the terminal for this run's screen, or return in words who has it. Call this before `capture_output`."""
+        return self._lock.acquire(self._settings.target.name)
 
     def capture_output(self) -> None:
         """Redirect the output to the log. Call this before `execute`.
@@ -109,7 +109,7 @@ class ScreenRun:
 
     def execute(self) -> Outcome:
         """Run the script, then keep the screen open until the user closes it."""
-        self._terminal.shield.raise_()
+        self._terminal.sighup.ignore()
         with no_collection():
             self._thread.start()
             self._thread.wait_ready(_READY_S)
@@ -131,7 +131,7 @@ class ScreenRun:
 
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
         return GradtuiApp(
-            self._training.events,
+            self.events,
             self._training.commands,
             log=log,
             ui_budget=self._settings.ui_budget,
@@ -143,7 +143,7 @@ class ScreenRun:
 
     def _screen_ended(self, thread: UiThread) -> None:
         """Hand over to the plain reporter. Runs on the app's thread, with the terminal restored."""
-        self._claim.release()
+        self._lock.release()
         self._hand_over(getattr(thread.app, "run_state", None))
         self._plotter.close()
 
@@ -157,7 +157,7 @@ class ScreenRun:
             # Writing to a terminal that is gone would fail: the script's output and gradtui's lines go to the log.
             self.reporter.speak_into(self._capture.log)
         else:
-            self._terminal.shield.lower()
+            self._terminal.sighup.restore()
         if self.reporter.state.ended is not None:
             return
         if gone:
@@ -171,7 +171,7 @@ class ScreenRun:
     def _note_lost_output(self, reason: str) -> None:
         """Report that the log lost output. Runs on any thread that prints."""
         trouble = f"what the script prints is not kept: {reason}"
-        self._training.events.put(ProbeFailed(0.0, self.reporter.state.step, "log", trouble, False))
+        self.events.put(ProbeFailed(0.0, self.reporter.state.step, "log", trouble, False))
 
     def _report_troubles(self, outcome: Outcome) -> None:
         if self._capture.lost_bytes:

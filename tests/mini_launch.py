@@ -10,7 +10,9 @@ import os
 import sys
 from pathlib import Path
 
-from gradtui.runner.script import ScriptError, Target, finish, load, run
+from gradtui.runner.ending import finish
+from gradtui.runner.script import ScriptError, load, run
+from gradtui.settings import Target
 
 
 def main() -> int:
@@ -28,16 +30,16 @@ def main() -> int:
         finish(run(program))
     from gradtui.runner.supervisor import supervise
 
-    return supervise(lambda lease: with_screen(program, Path(log), lease))
+    return supervise(lambda connection: with_screen(program, Path(log), connection))
 
 
-def with_screen(program, log, lease) -> int:
+def with_screen(program, log, connection) -> int:
     from gradtui.runner.output_capture import OutputCapture
     from gradtui.runner.terminal import ControllingTerminal
     from gradtui.tui.terminal.ui_thread import UiThread
 
-    terminal = ControllingTerminal(lease)
-    capture = OutputCapture(log, columns=60, announce=lease.output_in)
+    terminal = ControllingTerminal(connection)
+    capture = OutputCapture(log, columns=60, announce=lambda path: connection.report(log=path))
     capture.start()
 
     def screen_ended(ui: UiThread) -> None:

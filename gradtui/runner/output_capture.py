@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradtui.descriptors import duplicate_aside
-from gradtui.runner.clipping import clip, terminal_width
 from gradtui.runner.run_files import lock_while_open
 from gradtui.runner.standard_streams import keep_output, notice_end_of_input
-from gradtui.transport.log_tail import last_lines
+from gradtui.runner.terminal import terminal_width
+from gradtui.transport.log_tail import clip, last_lines
 
 _LINE_BUFFERED = 1
 """`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""

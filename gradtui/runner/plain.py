@@ -120,18 +120,15 @@ class PlainReporter:
     def drain(self) -> None:
         """Apply all waiting events to the state."""
         with self._lock:
-            self._apply_waiting()
+            for event in self._source.drain(100_000):
+                try:
+                    apply(self.state, event)
+                except Exception as error:  # noqa: BLE001 - one event that cannot be understood must not cost the others
+                    self.state.note_problem("report", f"{type(event).__name__}: {error!r}")
 
     def look(self, at: Callable[[RunState], T]) -> T:
         """Apply `at` to the state with all events received so far and return the result. The state does not change meanwhile.
         Any thread."""
         with self._lock:
-            self._apply_waiting()
+            self.drain()
             return at(self.state)
-
-    def _apply_waiting(self) -> None:
-        for event in self._source.drain(100_000):
-            try:
-                apply(self.state, event)
-            except Exception as error:  # noqa: BLE001 - one event that cannot be understood must not cost the others
-                self.state.note_problem("report", f"{type(event).__name__}: {error!r}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 
 from gradtui.own_frames import PACKAGE_DIRECTORY
-from gradtui.runner.clipping import clip
-from gradtui.transport.log_tail import last_lines
+from gradtui.transport.log_tail import clip, last_lines
 
 OUTPUT_LINES = 20
 """Number of the log's last lines shown."""

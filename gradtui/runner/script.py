@@ -21,11 +21,9 @@ from typing import Any
 from gradtui import call_depth
 from gradtui.own_frames import hide_callers, strip_own_frames
 from gradtui.printable import write_line
-from gradtui.runner.ending import Outcome, conclude, finish
+from gradtui.runner.ending import Outcome, conclude
 from gradtui.runner.module_search import ModuleSearchError, find_early, find_late, searching_first
 from gradtui.settings import Target
-
-__all__ = ["Outcome", "Program", "ScriptError", "Target", "finish", "load", "run", "strip_own_frames"]
 
 CANNOT_OPEN = 2
 """Exit code of python for a script that it cannot open."""

@@ -7,7 +7,7 @@ that a shell's job control sees one job.
 Endings: a normal exit gives the same exit code. If a signal killed the training process, the supervisor kills itself by the
 same signal, so that a shell, `timeout` or a scheduler sees the same as under plain python (a shell reports 128+N). The
 supervisor forwards signals to the training process. The terminal sends Ctrl+C and Ctrl+\\ to both, so these are not forwarded.
-A terminal that goes away ends neither (`hang_up`).
+A terminal that goes away ends neither (`terminal.SighupAction`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gradtui.descriptors import duplicate_aside
-from gradtui.runner.clipping import terminal_width
-from gradtui.runner.hang_up import is_gone
 from gradtui.runner.post_mortem import describe
-from gradtui.runner.terminal import ControllingTerminal
-from gradtui.runner.terminal_lease import LeaseReader, TerminalLease, lease_ends
+from gradtui.runner.supervisor_connection import SupervisorConnection, TrainingProcessConnection, socket_pair
+from gradtui.runner.terminal import ControllingTerminal, is_gone, terminal_width
 
 _FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
 _FROM_KEYS = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
@@ -47,14 +45,14 @@ class _Watch:
 
     child: int
     terminal: ControllingTerminal | None
-    lease: LeaseReader
+    connection: TrainingProcessConnection
     at_end: Callable[[], None]
 
 
-def supervise(child: Callable[[TerminalLease], int], at_end: Callable[[], None] = lambda: None) -> int:
+def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[], None] = lambda: None) -> int:
     """Fork, run `child` in the new process and wait for it in this one.
 
-    Call it from the main thread before any other thread exists. `child` gets the lease with which the owner of the screen
+    Call it from the main thread before any other thread exists. `child` gets the connection over which the owner of the screen
     reports when the terminal is in application mode. The result of `child` becomes the exit code of its process through a
     normal interpreter shutdown. `at_end` is called in this process afterwards.
 
@@ -66,7 +64,7 @@ def supervise(child: Callable[[TerminalLease], int], at_end: Callable[[], None] 
         BaseException: in the training process, whatever `child` raises (a KeyboardInterrupt ends it by SIGINT).
     """
     terminal = _open_terminal()
-    reading, writing = lease_ends()
+    reading, writing = socket_pair()
     dump = _dump_file()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -78,14 +76,14 @@ def supervise(child: Callable[[TerminalLease], int], at_end: Callable[[], None] 
         os.close(reading)
         if terminal is not None:
             terminal.close()
-        lease = TerminalLease(writing, supervisor)
+        connection = SupervisorConnection(writing, supervisor)
         _become_training_process(before, dump)
-        raise SystemExit(child(lease))
+        raise SystemExit(child(connection))
     os.close(writing)
     for watched in _WATCHED:
         # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
         signal.signal(watched, lambda _number, _frame: None)
-    watch = _Watch(process, terminal, LeaseReader(reading), at_end)
+    watch = _Watch(process, terminal, TrainingProcessConnection(reading), at_end)
     return _conclude(_wait(watch), watch, dump)
 
 
@@ -120,7 +118,7 @@ def _wait(watch: _Watch) -> int:
             if is_gone(watch.terminal.descriptor):
                 # A shell that ends sends SIGHUP to its jobs; training continues.
                 continue
-            watch.lease.hang_up()
+            watch.connection.hang_up()
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(watch.child, number)
@@ -154,7 +152,7 @@ def _stop_along(watch: _Watch) -> None:
     After a Ctrl+Z, stop all other processes of the group too, as the terminal would have done. When the shell continues the
     group, the training process continues by itself and redraws its screen.
     """
-    state = watch.lease.read()
+    state = watch.connection.read()
     if watch.terminal is not None and state.screen_up:
         watch.terminal.restore(state.settings)
     if state.stop_group:
@@ -165,7 +163,7 @@ def _stop_along(watch: _Watch) -> None:
 
 def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
     """Restore the terminal if the screen was still up, report what happened, and end as the training process did."""
-    state = watch.lease.read()
+    state = watch.connection.read()
     was_left_open = state.screen_up and (watch.terminal is None or watch.terminal.is_raw)
     if state.screen_up and watch.terminal is not None:
         watch.terminal.restore(state.settings)

@@ -2,11 +2,15 @@
 
 One object is in the supervisor, to restore the terminal after a dead process, and one in the training process, for the
 screen's driver. Its methods may be called from any thread.
+
+A terminal that disappears, as when SSH disconnects, must not end training. The kernel sends SIGHUP to the whole foreground job,
+and a shell that ends sends it again (source: termios(3), bash(1)), so the training process ignores it while the screen is up.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -17,8 +21,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradtui.descriptors import move_aside
-from gradtui.runner.hang_up import HangUpShield, is_gone
-from gradtui.runner.terminal_lease import LineSettings, TerminalLease
+from gradtui.runner.supervisor_connection import LineSettings, SupervisorConnection
 
 RESET = b"".join(
     (
@@ -40,12 +43,52 @@ RESET = b"".join(
 _WRITE_PATIENCE = 0.5
 """Seconds to wait for a terminal that accepts no output before giving up."""
 
+_DEFAULT, _IGNORE = 0, 1
+"""SIG_DFL and SIG_IGN of C."""
+
+
+class SighupAction:
+    """Ignores SIGHUP from `ignore` until `restore`, unless its action was already changed.
+
+    It sets the action below Python, so that a script that reads or sets its handler behaves as without gradtui. Programs that
+    the script starts ignore SIGHUP as well, as under `nohup`.
+    """
+
+    def __init__(self) -> None:
+        self._is_ignored = False
+
+    def ignore(self) -> None:
+        """Ignore SIGHUP from now on, if its action is the default. Main thread."""
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL and self._set(_IGNORE) == _DEFAULT:
+            self._is_ignored = True
+
+    def restore(self) -> None:
+        """Restore the default action, unless the script has set another one. Any thread."""
+        if self._is_ignored and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+            self._set(_DEFAULT)
+        self._is_ignored = False
+
+    def deliver(self) -> None:
+        """End the process by a SIGHUP that was sent on purpose, unless the script has a handler, which has already run."""
+        if self._is_ignored:
+            self.restore()
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    @staticmethod
+    def _set(action: int) -> Any:
+        """Set the action and return the previous one; None if the C library cannot be called."""
+        with contextlib.suppress(OSError, AttributeError):
+            call = ctypes.CDLL(None).signal
+            call.restype, call.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+            return call(int(signal.SIGHUP), action) or _DEFAULT
+        return None
+
 
 class ControllingTerminal:
     """The process's terminal, with its line settings from when the screen started, or from when this object was created."""
 
-    def __init__(self, lease: TerminalLease | None = None) -> None:
-        """Open the terminal. This object reports to `lease` when the screen starts and ends.
+    def __init__(self, connection: SupervisorConnection | None = None) -> None:
+        """Open the terminal. This object reports to `connection` when the screen starts and ends.
 
         Raises:
             OSError: there is no controlling terminal.
@@ -54,23 +97,23 @@ class ControllingTerminal:
         self._identity = _identity(self.descriptor)
         self.was_lost = False
         """Whether the script has closed gradtui's descriptor at some time."""
-        self.shield = HangUpShield()
-        self._lease = lease or TerminalLease()
+        self.sighup = SighupAction()
+        self._connection = connection or SupervisorConnection()
         self._settings = line_settings(self.descriptor)
 
     def entered(self) -> None:
         """Save the line settings. Call this before the first byte that changes the terminal's mode."""
         # A run that started in the background opened the terminal with the settings of its shell's line editor.
         self._settings = line_settings(self.descriptor) or self._settings
-        self._lease.entered(self._settings)
+        self._connection.report(screen_up=True, settings=self._settings)
 
     def left(self) -> None:
         """Report that the screen ended. Call this after the terminal's mode is restored."""
-        self._lease.left()
+        self._connection.report(screen_up=False)
 
     def is_orphaned(self) -> bool:
         """Whether the supervisor has died, so that the screen should be closed."""
-        return self._lease.supervisor_is_gone()
+        return self._connection.supervisor_is_gone()
 
     @property
     def is_gone(self) -> bool:
@@ -90,10 +133,10 @@ class ControllingTerminal:
         """Whether the script has closed gradtui's descriptor (`os.closerange` closes all); `restore` opens another."""
         return _identity(self.descriptor) != self._identity
 
-    def heed_hang_up(self) -> None:
+    def handle_hang_up(self) -> None:
         """End the process by SIGHUP if one was sent to the supervisor on purpose."""
-        if self._lease.hang_up_requested():
-            self.shield.let_through()
+        if self._connection.hang_up_requested():
+            self.sighup.deliver()
 
     def stop_job(self) -> None:
         """Stop the process, and through the supervisor its whole group, as Ctrl+Z does. Returns when continued.
@@ -101,9 +144,9 @@ class ControllingTerminal:
         The signal goes to the calling thread, so that this thread certainly stops before it continues. A signal sent to the
         group could leave it running for a moment, long enough to take the terminal back.
         """
-        self._lease.stopping(group=True)
+        self._connection.report(stop_group=True)
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
-        self._lease.stopping(group=False)
+        self._connection.report(stop_group=False)
 
     def restore(self, settings: LineSettings | None = None) -> None:
         """Restore the terminal after an unclean end, and discard unread input.
@@ -138,6 +181,23 @@ def line_settings(descriptor: int) -> LineSettings | None:
         *flags, characters = termios.tcgetattr(descriptor)
         return [*flags, [each[0] if isinstance(each, bytes) else each for each in characters]]
     return None
+
+
+def is_gone(descriptor: int) -> bool:
+    """Return whether the other end of the terminal is gone."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
+
+
+def terminal_width(descriptor: int = 2) -> int | None:
+    """Return the columns of the terminal behind a descriptor; None if it is no terminal.
+
+    This does not read the environment: while a screen is up, its COLUMNS are those of a panel."""
+    try:
+        return os.get_terminal_size(descriptor).columns or None
+    except (OSError, ValueError):
+        return None
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:

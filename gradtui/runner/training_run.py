@@ -6,6 +6,7 @@ gradtui imports the probe, and torch with it, only when the script has imported 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import warnings
@@ -17,18 +18,20 @@ from typing import TYPE_CHECKING, Any
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
-from gradtui.runner.child_processes import cpu_seconds
-from gradtui.runner.ending import Outcome
+from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
-from gradtui.runner.shutting_down import undisturbed, wait_for_threads
-from gradtui.runner.torch_arrival import when_torch_is_imported
+from gradtui.runner.torch_import_hook import when_torch_is_imported
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 if TYPE_CHECKING:
     from gradtui.probe.session import Session
     from gradtui.state.run_state import RunState
+
+
+_CPU_FIELDS = ("user", "system", "children_user", "children_system")
+"""The CPU times of a process: its own, and those of the children that it has waited for."""
 
 
 @dataclass
@@ -70,7 +73,7 @@ class TrainingRun:
             step = self._leave()
         at_end()
         ended = RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error)
-        self.events.put(ended if self._has_trained() else replace(ended, child_cpu_seconds=cpu_seconds()))
+        self.events.put(ended if self._has_trained() else replace(ended, child_cpu_seconds=child_cpu_seconds()))
         return outcome
 
     def _has_trained(self) -> bool:
@@ -134,3 +137,23 @@ class TrainingRun:
         self.events.put(TorchImported(clock.at(), 0, str(torch.__version__), "cpu", session.ledger))
         session.start(Viewer(self.look, lambda: self.events.dropped))
         return session
+
+
+def child_cpu_seconds() -> float:
+    """Return the CPU seconds of all child processes of this process so far: those that it has waited for, and those alive.
+
+    Training may have run there, out of gradtui's view. POSIX only.
+
+    Helper processes of gradtui are children of another process. A child that has ended and that the process has not waited for
+    counts as long as it is a zombie.
+    """
+    waited_for = os.times()
+    seconds = waited_for.children_user + waited_for.children_system
+    with contextlib.suppress(Exception):  # psutil raises its own errors, and those of what it reads
+        import psutil
+
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                seconds += sum(getattr(times, field, 0.0) for field in _CPU_FIELDS)
+    return seconds

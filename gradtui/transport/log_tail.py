@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import unicodedata
 from collections.abc import Sequence
 
 MAX_LINE = 4096
@@ -182,3 +183,20 @@ def last_lines(path: str, count: int) -> list[str]:
     while lines and not lines[-1].strip():
         lines.pop()
     return lines[-count:]
+
+
+def clip(text: str, width: int | None) -> str:
+    """Cut a line to at most `width` cells, with an ellipsis at the cut. Without a width, return all of it."""
+    if width is None or sum(map(_cells, text)) <= width:
+        return text
+    kept, used = "", 0
+    for character in text:
+        used += _cells(character)
+        if used > width - 1:
+            break
+        kept += character
+    return kept + "…"[:width]
+
+
+def _cells(character: str) -> int:
+    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1

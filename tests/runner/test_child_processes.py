@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from gradtui.runner.child_processes import cpu_seconds
+from gradtui.runner.training_run import child_cpu_seconds
 
 BURN = """
 import time
@@ -16,20 +16,20 @@ print(time.process_time(), flush=True)
 
 
 def test_children_count_while_they_live_and_when_they_have_been_waited_for() -> None:
-    before = cpu_seconds()
+    before = child_cpu_seconds()
     child = subprocess.Popen(
         [sys.executable, "-Sc", BURN + "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
     own = float(child.stdout.readline())
-    alive = cpu_seconds() - before
+    alive = child_cpu_seconds() - before
     child.communicate("\n")
     assert own - 0.03 <= alive < own + 1
-    assert own - 0.03 <= cpu_seconds() - before < own + 1
+    assert own - 0.03 <= child_cpu_seconds() - before < own + 1
 
 
 def test_grandchildren_count() -> None:
-    before = cpu_seconds()
+    before = child_cpu_seconds()
     source = f"import subprocess, sys; subprocess.run([sys.executable, '-Sc', {BURN!r}], stdout=2)"
     subprocess.run([sys.executable, "-Sc", source], check=True, stderr=subprocess.DEVNULL)
-    assert cpu_seconds() - before >= 0.17
+    assert child_cpu_seconds() - before >= 0.17

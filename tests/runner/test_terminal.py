@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from terminal_session import ROOT, TerminalSession
 
-from gradtui.runner.terminal import RESET
+from gradtui.runner.terminal import RESET, terminal_width
 
 ASK = "from gradtui.runner.terminal import why_no_screen; print('reason:', why_no_screen())"
 
@@ -80,3 +80,12 @@ def test_the_alternate_screen_is_left_once_and_after_what_belongs_to_it() -> Non
     assert RESET.count(b"\x1b[?1049l") == 1
     assert RESET.index(b"\x1b[<u") < RESET.index(b"\x1b[?1049l")
     assert RESET.index(b"\x1b[?2026l") < RESET.index(b"\x1b[?1049l") < RESET.index(b"\x1b[?25h")
+
+
+def test_what_is_no_terminal_has_no_width() -> None:
+    reading, writing = os.pipe()
+    try:
+        assert terminal_width(writing) is None
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tqdm import tqdm
 
-from gradtui.transport.log_tail import MAX_LINE, MAX_READ, LogTail, last_lines
+from gradtui.transport.log_tail import MAX_LINE, MAX_READ, LogTail, clip, last_lines
 
 
 def shown(path: Path, *pieces: bytes, max_lines: int = 100) -> list[str]:
@@ -204,3 +204,21 @@ def test_unreadable_file_is_quiet(tmp_path: Path) -> None:
 def test_last_lines(log: Path) -> None:
     log.write_bytes(b"1\n2\n3\n4\n\n\n")
     assert last_lines(str(log), 3) == ["2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "clipped"),
+    [
+        ("short", 5, "short"),
+        ("longer", 5, "long…"),
+        ("longer", None, "longer"),
+        ("題題題", 6, "題題題"),
+        ("題題題", 5, "題題…"),
+        ("題題題", 4, "題…"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+        ("ab", 1, "…"),
+        ("ab", 0, ""),
+    ],
+)
+def test_no_line_is_wider_than_asked(text: str, width: int | None, clipped: str) -> None:
+    assert clip(text, width) == clipped

@@ -48,7 +48,7 @@ class Terminal(Protocol):
     def is_gone(self) -> bool:
         """Whether the other end of the terminal is closed."""
 
-    def heed_hang_up(self) -> None:
+    def handle_hang_up(self) -> None:
         """End the process if a SIGHUP was sent to the supervisor on purpose, and not by the terminal."""
 
     @property
@@ -162,7 +162,7 @@ class ThreadDriver(LinuxDriver):
     def _look_at_terminal(self) -> None:
         """Check for a new size, a terminal that hung up, and a screen that another process closed."""
         self._look_again()
-        self.terminal.heed_hang_up()
+        self.terminal.handle_hang_up()
         if self.terminal.is_lost or self.terminal.is_gone or self.terminal.is_orphaned():
             self.exit_event.set()  # the input thread would spin on a dead terminal, or take keys from a shell
             self._app.exit()

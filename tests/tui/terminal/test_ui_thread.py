@@ -47,7 +47,7 @@ class NotedTerminal:
     def is_orphaned(self) -> bool:
         return False
 
-    def heed_hang_up(self) -> None:
+    def handle_hang_up(self) -> None:
         """Nobody sends one."""
 
     def stop_job(self) -> None:

@@ -1,4 +1,4 @@
-"""Report from the training process to its supervisor who owns the terminal: one JSON line per change, over a socket.
+"""Report from the training process to its supervisor in what state the terminal is: one JSON line per change, over a socket.
 
 The training process writes (UI thread and main thread); the supervisor reads when the process has stopped or died. The last
 line counts: if a process dies while the screen is up, the supervisor restores the terminal.
@@ -20,7 +20,7 @@ LineSettings = list[Any]
 
 
 @dataclass(frozen=True)
-class LeaseState:
+class TerminalState:
     """The state of the terminal, as the training process reported it.
 
     Attributes:
@@ -36,10 +36,10 @@ class LeaseState:
     settings: LineSettings | None = None
 
 
-class TerminalLease:
+class SupervisorConnection:
     """The training process's end. It writes nothing without a supervisor, and nothing in processes forked later."""
 
-    def __init__(self, descriptor: int | None = None, supervisor: int | None = None) -> None:
+    def __init__(self, descriptor: int = -1, supervisor: int | None = None) -> None:
         """Create the end from the training process's end of the socket and the supervisor's process id."""
         self._descriptor = descriptor
         self._supervisor = supervisor
@@ -52,44 +52,27 @@ class TerminalLease:
         """
         return self._supervisor is not None and os.getpid() == self._owner and os.getppid() != self._supervisor
 
-    def entered(self, settings: LineSettings | None = None) -> None:
-        """Report that the terminal, with these line settings, is about to enter application mode."""
-        self._say({"screen_up": True, "settings": settings})
-
-    def left(self) -> None:
-        """Report that the terminal is as it was before `entered`."""
-        self._say({"screen_up": False})
-
-    def stopping(self, group: bool) -> None:
-        """Report whether the stop that follows applies to the whole process group, as a Ctrl+Z does."""
-        self._say({"stop_group": group})
-
-    def output_in(self, log: str | None) -> None:
-        """Report that the script's output goes to the file `log` from now on, or to the terminal again (None)."""
-        self._say({"log": log})
+    def report(self, **change: object) -> None:
+        """Report new values of fields of `TerminalState`: what is the case from now on, or is about to be."""
+        if os.getpid() == self._owner:
+            with contextlib.suppress(OSError):  # the supervisor is gone, or its socket is full: nothing to be done here
+                os.write(self._descriptor, json.dumps(change).encode() + b"\n")
 
     def hang_up_requested(self) -> bool:
         """Return whether the supervisor received a SIGHUP that was not from the terminal."""
-        if self._descriptor is None or os.getpid() != self._owner:
-            return False
-        with contextlib.suppress(OSError):
-            return bool(os.read(self._descriptor, 64))
+        if os.getpid() == self._owner:
+            with contextlib.suppress(OSError):
+                return bool(os.read(self._descriptor, 64))
         return False
 
-    def _say(self, change: dict[str, object]) -> None:
-        if self._descriptor is None or os.getpid() != self._owner:
-            return
-        with contextlib.suppress(OSError):  # the supervisor is gone, or its socket is full: nothing to be done here
-            os.write(self._descriptor, json.dumps(change).encode() + b"\n")
 
-
-class LeaseReader:
-    """The supervisor's end. `state` combines the reports so far."""
+class TrainingProcessConnection:
+    """The supervisor's end. `read` combines the reports so far."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._rest = b""
-        self._state = LeaseState()
+        self._state = TerminalState()
         os.set_blocking(descriptor, False)
 
     def hang_up(self) -> None:
@@ -97,7 +80,7 @@ class LeaseReader:
         with contextlib.suppress(OSError):
             os.write(self._descriptor, b"h")
 
-    def read(self) -> LeaseState:
+    def read(self) -> TerminalState:
         """Read all reports and return the newest state. Never blocks, even if forked children still hold the writing end."""
         with contextlib.suppress(OSError):
             while data := os.read(self._descriptor, 65536):
@@ -109,8 +92,8 @@ class LeaseReader:
         return self._state
 
 
-def lease_ends() -> tuple[int, int]:
-    """Create the socket for one lease. Returns the descriptors of the supervisor and of the training process, with high numbers
+def socket_pair() -> tuple[int, int]:
+    """Create the socket for one run. Returns the descriptors of the supervisor and of the training process, with high numbers
     that a script does not use."""
     ends = [move_aside(end.detach()) for end in socket.socketpair()]
     for end in ends:

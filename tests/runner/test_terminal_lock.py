@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from terminal_session import ROOT
 
-from gradtui.runner.terminal_claim import TerminalClaim
+from gradtui.runner.terminal_lock import TerminalLock
 
 CLAIM = """
 import os, sys
-from gradtui.runner.terminal_claim import TerminalClaim
-claim = TerminalClaim(int(sys.argv[1]), {"XDG_RUNTIME_DIR": sys.argv[2]})
-print(claim.take("train.py"), flush=True)
+from gradtui.runner.terminal_lock import TerminalLock
+lock = TerminalLock(int(sys.argv[1]), {"XDG_RUNTIME_DIR": sys.argv[2]})
+print(lock.acquire("train.py"), flush=True)
 if os.fork() == 0:
     sys.stdin.readline()  # a process of the script's that outlives the run
     os._exit(0)
@@ -50,15 +50,15 @@ def other(terminals: list[int], tmp_path: Path) -> Iterator[subprocess.Popen[str
         process.kill()
 
 
-def claim(terminal: int, directory: Path) -> TerminalClaim:
-    return TerminalClaim(terminal, {"XDG_RUNTIME_DIR": str(directory)})
+def lock(terminal: int, directory: Path) -> TerminalLock:
+    return TerminalLock(terminal, {"XDG_RUNTIME_DIR": str(directory)})
 
 
 def test_the_second_one_is_told_who_has_the_terminal(
     other: subprocess.Popen[str], terminals: list[int], tmp_path: Path
 ) -> None:
-    assert claim(terminals[0], tmp_path).take("other.py") == f"process {other.pid} (train.py)"
-    assert claim(terminals[1], tmp_path).take("other.py") is None, "another terminal"
+    assert lock(terminals[0], tmp_path).acquire("other.py") == f"process {other.pid} (train.py)"
+    assert lock(terminals[1], tmp_path).acquire("other.py") is None, "another terminal"
     files = sorted(tmp_path.glob("*.lock"))
     assert len(files) == 2
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
@@ -69,12 +69,12 @@ def test_a_process_that_is_killed_leaves_the_terminal_free(
 ) -> None:
     other.send_signal(signal.SIGKILL)
     other.wait()
-    assert claim(terminals[0], tmp_path).take("other.py") is None
+    assert lock(terminals[0], tmp_path).acquire("other.py") is None
 
 
 def test_a_terminal_is_free_once_it_is_released(terminals: list[int], tmp_path: Path) -> None:
-    ours = claim(terminals[0], tmp_path)
-    assert ours.take("train.py") is None
+    ours = lock(terminals[0], tmp_path)
+    assert ours.acquire("train.py") is None
     ours.release()
     ours.release()
     command = [sys.executable, "-c", CLAIM, str(terminals[0]), str(tmp_path)]
@@ -86,27 +86,27 @@ def test_a_terminal_is_free_once_it_is_released(terminals: list[int], tmp_path: 
 
 
 def test_a_link_is_not_followed_and_keeps_no_run_from_its_screen(terminals: list[int], tmp_path: Path) -> None:
-    ours = claim(terminals[0], tmp_path)
+    ours = lock(terminals[0], tmp_path)
     target = tmp_path / "precious"
     target.write_text("kept")
     os.symlink(target, ours._path)
-    assert ours.take("train.py") is None
+    assert ours.acquire("train.py") is None
     ours.release()
     assert target.read_text() == "kept"
 
 
 def test_a_fifo_in_its_place_blocks_nothing(terminals: list[int], tmp_path: Path) -> None:
-    ours = claim(terminals[0], tmp_path)
+    ours = lock(terminals[0], tmp_path)
     os.mkfifo(ours._path)
-    assert ours.take("train.py") is None
+    assert ours.acquire("train.py") is None
 
 
 def test_without_a_runtime_directory_the_file_lies_with_the_temporary_ones(
     terminals: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    ours = TerminalClaim(terminals[0], {"XDG_RUNTIME_DIR": "relative"})
-    assert ours.take("train.py") is None
+    ours = TerminalLock(terminals[0], {"XDG_RUNTIME_DIR": "relative"})
+    assert ours.acquire("train.py") is None
     (made,) = tmp_path.glob("*.lock")
     assert made.name.startswith(f"gradtui-{os.geteuid()}-")
     ours.release()

@@ -11,13 +11,18 @@ from collections.abc import Iterator
 import pytest
 
 from gradtui.descriptors import LOWEST_OWN
+from gradtui.runner.supervisor_connection import (
+    SupervisorConnection,
+    TerminalState,
+    TrainingProcessConnection,
+    socket_pair,
+)
 from gradtui.runner.terminal import line_settings
-from gradtui.runner.terminal_lease import LeaseReader, LeaseState, TerminalLease, lease_ends
 
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    reading, writing = lease_ends()
+    reading, writing = socket_pair()
     yield reading, writing
     for end in (reading, writing):
         try:
@@ -27,18 +32,18 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def test_last_word_counts(pipe: tuple[int, int]) -> None:
-    lease, reader = TerminalLease(pipe[1]), LeaseReader(pipe[0])
-    assert reader.read() == LeaseState(screen_up=False, log=None)
-    lease.output_in("/tmp/a log \udcff.txt")
-    lease.entered()
-    assert reader.read() == LeaseState(screen_up=True, log="/tmp/a log \udcff.txt")
-    lease.left()
-    lease.entered()
-    lease.left()
-    lease.output_in(None)
-    lease.stopping(group=True)
-    assert reader.read() == LeaseState(screen_up=False, log=None, stop_group=True)
-    assert reader.read() == LeaseState(screen_up=False, log=None, stop_group=True)
+    connection, reader = SupervisorConnection(pipe[1]), TrainingProcessConnection(pipe[0])
+    assert reader.read() == TerminalState(screen_up=False, log=None)
+    connection.report(log="/tmp/a log \udcff.txt")
+    connection.report(screen_up=True)
+    assert reader.read() == TerminalState(screen_up=True, log="/tmp/a log \udcff.txt")
+    connection.report(screen_up=False)
+    connection.report(screen_up=True)
+    connection.report(screen_up=False)
+    connection.report(log=None)
+    connection.report(stop_group=True)
+    assert reader.read() == TerminalState(screen_up=False, log=None, stop_group=True)
+    assert reader.read() == TerminalState(screen_up=False, log=None, stop_group=True)
 
 
 def test_descriptors_are_out_of_the_way_and_not_passed_on(pipe: tuple[int, int]) -> None:
@@ -49,32 +54,32 @@ def test_descriptors_are_out_of_the_way_and_not_passed_on(pipe: tuple[int, int])
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the test runner may have threads
 def test_a_process_forked_by_the_script_says_nothing(pipe: tuple[int, int]) -> None:
-    lease, reader = TerminalLease(pipe[1]), LeaseReader(pipe[0])
+    connection, reader = SupervisorConnection(pipe[1]), TrainingProcessConnection(pipe[0])
     child = os.fork()
     if child == 0:
-        lease.entered()
+        connection.report(screen_up=True)
         os._exit(0)
     os.waitpid(child, 0)
     assert reader.read().screen_up is False
 
 
 def test_supervisor_that_is_there_or_gone(pipe: tuple[int, int]) -> None:
-    assert TerminalLease(pipe[1], os.getppid()).supervisor_is_gone() is False
-    assert TerminalLease(pipe[1], 1 << 30).supervisor_is_gone() is True
-    assert TerminalLease().supervisor_is_gone() is False
+    assert SupervisorConnection(pipe[1], os.getppid()).supervisor_is_gone() is False
+    assert SupervisorConnection(pipe[1], 1 << 30).supervisor_is_gone() is True
+    assert SupervisorConnection().supervisor_is_gone() is False
 
 
 def test_no_error_where_nobody_listens(pipe: tuple[int, int]) -> None:
-    TerminalLease().entered()
+    SupervisorConnection().report(screen_up=True)
     os.close(pipe[0])
-    TerminalLease(pipe[1]).entered()
+    SupervisorConnection(pipe[1]).report(screen_up=True)
 
 
 def test_a_full_pipe_does_not_block(pipe: tuple[int, int]) -> None:
-    lease = TerminalLease(pipe[1])
+    connection = SupervisorConnection(pipe[1])
     for _ in range(10_000):
-        lease.entered()
-    assert LeaseReader(pipe[0]).read().screen_up is True
+        connection.report(screen_up=True)
+    assert TrainingProcessConnection(pipe[0]).read().screen_up is True
 
 
 def test_the_line_settings_are_told(pipe: tuple[int, int]) -> None:
@@ -82,10 +87,10 @@ def test_the_line_settings_are_told(pipe: tuple[int, int]) -> None:
     try:
         found = line_settings(terminal)
         assert found is not None
-        TerminalLease(pipe[1]).entered(found)
+        SupervisorConnection(pipe[1]).report(screen_up=True, settings=found)
         tty.setraw(terminal)
         assert line_settings(terminal) != found
-        told = LeaseReader(pipe[0]).read().settings
+        told = TrainingProcessConnection(pipe[0]).read().settings
         assert told == found
         termios.tcsetattr(terminal, termios.TCSANOW, told)
         assert line_settings(terminal) == found
@@ -95,7 +100,7 @@ def test_the_line_settings_are_told(pipe: tuple[int, int]) -> None:
 
 
 def test_nonsense_is_ignored(pipe: tuple[int, int]) -> None:
-    lease, reader = TerminalLease(pipe[1]), LeaseReader(pipe[0])
-    lease.entered()
+    connection, reader = SupervisorConnection(pipe[1]), TrainingProcessConnection(pipe[0])
+    connection.report(screen_up=True)
     os.write(pipe[1], b'not json\n["a list"]\n{"unknown": 1}\n{"screen_up": fa')
-    assert reader.read() == LeaseState(screen_up=True)
+    assert reader.read() == TerminalState(screen_up=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gradtui.runner import torch_arrival
-from gradtui.runner.torch_arrival import when_torch_is_imported
+from gradtui.runner import torch_import_hook
+from gradtui.runner.torch_import_hook import when_torch_is_imported
 
 NAME = "a_stand_in_for_torch"
 
@@ -19,7 +19,7 @@ NAME = "a_stand_in_for_torch"
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module that is watched for in torch's place."""
-    monkeypatch.setattr(torch_arrival, "_NAME", NAME)
+    monkeypatch.setattr(torch_import_hook, "_NAME", NAME)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.delitem(sys.modules, NAME, raising=False)

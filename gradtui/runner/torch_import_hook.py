@@ -17,7 +17,7 @@ from types import ModuleType
 _NAME = "torch"
 
 
-def when_torch_is_imported(then: Callable[[], None]) -> TorchArrival | None:
+def when_torch_is_imported(then: Callable[[], None]) -> TorchImportHook | None:
     """Call `then` once, as soon as this process has imported torch; at once, and return None, if it has already.
 
     `then` must not raise. It runs on the thread that imports torch.
@@ -25,12 +25,12 @@ def when_torch_is_imported(then: Callable[[], None]) -> TorchArrival | None:
     if getattr(sys.modules.get(_NAME), "__version__", None) is not None:
         then()
         return None
-    arrival = TorchArrival(then)
+    arrival = TorchImportHook(then)
     sys.meta_path.insert(0, arrival)
     return arrival
 
 
-class TorchArrival(MetaPathFinder):
+class TorchImportHook(MetaPathFinder):
     """Finds torch as the finders after it do, and wraps its loader in one that reports when torch is loaded."""
 
     def __init__(self, then: Callable[[], None]) -> None:
@@ -54,7 +54,7 @@ class TorchArrival(MetaPathFinder):
             self._searching = False
         if spec is None or spec.loader is None:
             return spec
-        spec.loader = _TellingLoader(spec.loader, self._arrived)
+        spec.loader = _LoaderWithCallback(spec.loader, self._arrived)
         return spec
 
     def forget(self) -> None:
@@ -67,7 +67,7 @@ class TorchArrival(MetaPathFinder):
         self._then()
 
 
-class _TellingLoader(Loader):
+class _LoaderWithCallback(Loader):
     """Puts the real loader back into the module, lets it load the module, and reports when it has."""
 
     def __init__(self, loader: Loader, done: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from gradtui.runner.shutting_down import wait_for_threads
+from gradtui.runner.ending import wait_for_threads
 
 
 def test_threads_that_others_start_are_waited_for_and_idle_workers_are_not() -> None:
@@ -32,7 +32,7 @@ def test_threads_that_others_start_are_waited_for_and_idle_workers_are_not() -> 
 
 def test_exit_callbacks_run_once_and_in_order() -> None:
     code = (
-        "import atexit; from gradtui.runner.shutting_down import run_exit_callbacks as run\n"
+        "import atexit; from gradtui.runner.ending import run_exit_callbacks as run\n"
         "atexit.register(print, 'registered first'); atexit.register(print, 'registered last'); run(); print('after')"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -18,16 +18,16 @@ from gradtui.descriptors import move_aside
 _LONGEST = 4096
 
 
-class TerminalClaim:
-    """This process's claim of a terminal for its dashboard, from `take` until `release`."""
+class TerminalLock:
+    """This process's lock on a terminal for its dashboard, from `acquire` until `release`."""
 
     def __init__(self, terminal: int, environ: Mapping[str, str] = os.environ) -> None:
-        """Prepare the claim of the terminal open as descriptor `terminal`."""
+        """Prepare the lock on the terminal open as descriptor `terminal`."""
         self._descriptor: int | None = None
         self._path = _path(terminal, environ)
 
-    def take(self, script: str) -> str | None:
-        """Claim the terminal for the run of `script`.
+    def acquire(self, script: str) -> str | None:
+        """Lock the terminal for the run of `script`.
 
         Returns:
             Who has it, in words; None if it was free, or if that is unknown.
