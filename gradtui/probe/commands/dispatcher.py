@@ -8,22 +8,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import chain
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
-from gradtui.probe.commands import allocator_snapshot, checkpoint_file, refusals, schedule_at_load, zero_grad
+from gradtui.probe.commands import refusals, replayed_schedule, saved_files
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
-from gradtui.probe.commands.group_additions import AdditionsReporter
 from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
-from gradtui.probe.model import IndexMapping
+from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import (
     CommandRefused,
@@ -59,8 +60,9 @@ from gradtui.protocol.commands import (
     Watch,
     ZeroGradients,
 )
-from gradtui.protocol.events import CommandApplied, CommandRejected, ScheduleNoted
-from gradtui.text import command_text
+from gradtui.protocol.events import CommandApplied, CommandRejected, OptimizersExtended, ScheduleNoted
+from gradtui.protocol.vocabulary import ExtendedOptimizer
+from gradtui.text import command_text, plural, size_text
 
 _FEW = 10
 """Steps before a hold: the user observes these one by one."""
@@ -86,7 +88,8 @@ class CommandDispatcher:
         )
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
-        self._additions = AdditionsReporter(context)
+        self._additions: tuple[Any, Any] = ((), ())
+        """The additions to the script's optimizers that were emitted last."""
         self.checkpointing = Checkpointing(context, step_sampler)
         self._directory = os.getcwd()
         self._boundary = Boundary(
@@ -128,7 +131,7 @@ class CommandDispatcher:
             Watch: lambda command: self._watch(norms, command),
             TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
-            SaveAllocatorSnapshot: lambda _: allocator_snapshot.save(self.write_file),
+            SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
 
     def hold(self, command: PauseAtBadStep) -> bool:
@@ -154,22 +157,21 @@ class CommandDispatcher:
         if self.schedule.is_due(step):
             self._replay()
         self._boundary.cross(step)
-        self.freezes.report(step)
-        self._additions.report(step)
+        self._report(step)
 
     def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
         """Prepare an optimizer for a saved state that the script is about to load into it."""
-        saved = schedule_at_load.saved_sizes(state)
+        saved = replayed_schedule.saved_sizes(state)
         joined = self._view.joined
-        if saved is not None and joined and schedule_at_load.is_of_before(saved, optimizer, joined):
+        if saved is not None and joined and replayed_schedule.is_of_before(saved, optimizer, joined):
             self._away.enter_context(joined.away(optimizer, self._view.tree, step))
             return
-        if step or saved is None or not schedule_at_load.is_larger(saved, optimizer):
+        if step or saved is None or not replayed_schedule.is_larger(saved, optimizer):
             return
         self._step, self._refreshed = step, False
         self._give_up_on_several_ranks()
         self._refresh_once()
-        note = schedule_at_load.apply_before(
+        note = replayed_schedule.apply_before(
             self.schedule,
             optimizer,
             saved,
@@ -177,8 +179,15 @@ class CommandDispatcher:
             lambda command: self._boundary.carry_out(command, step),
         )
         self._emit(ScheduleNoted(self._clock.at(), step, note, False))
+        self._report(step)
+
+    def _report(self, step: int) -> None:
+        """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
         self.freezes.report(step)
-        self._additions.report(step)
+        additions = _additions(self._view)
+        if additions != self._additions:
+            self._additions = additions
+            self._emit(OptimizersExtended(self._clock.at(), step, *additions))
 
     def loaded(self) -> None:
         """Restore the added parameters after the load."""
@@ -267,15 +276,25 @@ class CommandDispatcher:
         return CommandResult("measure gradients in detail", ())
 
     def _clear_gradients(self, _: ZeroGradients) -> CommandResult:
-        tensors = [tensor for _, tensor in self._view.tree.live_parameters()]
-        for optimizer in self._view.live_optimizers():
-            tensors += membership.parameters(optimizer)
-        return zero_grad.clear(tensors, to_none=not self._by_hand)
+        """Set all gradients to None. A script without an optimizer may rely on their presence: they become zeros."""
+        owned = chain.from_iterable(map(membership.parameters, self._view.live_optimizers()))
+        tensors = (*(tensor for _, tensor in self._view.tree.live_parameters()), *owned)
+        holding = {id(tensor): (tensor, tensor.grad) for tensor in tensors if tensor.grad is not None}
+        if not holding:
+            raise CommandRefused("no parameter has a gradient at this step boundary: the script clears them itself")
+        size = sum(gradient.nbytes for _, gradient in holding.values() if gradient.layout is torch.strided)
+        for tensor, gradient in holding.values():
+            if self._by_hand:
+                gradient.detach_().zero_()
+            else:
+                tensor.grad = None
+        done = f"{size_text(size)} of zeros" if self._by_hand else f"{size_text(size)} given back"
+        return CommandResult(f"cleared the gradients of {plural(len(holding), 'tensor')}: {done}", ())
 
     def _save_checkpoint(self, command: SaveCheckpoint) -> CommandResult:
         view = self._view
         refusals.refuse_sharded(view.tree)
-        return checkpoint_file.save(
+        return saved_files.save_checkpoint(
             command.file,
             view.tree,
             view.live_optimizers(),
@@ -312,3 +331,23 @@ class CommandDispatcher:
 
     def _rejected(self, command: Command, reason: str) -> None:
         self._emit(CommandRejected(self._clock.at(), self._step, command, reason))
+
+
+def _additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]:
+    """Return the optimizers with the parameters that commands have added, and those taken out after they had trained."""
+    joined = view.joined
+    if not joined:
+        return (), ()
+
+    def paths(tensors: list[torch.Tensor]) -> tuple[str, ...]:
+        return tuple(view.tree.parameters[index].path for index in view.tree.indices(tensors) if index is not None)
+
+    extended, listed = [], set[int]()
+    for optimizer in view.live_optimizers():
+        owned = {id(tensor) for tensor in membership.parameters(optimizer)}
+        added = [tensor for tensor in joined.inside() if id(tensor) in owned]
+        # Optimizers that share their groups are reported once.
+        if added and not listed.intersection(map(id, added)):
+            extended.append(ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), paths(added)))
+        listed.update(map(id, added))
+    return tuple(extended), paths(joined.trained_outside())

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import lr_scheduler as schedulers
 from watched import Watched, watched
 
-from gradtui.probe.commands.checkpoint_file import duration_words
+from gradtui.probe.commands.saved_files import duration_words
 from gradtui.protocol.commands import Command, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
 from gradtui.protocol.events import CommandApplied, CommandRejected, GroupsRead
 

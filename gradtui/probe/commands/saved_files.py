@@ -1,13 +1,15 @@
-"""Save the state of models and optimizers to a file for `torch.load`. Runs on the training thread, at a boundary.
+"""Save a checkpoint for `torch.load`, or the CUDA allocator's snapshot for PyTorch's memory viewer.
 
-The file holds a dictionary: `models` by name (`state_dict()` of each), `optimizers` in the order gradtui found them
+A checkpoint holds a dictionary: `models` by name (`state_dict()` of each), `optimizers` in the order gradtui found them
 (`state_dict()` of each), `step` (executed optimizer steps) and `rng` (the random states of torch, of each CUDA device and of
 Python). All values are of types that `torch.load(weights_only=True)` reads, as long as those of the script's own states are.
+Runs on the training thread, at a step boundary. The snapshot is not yet confirmed on a device.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +22,16 @@ from torch.optim import Optimizer
 from gradtui.atomic_file import Fill, WriteFile, write_atomically
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult
+from gradtui.probe.torch_private.cuda import allocator_snapshot
 from gradtui.text import size_text
 
+_NO_HISTORY = (
+    "it shows what is allocated now, without history or stacks, since the script records none "
+    "(torch.cuda.memory._record_memory_history)"
+)
 
-def save(
+
+def save_checkpoint(
     file: str,
     tree: ModuleTree,
     optimizers: Sequence[Optimizer],
@@ -57,10 +65,8 @@ def save(
 
     try:
         path = _write(file, directory, write_file, fill)
-    except OSError as error:
-        raise CommandRefused(f"{file or 'it'} could not be written: {error.strerror or error}") from None
-    except RuntimeError as error:
-        # torch's writer raises this in place of an OSError of the underlying file.
+    except (OSError, RuntimeError) as error:
+        # torch's writer raises a RuntimeError in place of an OSError of the underlying file.
         reason = error.__context__ if isinstance(error.__context__, OSError) else error
         raise CommandRefused(
             f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}"
@@ -94,3 +100,27 @@ def _write(file: str, directory: str, write_file: WriteFile | None, fill: Fill) 
 def _random_states() -> dict[str, Any]:
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()}
+
+
+def save_allocator_snapshot(write_file: WriteFile | None) -> CommandResult:
+    """Write the snapshot. The script decides whether the allocator records its history; gradtui does not change that.
+
+    Raises:
+        CommandRefused: there is no snapshot, or it cannot be written.
+    """
+    if not torch.cuda.is_initialized():
+        raise CommandRefused("only the CUDA allocator has one, and this run does not use CUDA")
+    if write_file is None:
+        raise CommandRefused("this run has no place for files")
+    snapshot = allocator_snapshot()
+    if snapshot is None:
+        raise CommandRefused("this version of PyTorch takes none")
+    try:
+        path = write_file("allocator", ".pickle", lambda file: pickle.dump(snapshot, file))
+    except OSError as error:
+        raise CommandRefused(f"it could not be written: {error.strerror or error}") from None
+    # A trace has entries if `_record_memory_history` is on, or was.
+    missing = "" if any(snapshot.get("device_traces") or ()) else f"; {_NO_HISTORY}"
+    return CommandResult(
+        f"wrote a snapshot of the allocator to {path}, for https://pytorch.org/memory_viz{missing}", ()
+    )
