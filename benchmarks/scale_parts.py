@@ -121,12 +121,9 @@ class _Given:
 
 async def _screen(events: list[ev.Event]) -> dict[str, float]:
     from gradtui.tui.app.app import GradtuiApp
-    from gradtui.tui.charts.plotter import Plotter
 
-    plotter = Plotter()
-    plotter.close()
     source = _Given()
-    app = GradtuiApp(source, source, refresh_hz=0, pictures=plotter)
+    app = GradtuiApp(source, source, refresh_hz=0)
     before = psutil.Process().memory_info().rss
     async with app.run_test(size=(160, 50)) as pilot:
 

@@ -25,7 +25,7 @@ from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.charts.lazy_plotter import LazyPlotter
+from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.rendering import output_columns
 from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
 
@@ -74,7 +74,7 @@ class ScreenRun:
         self._terminal = ControllingTerminal(connection)
         self._lock = TerminalLock(0)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
-        self._plotter = LazyPlotter(plot_server)
+        self._plotter = Pictures(plot_server)
         self.reporter = PlainReporter(self.events)
         self._training.look = self.look
 

@@ -14,16 +14,8 @@ from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.dashboard import Dashboard
-
-
-def own_drawing() -> Plotter:
-    """A plotter whose child is never started: pictures are those of our own drawing, the same every time."""
-    plotter = Plotter()
-    plotter.close()
-    return plotter
 
 
 @dataclass
@@ -46,7 +38,6 @@ class Session:
             log=self.log,
             refresh_hz=0,
             interrupt=lambda: self.interrupts.append(True),
-            pictures=own_drawing(),
             write_file=self.write_file,
             save_schedule=self.save_schedule,
         )

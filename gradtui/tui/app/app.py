@@ -28,7 +28,6 @@ from gradtui.tui.actions import bindings
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
-from gradtui.tui.charts.lazy_plotter import LazyPlotter
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import HeaderState, OutputLog, has_breakdown
 from gradtui.tui.plots.watched_parameters import WatchedParameters
@@ -97,7 +96,7 @@ class GradtuiApp(App[str]):
             ActionContext(
                 self.run_state,
                 self.request,
-                pictures if pictures is not None else LazyPlotter(),
+                pictures if pictures is not None else Pictures(),
                 self._watched,
                 write_file,
                 save_schedule,

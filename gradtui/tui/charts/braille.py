@@ -7,11 +7,22 @@ digits are the half cells of the column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 
-from gradtui.tui.charts.chart import GLYPHS, LONE_POINT, CellTick, Chart, Curve, Mark, Polyline, label_start, lone_cell
-from gradtui.tui.charts.layout import LABEL_WIDTH, Layout
-from gradtui.tui.charts.request import ALARM, AXIS, PLAIN, TICK, Line, Run
+from gradtui.tui.charts.chart import (
+    GLYPHS,
+    LABEL_WIDTH,
+    LONE_POINT,
+    CellTick,
+    Chart,
+    Curve,
+    Layout,
+    Polyline,
+    label_start,
+    lone_cell,
+)  # fmt: skip
+from gradtui.tui.charts.request import AXIS, PLAIN, TICK, Line, Run
 
 DOTS_ACROSS, DOTS_DOWN = 2, 4
 _EMPTY = ("0", "0")
@@ -48,13 +59,8 @@ def canvas(chart: Chart) -> list[list[Cell]]:
     for curve in chart.curves:
         _lone_points(grid, curve, chart.layout)
     for mark in chart.marks:
-        grid[0 if mark.kind == "inf" else rows - 1][mark.column] = (GLYPHS[mark.kind], mark_key(mark))
+        grid[0 if mark.kind == "inf" else rows - 1][mark.column] = (GLYPHS[mark.kind], mark.color)
     return grid
-
-
-def mark_key(mark: Mark) -> str:
-    """Return the style key of a mark: `ALARM` for values that are not finite; a zero on a log scale has its curve's colour."""
-    return mark.color if mark.kind == "nonpositive" else ALARM
 
 
 def _stroke(polyline: Polyline, rows: int, dots: list[int]) -> None:
@@ -128,18 +134,9 @@ def _below(ticks: Sequence[CellTick], columns: int) -> tuple[Line, Line]:
 
 
 def _runs(cells: Iterable[Cell]) -> Line:
-    """Join adjacent cells of one style; a blank is joined to the cells before it, because it shows no style."""
-    runs: list[Run] = []
-    text: list[str] = []
-    key = PLAIN
-    for character, own_key in cells:
-        if own_key != key and character != " ":
-            if text:
-                runs.append(("".join(text), key))
-                text = []
-            key = own_key
-        text.append(character)
-    return (*runs, ("".join(text), key)) if text else ()
+    """Join adjacent cells of one style."""
+    by_key = groupby(cells, key=itemgetter(1))
+    return tuple(("".join(character for character, _ in group), key) for key, group in by_key)
 
 
 def _half_cells() -> dict[tuple[str, str], str]:

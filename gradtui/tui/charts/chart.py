@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradtui.tui.charts.layout import Layout
+from gradtui.tui.charts.request import PlotRequest
 
 MarkKind = Literal["nan", "inf", "-inf", "nonpositive"]
 
@@ -19,7 +19,26 @@ GLYPHS: dict[MarkKind, str] = {"nan": "×", "inf": "▲", "-inf": "▼", "nonpos
 LONE_POINT = "•"
 """The character of a point with no neighbour to connect to, because a single braille dot is easy to miss."""
 
-MARK_NAMES: dict[MarkKind, str] = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf", "nonpositive": "≤ 0"}
+LABEL_WIDTH = 7
+"""Cells of a y tick label, for any value ("1e-100", "999 MiB", "-123.4k"), so that the axis does not move as values change."""
+
+MIN_WIDTH_WITH_LABELS = 24
+MIN_HEIGHT_WITH_X_AXIS = 6
+MIN_HEIGHT_WITH_HEADER = 5
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The sizes of a picture's parts, in cells: the same for all drawers, so that nothing moves when the drawer changes.
+
+    From the top: `header` rows of legend, `rows` of canvas, then the x axis and its labels if `framed`. A picture too
+    small for both axes is all canvas below the header.
+    """
+
+    header: int
+    framed: bool
+    columns: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Mark:
-    """A value without a position on the y axis: a character in a canvas column, on the upper or the lower edge."""
+    """A value without a position on the y axis: a character in a canvas column, on the upper or the lower edge.
+
+    Zero and below on a log scale have the colour of their curve, values that are not finite `ALARM`.
+    """
 
     column: int
     kind: MarkKind
@@ -75,3 +97,13 @@ def lone_cell(polyline: Polyline, layout: Layout) -> tuple[int, int]:
 def label_start(tick: CellTick, columns: int) -> int:
     """Return the first column of an x tick label: centred under its tick as far as the edges allow."""
     return max(0, min(tick.cell - (len(tick.label) - 1) // 2, columns - len(tick.label)))
+
+
+def layout_of(request: PlotRequest) -> Layout:
+    """Return the layout for a request's size. It does not depend on the values of its series."""
+    width, height = max(request.width, 0), max(request.height, 0)
+    header = 1 if any(series.label for series in request.series) and height >= MIN_HEIGHT_WITH_HEADER else 0
+    framed = width >= MIN_WIDTH_WITH_LABELS and height >= MIN_HEIGHT_WITH_X_AXIS
+    if framed:
+        return Layout(header, True, width - LABEL_WIDTH - 1, height - header - 2)
+    return Layout(header, False, width, height - header)

@@ -1,19 +1,39 @@
-"""What panels with a curve need of a plotter, and the request that they keep between two updates. UI thread."""
+"""What panels with a curve need: pictures, and the request that they keep between two updates. UI thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from gradtui.tui.charts.request import Picture, PlotRequest
 
+if TYPE_CHECKING:
+    from gradtui.tui.charts.plot_server import PlotServer
+    from gradtui.tui.charts.plotter import Plotter
 
-class Pictures(Protocol):
-    """A source of pictures of curves."""
+
+class Pictures:
+    """Draws as `plotter.Plotter` does, which is imported for the first picture, because the first paint has none."""
+
+    def __init__(self, server: PlotServer | None = None) -> None:
+        """Use the pictures of `server`; without a server every picture is a braille drawing."""
+        self._server = server
+
+    @cached_property
+    def _plotter(self) -> Plotter:
+        from gradtui.tui.charts.plotter import Plotter
+
+        return Plotter(self._server)
 
     def picture(self, key: str, request: PlotRequest) -> Picture:
         """Return the best picture available now."""
-        ...
+        return self._plotter.picture(key, request)
+
+    def close(self) -> None:
+        """Disconnect from the server, whose pictures come no more."""
+        if self._server is not None:
+            self._server.connection.close()
 
 
 class HeldRequest:

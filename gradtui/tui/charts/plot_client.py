@@ -6,18 +6,17 @@ late, and for the rest of the run once the server has ended.
 
 from __future__ import annotations
 
-import os
+import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradtui.tui.charts.ansi import parse
+from gradtui.tui.charts.ansi import parse, style_keys
 from gradtui.tui.charts.chart import Chart
 from gradtui.tui.charts.frame import compose
-from gradtui.tui.charts.layout import LABEL_WIDTH
-from gradtui.tui.charts.messages import MessageReader, drawing_of, encode_drawing, packed, style_keys
+from gradtui.tui.charts.messages import MessageReader, packed
 from gradtui.tui.charts.plot_server import PlotServer
-from gradtui.tui.charts.request import Line, Picture, PlotRequest
+from gradtui.tui.charts.request import Picture, PlotRequest
 
 _READ_SIZE = 1 << 16
 
@@ -33,90 +32,57 @@ class _Order:
     request: PlotRequest
     chart: Chart
 
-    def has_layout_of(self, other: _Order) -> bool:
-        """Whether a picture of one may temporarily replace one of the other, because only the numbers differ."""
-        return self._layout() == other._layout()
-
-    def _layout(self) -> tuple[object, ...]:
-        request = self.request
-        curves = tuple((series.label, series.color) for series in request.series)
-        return (
-            request.width,
-            request.height,
-            request.y_scale,
-            request.title,
-            request.x_label,
-            request.unit,
-            request.view,
-            curves,
-        )
+    @property
+    def layout(self) -> PlotRequest:
+        """The request without its numbers. A picture may temporarily replace another one of the same layout."""
+        curves = tuple(replace(series, xs=(), ys=()) for series in self.request.series)
+        return replace(self.request, series=curves, x_limits=None)
 
     def picture(self, text: str) -> Picture | None:
         """Return the picture made from the server's answer; None if it does not have the requested size."""
         lines = parse(text, style_keys(self.chart))
         height = self.request.height - self.chart.layout.header
-        if len(lines) != height or any(_length(line) != self.request.width for line in lines):
+        if len(lines) != height or any(sum(len(run) for run, _ in line) != self.request.width for line in lines):
             return None
         return compose(self.request, self.chart, lines, "plotext")
 
 
-@dataclass(frozen=True)
-class _InFlight:
-    number: int
-    order: _Order
-    sent_at: float
-
-
 class PlotClient:
-    """The training process's end of the connection to a plot server. No method raises or blocks.
-
-    A copy in a forked process does nothing.
-    """
+    """The training process's end of the connection to a plot server. No method raises or blocks."""
 
     def __init__(self, server: PlotServer | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._connection = server.connection if server is not None else None
+        self.connection = server.connection if server is not None else None
+        """None once the server has ended: no further picture arrives."""
         self._clock = clock
-        self._owner = os.getpid()
         self._reader = MessageReader()
         self._unsent = b""
-        self._in_flight: _InFlight | None = None
         self._number = 0
+        self._in_flight: _Order | None = None
+        self._sent_at = 0.0
         self._pending: dict[str, _Order] = {}
         self._newest: dict[str, _Order] = {}
         self._pictures: dict[str, Picture] = {}
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether pictures may still arrive."""
-        return self._connection is not None
-
     def submit(self, key: str, request: PlotRequest, chart: Chart) -> None:
         """Request a picture of a sanitised request. Of each key only the newest request waits."""
-        if self._connection is None or os.getpid() != self._owner:
+        if self.connection is None:
             return
         order = _Order(key, request, chart)
         before = self._newest.get(key)
-        if before is not None and not before.has_layout_of(order):
+        if before is not None and before.layout != order.layout:
             self._pictures.pop(key, None)
         self._newest[key] = self._pending[key] = order
         self._exchange()
 
     def latest(self, key: str) -> Picture | None:
         """Return the newest picture of a key if it has the layout of the newest request and no answer is late, else None."""
-        if os.getpid() != self._owner:
-            return None
         self._exchange()
-        is_late = self._in_flight is not None and self._clock() - self._in_flight.sent_at > MAX_ANSWER_SECONDS
+        is_late = self._in_flight is not None and self._clock() - self._sent_at > MAX_ANSWER_SECONDS
         return None if is_late else self._pictures.get(key)
-
-    def close(self) -> None:
-        """Close the connection. There are no pictures afterwards."""
-        if os.getpid() == self._owner:
-            self._disconnect()
 
     def _exchange(self) -> None:
         """Receive the pending answers and send the next request."""
-        if self._connection is None or not (self._in_flight or self._pending):
+        if self.connection is None or not (self._in_flight or self._pending):
             return
         try:
             self._flush()
@@ -124,25 +90,25 @@ class PlotClient:
             if self._in_flight is None and self._pending:
                 order = self._pending.pop(next(iter(self._pending)))
                 self._number = (self._number + 1) % (1 << 32)
-                self._in_flight = _InFlight(self._number, order, self._clock())
-                self._unsent = packed(self._number, encode_drawing(drawing_of(order.chart, LABEL_WIDTH)))
+                self._in_flight, self._sent_at = order, self._clock()
+                self._unsent = packed(self._number, pickle.dumps(order.chart))
                 self._flush()
         except (OSError, EOFError, ValueError):
             self._disconnect()
 
     def _flush(self) -> None:
         """Write as much as the socket accepts. Raises OSError if the server has ended."""
-        while self._unsent and self._connection is not None:
+        while self._unsent and self.connection is not None:
             try:
-                self._unsent = self._unsent[self._connection.send(self._unsent) :]
+                self._unsent = self._unsent[self.connection.send(self._unsent) :]
             except BlockingIOError:
                 return
 
     def _receive(self) -> None:
         """Read answers. Raises OSError or EOFError if the server has ended, ValueError if an answer is malformed."""
-        while self._connection is not None:
+        while self.connection is not None:
             try:
-                data = self._connection.recv(_READ_SIZE)
+                data = self.connection.recv(_READ_SIZE)
             except BlockingIOError:
                 return
             if not data:
@@ -151,12 +117,10 @@ class PlotClient:
                 self._accept(number, payload)
 
     def _accept(self, number: int, payload: bytes) -> None:
-        flight = self._in_flight
-        if flight is None or number != flight.number:
+        order, self._in_flight = self._in_flight, None
+        if order is None or number != self._number:
             raise ValueError("an answer to no question")
-        self._in_flight = None
-        order = flight.order
-        if not self._newest[order.key].has_layout_of(order):
+        if self._newest[order.key].layout != order.layout:
             return
         picture = order.picture(payload.decode(errors="replace"))
         if picture is None:
@@ -165,12 +129,8 @@ class PlotClient:
             self._pictures[order.key] = picture
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._in_flight = None
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = self._in_flight = None
         self._pending.clear()
         self._pictures.clear()
-
-
-def _length(line: Line) -> int:
-    return sum(len(text) for text, _ in line)

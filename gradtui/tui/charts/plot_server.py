@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import resource
 import select
 import signal
@@ -19,7 +20,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from gradtui.descriptors import move_aside
-from gradtui.tui.charts.messages import Drawing, MessageReader, decode_drawing, packed
+from gradtui.tui.charts.chart import Chart
+from gradtui.tui.charts.messages import MessageReader, packed
 
 _NICENESS = 10
 _MAX_SECONDS_PER_DRAWING = 10
@@ -34,16 +36,16 @@ class PlotServer:
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection = connection
-        """The socket that takes drawings and returns texts (see `messages`); non-blocking."""
+        """The socket that takes charts and returns texts (see `messages`); non-blocking."""
         self.pid = pid
         connection.setblocking(False)
 
     @classmethod
-    def start(cls, draw: Callable[[Drawing], str] | None = None) -> PlotServer | None:
+    def start(cls, draw: Callable[[Chart], str] | None = None) -> PlotServer | None:
         """Fork the server. Call it while there is no other thread.
 
         Args:
-            draw: draws one drawing; plotext by default, imported with the first drawing.
+            draw: draws one chart; plotext by default, imported with the first chart.
 
         Returns:
             The server, or None if the process cannot be forked.
@@ -66,7 +68,7 @@ class PlotServer:
             os.waitpid(self.pid, 0)
 
 
-def _run(connection: socket.socket, parent: int, draw: Callable[[Drawing], str]) -> NoReturn:
+def _run(connection: socket.socket, parent: int, draw: Callable[[Chart], str]) -> NoReturn:
     try:
         _restrain()
         own = connection.fileno()
@@ -95,7 +97,7 @@ def _restrain() -> None:
             resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
-def serve(connection: socket.socket, parent: int, draw: Callable[[Drawing], str]) -> None:
+def serve(connection: socket.socket, parent: int, draw: Callable[[Chart], str]) -> None:
     """Answer each message with a text of the same number; an empty text means that the drawing failed.
 
     Returns when the socket closes, or when the parent is no longer the process `parent`.
@@ -115,7 +117,7 @@ def serve(connection: socket.socket, parent: int, draw: Callable[[Drawing], str]
             # The default action of SIGALRM ends the process even while it is inside C++.
             signal.alarm(_MAX_SECONDS_PER_DRAWING)
             try:
-                text = draw(decode_drawing(payload))
+                text = draw(pickle.loads(payload))
             except ImportError:
                 return
             except Exception:  # noqa: BLE001 - a drawing that fails costs one picture
@@ -124,11 +126,11 @@ def serve(connection: socket.socket, parent: int, draw: Callable[[Drawing], str]
             connection.sendall(packed(number, text.encode()))
 
 
-def _draw_with_plotext(drawing: Drawing) -> str:
+def _draw_with_plotext(chart: Chart) -> str:
     if "plotext" not in sys.modules:
         # A file in the working directory may have the name of a module that plotext needs.
         here = os.path.realpath(os.curdir)
         sys.path[:] = [entry for entry in sys.path if entry and os.path.realpath(entry) != here]
     from gradtui.tui.charts import plotext_figure
 
-    return plotext_figure.draw(drawing)
+    return plotext_figure.draw(chart)

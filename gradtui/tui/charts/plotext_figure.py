@@ -6,11 +6,11 @@ Everything used here is plotext's public interface as of 6.1. In that version, s
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotext
 
-from gradtui.tui.charts.messages import Drawing
+from gradtui.tui.charts.ansi import FIRST_INK, style_keys
+from gradtui.tui.charts.chart import GLYPHS, LABEL_WIDTH, LONE_POINT, Chart, lone_cell
+from gradtui.tui.charts.request import AXIS, TICK
 
 _LOWER_LEFT, _UPPER_RIGHT = 0, 1
 
@@ -26,31 +26,39 @@ def _prepare() -> None:
         figure.ruler(axis, _LOWER_LEFT).alignment(lim="edge")
 
 
-def draw(drawing: Drawing) -> str:
-    """Return lines of coloured text: canvas, axes and tick labels. Coordinates must be finite and inside the canvas."""
+def draw(chart: Chart) -> str:
+    """Return lines of coloured text: canvas, axes and tick labels. The chart must have ticks on both axes."""
     figure = plotext.figure
     figure.clear.data()
-    label_width = max(len(label) for _, label in drawing["y_ticks"])
-    figure.plot_size(drawing["columns"] + label_width + 1, drawing["rows"] + 2)
-    figure.axes(True, pixel=_pixel(drawing["axis_ink"]), axis=[0, 1], side=_LOWER_LEFT)
-    for axis, cells, ticks in (
-        ("x", drawing["columns"], drawing["x_ticks"]),
-        ("y", drawing["rows"], drawing["y_ticks"]),
-    ):
+    columns, rows = chart.layout.columns, chart.layout.rows
+    pixels = {key: plotext.pixel(foreground=FIRST_INK + i) for i, key in enumerate(style_keys(chart))}
+    figure.plot_size(columns + LABEL_WIDTH + 1, rows + 2)
+    figure.axes(True, pixel=pixels[AXIS], axis=[0, 1], side=_LOWER_LEFT)
+    # Labels of one width keep the axis in place.
+    x_ticks = [(tick.cell + 0.5, tick.label) for tick in chart.x_ticks]
+    y_ticks = [(rows - tick.cell - 0.5, tick.label.rjust(LABEL_WIDTH)) for tick in chart.y_ticks]
+    for axis, cells, ticks in (("x", columns, x_ticks), ("y", rows, y_ticks)):
         ruler = figure.ruler(axis, _LOWER_LEFT)
-        ruler.pixel(_pixel(drawing["tick_ink"]))
+        ruler.pixel(pixels[TICK])
         ruler.lim(0, cells)
         ruler.ticks([index for index, _ in ticks], [label for _, label in ticks])
-    for ink, xs, ys in drawing["pens"]:
-        figure.draw(figure.signal(xs, ys, marker=plotext.marker("braille", _pixel(ink))).lines())
-    for ink, character, xs, ys in drawing["stamps"]:
-        figure.draw(figure.signal(xs, ys, marker=plotext.marker(character, _pixel(ink))))
+
+    def draw_character(character: str, color: str, column: int, row: int) -> None:
+        marker = plotext.marker(character, pixels[color])
+        figure.draw(figure.signal([column + 0.5], [rows - row - 0.5], marker=marker))
+
+    lines = [(line, curve.color) for curve in chart.curves for line in curve.polylines]
+    for line, color in lines:
+        if len(line.xs) > 1:
+            marker = plotext.marker("braille", pixels[color])
+            figure.draw(figure.signal(list(line.xs), list(line.ys), marker=marker).lines())
+    for line, color in lines:
+        if len(line.xs) == 1:
+            draw_character(LONE_POINT, color, *lone_cell(line, chart.layout))
+    for mark in chart.marks:
+        draw_character(GLYPHS[mark.kind], mark.color, mark.column, 0 if mark.kind == "inf" else rows - 1)
     text: str = figure.build().string()
     return text
-
-
-def _pixel(ink: int) -> Any:
-    return plotext.pixel(foreground=ink)
 
 
 _prepare()

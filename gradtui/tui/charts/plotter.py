@@ -46,10 +46,6 @@ class Plotter:
             panel.own = compose(request, panel.chart, braille.draw(panel.chart), "braille")
         return panel.own
 
-    def close(self) -> None:
-        """Disconnect from the plot server. Every picture is a braille drawing afterwards."""
-        self._client.close()
-
 
 def _fit_for_plotext(chart: Chart) -> bool:
     """Whether plotext draws the chart: it needs axes with ticks and at least one value. Others are drawn in braille."""

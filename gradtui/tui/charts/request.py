@@ -9,7 +9,6 @@ from typing import Literal
 # a change of theme needs no new drawing.
 AXIS = "axis"
 TICK = "tick"
-TITLE = "title"
 LEGEND = "legend"
 ALARM = "alarm"
 PLAIN = ""
@@ -28,8 +27,9 @@ Line = tuple[Run, ...]
 class Series:
     """One curve: `ys[i]` at step `xs[i]`.
 
-    A y of None is a gap; NaN, Inf and, on a log scale, values of zero or below become marks on the edge. `color` is any text
-    that the widget can turn into a style; it is returned as the style key of the curve's runs.
+    The xs are finite and ascend. A y of None is a gap; NaN, Inf and, on a log scale, values of zero or below become marks on
+    the edge. `label` is printable ASCII, empty for a series without a place in the legend. `color` is any text that the
+    widget can turn into a style; it is returned as the style key of the curve's runs.
     """
 
     label: str
@@ -42,16 +42,15 @@ class Series:
 class PlotRequest:
     """Series to draw into `width` x `height` terminal cells.
 
-    With `unit="bytes"` the y axis counts in powers of 1024; `from_zero` keeps zero on a linear y axis. `title` and the
-    legend share the first row, which is left out if both are empty. `x_label` is placed before the labels of the x axis,
-    in at most 7 cells.
+    With `unit="bytes"` the y axis counts in powers of 1024; `from_zero` keeps zero on a linear y axis. The legend is in the
+    first row, which is left out if no series has a label. `x_label` is placed before the labels of the x axis, in at most 7
+    cells.
     """
 
     width: int
     height: int
     series: tuple[Series, ...]
     y_scale: Scale = "linear"
-    title: str = ""
     x_label: str = "step"
     unit: Unit = ""
     from_zero: bool = False
@@ -63,12 +62,10 @@ class PlotRequest:
 
 @dataclass(frozen=True)
 class Picture:
-    """`height` lines of runs; the texts of a line add up to `width` cells.
+    """As many lines of runs as requested; the texts of a line add up to the requested width.
 
     An unchanged picture is returned as the same object, so a widget may make its strips once and cache them by identity.
     """
 
-    width: int
-    height: int
     lines: tuple[Line, ...]
     source: Source

@@ -8,13 +8,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from math import isfinite, log10
+from math import isfinite, isnan, log10
+from typing import TypeGuard
 
-from gradtui.tui.charts.chart import CellTick, Chart, Curve, Mark, Polyline, label_start
-from gradtui.tui.charts.layout import Layout, layout_of
-from gradtui.tui.charts.request import PlotRequest, Scale
-from gradtui.tui.charts.samples import Samples, samples_of
+from gradtui.tui.charts.chart import CellTick, Chart, Curve, Layout, Mark, MarkKind, Polyline, label_start, layout_of
+from gradtui.tui.charts.request import ALARM, PlotRequest, Scale, Series
 from gradtui.tui.charts.ticks import LARGEST, Axis, linear_axis, log_axis, step_axis
 
 DOT_COLUMNS = 2
@@ -46,15 +44,30 @@ class _Projection:
         return min(max(int((value - self.lower) * self.scale), 0), self.cells - 1)
 
 
+@dataclass(frozen=True)
+class _Samples:
+    """A series' points: y at most `LARGEST` in magnitude, x ascending; on a log scale every y is positive.
+
+    `outliers` are the x and kind of the values that became marks. `gaps` are the x of everything that interrupts the curve
+    (outliers and unknown values). Both ascend.
+    """
+
+    color: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    outliers: list[tuple[float, MarkKind]]
+    gaps: list[float]
+
+
 def sanitise(request: PlotRequest) -> Chart:
-    """Return the chart of a request. Does not raise, whatever the series contain."""
+    """Return the chart of a request. Does not raise, whatever the values of the series are."""
     layout = layout_of(request)
-    every = [samples_of(series, request.y_scale) for series in request.series]
+    every = [_samples_of(series, request.y_scale) for series in request.series]
     if layout.columns < 1 or layout.rows < 1 or not any(samples.xs or samples.outliers for samples in every):
         return Chart(layout, (), (), (), ())
     x_axis = _x_axis(every, layout, request.x_limits)
     across = _Projection.onto(layout.columns, x_axis)
-    marks = tuple(dict.fromkeys(chain.from_iterable(_marks(samples, across) for samples in every)))
+    marks = tuple(dict.fromkeys(mark for samples in every for mark in _marks(samples, across)))
     x_ticks = tuple(_apart([CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks], layout.columns))
     y_axis = _y_axis(every, request, layout)
     if y_axis is None:
@@ -65,15 +78,53 @@ def sanitise(request: PlotRequest) -> Chart:
     return Chart(layout, curves, marks, x_ticks, y_ticks)
 
 
-def _x_axis(every: Sequence[Samples], layout: Layout, limits: tuple[float, float] | None) -> Axis:
+def _samples_of(series: Series, scale: Scale) -> _Samples:
+    """Separate the points that have a position on the axes from the values that have none on the y axis."""
+    smallest = 1 / LARGEST if scale == "log" else -LARGEST
+    if _all_drawable(series.ys, smallest):
+        return _Samples(series.color, series.xs, series.ys, [], [])
+    points: list[tuple[float, float]] = []
+    outliers: list[tuple[float, MarkKind]] = []
+    gaps: list[float] = []
+    for x, y in zip(series.xs, series.ys):
+        kind = None if y is None else _kind(y, scale)
+        if y is not None and kind is None:
+            points.append((x, min(max(y, smallest), LARGEST)))
+            continue
+        gaps.append(x)
+        if kind is not None:
+            outliers.append((x, kind))
+    return _Samples(series.color, [x for x, _ in points], [y for _, y in points], outliers, gaps)
+
+
+def _all_drawable(ys: Sequence[float | None], smallest: float) -> TypeGuard[Sequence[float]]:
+    """Whether the values can be used unchanged, which is the usual case; checked by builtins at the speed of C."""
+    try:
+        # A sum is finite only if every term is. A sum that overflows sends harmless data the slow way, which is safe too.
+        return bool(ys) and isfinite(sum(ys)) and min(ys) >= smallest and max(ys) <= LARGEST  # type: ignore[arg-type,type-var,operator]
+    except TypeError:
+        # A value is None.
+        return False
+
+
+def _kind(y: float, scale: Scale) -> MarkKind | None:
+    """Return the kind of mark that a value needs, None if it can be drawn."""
+    if isnan(y):
+        return "nan"
+    if not isfinite(y):
+        return "inf" if y > 0 else "-inf"
+    return "nonpositive" if scale == "log" and y <= 0 else None
+
+
+def _x_axis(every: Sequence[_Samples], layout: Layout, limits: tuple[float, float] | None) -> Axis:
     ends = [(samples.xs[0], samples.xs[-1]) for samples in every if samples.xs]
     ends += [(samples.outliers[0][0], samples.outliers[-1][0]) for samples in every if samples.outliers]
-    if limits is not None and all(isfinite(limit) and abs(limit) <= LARGEST for limit in limits):
-        ends.append((min(limits), max(limits)))
+    if limits is not None:
+        ends.append(limits)
     return step_axis(min(first for first, _ in ends), max(last for _, last in ends), layout.columns)
 
 
-def _y_axis(every: Sequence[Samples], request: PlotRequest, layout: Layout) -> Axis | None:
+def _y_axis(every: Sequence[_Samples], request: PlotRequest, layout: Layout) -> Axis | None:
     """Return None if no value can be drawn, because an axis without values has no numbers to show."""
     drawable = [samples.ys for samples in every if samples.ys]
     if not drawable:
@@ -94,11 +145,12 @@ def _apart(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
             free = start + len(tick.label) + 1
 
 
-def _marks(samples: Samples, across: _Projection) -> Iterator[Mark]:
-    return (Mark(across.cell(x), kind, samples.color) for x, kind in samples.outliers)
+def _marks(samples: _Samples, across: _Projection) -> Iterator[Mark]:
+    for x, kind in samples.outliers:
+        yield Mark(across.cell(x), kind, samples.color if kind == "nonpositive" else ALARM)
 
 
-def _curve(samples: Samples, scale: Scale, across: _Projection, up: _Projection) -> Curve:
+def _curve(samples: _Samples, scale: Scale, across: _Projection, up: _Projection) -> Curve:
     polylines = []
     for indices in _stretches(samples, across):
         ys: Sequence[float] = [samples.ys[i] for i in indices]
@@ -108,7 +160,7 @@ def _curve(samples: Samples, scale: Scale, across: _Projection, up: _Projection)
     return Curve(samples.color, tuple(polylines))
 
 
-def _stretches(samples: Samples, across: _Projection) -> Iterator[list[int]]:
+def _stretches(samples: _Samples, across: _Projection) -> Iterator[list[int]]:
     """Yield the indexes of the points to keep, one list for each stretch of the curve.
 
     A gap interrupts the curve only if it leaves a column empty: narrower gaps would be invisible, and would cost a line each.
@@ -142,7 +194,7 @@ def _groups(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
         first = after
 
 
-def _interrupted(samples: Samples, index: int) -> bool:
+def _interrupted(samples: _Samples, index: int) -> bool:
     """Whether a gap lies between the point at `index` and the previous point."""
     gaps = samples.gaps
     return bisect_right(gaps, samples.xs[index - 1]) < bisect_left(gaps, samples.xs[index])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log10
 
-from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import Unit
 from gradtui.tui.charts.tick_labels import fixed_unit, number_labels, power_label, unit_labels
 

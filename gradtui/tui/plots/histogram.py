@@ -9,7 +9,7 @@ from math import log10
 from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
 from gradtui.state.run_state import RunState
 from gradtui.text import plural, share_text
-from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.empty_state import for_watched
 from gradtui.tui.plots.options import SELECTED_ROLE, Plot, PlotOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from app_session import own_drawing, session
+from app_session import session
 from fakes import (
     RecordingSink,
     ScriptedSource,
@@ -196,7 +196,7 @@ async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on(
 
 
 async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200, ui_budget=0, pictures=own_drawing())
+    app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200, ui_budget=0)
     shown = asyncio.Event()
     draw = app.dashboard.draw
 

@@ -42,9 +42,9 @@ def test_a_rising_line_looks_like_one() -> None:
 
 
 def test_every_part_has_its_style() -> None:
-    picture = drawn(PlotRequest(40, 8, (curve(1.0, math.nan, 3.0),), title="norm"))
+    picture = drawn(PlotRequest(40, 8, (curve(1.0, math.nan, 3.0),)))
     keys = [{key for text, key in line if text.strip()} for line in picture.lines]
-    assert keys[0] == {"title", "cyan", "legend", ALARM}
+    assert keys[0] == {"cyan", "legend"}
     assert {"cyan", TICK, AXIS} <= keys[1]
     assert ALARM in keys[5]
     assert keys[6] == {AXIS}

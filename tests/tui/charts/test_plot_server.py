@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -21,16 +22,16 @@ from hypothesis import strategies as st
 from plot_cases import assert_measures, curve, noisy, requests, texts, wait_for
 
 from gradtui.tui.charts import braille
+from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.frame import compose
-from gradtui.tui.charts.layout import LABEL_WIDTH
-from gradtui.tui.charts.messages import MessageReader, drawing_of, encode_drawing, packed
+from gradtui.tui.charts.messages import MessageReader, packed
 from gradtui.tui.charts.plot_client import PlotClient
 from gradtui.tui.charts.plot_server import PlotServer
 from gradtui.tui.charts.request import Picture, PlotRequest, Scale
 from gradtui.tui.charts.sanitise import sanitise
 
 ROOT = str(Path(__file__).resolve().parents[3])
-REQUEST = PlotRequest(60, 14, (curve(*noisy(300)),), "log", "norm")
+REQUEST = PlotRequest(60, 14, (curve(*noisy(300)),), "log")
 KEYS = count()
 
 SERVES = (
@@ -72,7 +73,7 @@ def client(server: PlotServer) -> PlotClient:
 def drawn_by(client: PlotClient, request: PlotRequest, key: str = "panel") -> Picture:
     """plotext's picture of a request; fails where the server ends or cannot draw it."""
     client.submit(key, request, sanitise(request))
-    assert wait_for(lambda: client.latest(key) is not None or not client.is_connected, client)
+    assert wait_for(lambda: client.latest(key) is not None or client.connection is None, client)
     picture = client.latest(key)
     assert picture is not None
     return picture
@@ -87,7 +88,7 @@ def test_plotext_and_braille_agree_on_the_frame_of_any_chart(client: PlotClient,
     picture = drawn_by(client, request_, f"panel {next(KEYS)}")
     assert_measures(picture, request_)
     own = compose(request_, chart, braille.draw(chart), "braille")
-    header, margin = chart.layout.header, chart.layout.margin
+    header, margin = chart.layout.header, LABEL_WIDTH + 1
     theirs, ours = texts(picture.lines), texts(own.lines)
     assert theirs[:header] == ours[:header]
     assert [line[:margin] for line in theirs[header:]] == [line[:margin] for line in ours[header:]]
@@ -177,10 +178,10 @@ def test_it_has_low_priority_and_holds_nothing_but_its_socket(server: PlotServer
 
 
 def test_a_drawing_that_fails_is_answered_and_the_next_one_drawn() -> None:
-    good = encode_drawing(drawing_of(sanitise(REQUEST), LABEL_WIDTH))
+    good = pickle.dumps(sanitise(REQUEST))
     with served() as server:
         server.connection.setblocking(True)
-        server.connection.sendall(packed(1, b"{}") + packed(2, b"no json") + packed(3, good))
+        server.connection.sendall(packed(1, pickle.dumps({})) + packed(2, b"no chart") + packed(3, good))
         server.connection.shutdown(socket.SHUT_WR)
         reader = MessageReader()
         answers = [
@@ -204,7 +205,7 @@ def test_a_server_that_ends_leaves_the_drawing_to_braille(before: str) -> None:
     with served(before) as server:
         client = PlotClient(server)
         client.submit("panel", REQUEST, sanitise(REQUEST))
-        assert wait_for(lambda: client.latest("panel") is None and not client.is_connected, client)
+        assert wait_for(lambda: client.latest("panel") is None and client.connection is None, client)
 
 
 PROLOGUE = """\

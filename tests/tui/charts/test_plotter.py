@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import socket
 from collections.abc import Iterator
 
@@ -8,13 +9,15 @@ import pytest
 from hypothesis import given
 from plot_cases import assert_measures, curve, noisy, requests
 
-from gradtui.tui.charts.messages import MessageReader, decode_drawing, packed
+from gradtui.tui.charts.chart import LABEL_WIDTH
+from gradtui.tui.charts.messages import MessageReader, packed
+from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.charts.plot_server import PlotServer
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.charts.request import PlotRequest
 
-REQUEST = PlotRequest(60, 14, (curve(*noisy(300)),), "log", "norm")
-LONGER = PlotRequest(60, 14, (curve(*noisy(301)),), "log", "norm")
+REQUEST = PlotRequest(60, 14, (curve(*noisy(300)),), "log")
+LONGER = PlotRequest(60, 14, (curve(*noisy(301)),), "log")
 
 
 class Server:
@@ -22,14 +25,15 @@ class Server:
 
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair()
+        self.connection = ours
         self.plotter = Plotter(PlotServer(ours, 0))
         self._reader = MessageReader()
 
     def answer(self) -> None:
         """Answer the message that has come."""
         for number, payload in self._reader.feed(self.socket.recv(1 << 20)):
-            drawing = decode_drawing(payload)
-            text = "\n".join(["-" * (drawing["columns"] + 8)] * (drawing["rows"] + 2))
+            layout = pickle.loads(payload).layout
+            text = "\n".join(["-" * (layout.columns + LABEL_WIDTH + 1)] * (layout.rows + 2))
             self.socket.sendall(packed(number, text.encode()))
 
 
@@ -37,7 +41,7 @@ class Server:
 def server() -> Iterator[Server]:
     server = Server()
     yield server
-    server.plotter.close()
+    server.connection.close()
     server.socket.close()
 
 
@@ -54,16 +58,16 @@ def test_a_picture_is_a_braille_drawing_until_plotext_has_one(server: Server) ->
 def test_the_same_request_gives_the_same_object(server: Server) -> None:
     server.plotter.picture("panel", REQUEST)
     server.answer()
-    again = PlotRequest(60, 14, (curve(*noisy(300)),), "log", "norm")
+    again = PlotRequest(60, 14, (curve(*noisy(300)),), "log")
     assert server.plotter.picture("panel", again) is server.plotter.picture("panel", REQUEST)
 
 
 def test_another_size_is_a_braille_drawing_until_plotext_has_it(server: Server) -> None:
     server.plotter.picture("panel", REQUEST)
     server.answer()
-    wider = PlotRequest(80, 14, REQUEST.series, "log", "norm")
+    wider = PlotRequest(80, 14, REQUEST.series, "log")
     picture = server.plotter.picture("panel", wider)
-    assert (picture.source, picture.width) == ("braille", 80)
+    assert (picture.source, sum(len(text) for text, _ in picture.lines[0])) == ("braille", 80)
     server.answer()
     assert server.plotter.picture("panel", wider).source == "plotext"
 
@@ -87,6 +91,14 @@ def test_a_server_that_ends_is_replaced_by_braille(server: Server) -> None:
     assert server.plotter.picture("panel", LONGER).source == "braille"
 
 
+def test_after_closing_pictures_are_drawn_in_braille(server: Server) -> None:
+    pictures = Pictures(PlotServer(server.connection, 0))
+    assert pictures.picture("panel", REQUEST).source == "braille"
+    pictures.close()
+    assert pictures.picture("panel", REQUEST).source == "braille"
+    assert pictures.picture("panel", LONGER).source == "braille"
+
+
 def test_what_plotext_cannot_show_is_drawn_in_braille_and_not_sent(server: Server) -> None:
     only_marks = PlotRequest(60, 14, (curve(math.nan, math.nan),))
     tiny = PlotRequest(10, 3, REQUEST.series)
@@ -102,7 +114,4 @@ def test_what_plotext_cannot_show_is_drawn_in_braille_and_not_sent(server: Serve
 
 @given(requests())
 def test_any_request_gives_a_picture_of_its_size_at_once(request_: PlotRequest) -> None:
-    plotter = Plotter()
-    assert_measures(plotter.picture("panel", request_), request_)
-    plotter.close()
-    assert_measures(plotter.picture("panel", request_), request_)
+    assert_measures(Plotter().picture("panel", request_), request_)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plot_cases import curve, requests
 
-from gradtui.tui.charts.chart import Chart
-from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.chart import LABEL_WIDTH, Chart
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.charts.sanitise import sanitise
 
@@ -119,13 +118,6 @@ def test_only_marks_show_no_numbers_on_the_y_axis() -> None:
     chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(math.nan, math.nan),)))
     assert (chart.curves, chart.y_ticks) == ((), ())
     assert [mark.column for mark in chart.marks] == [0, 63]
-
-
-def test_unsorted_steps_are_put_in_order() -> None:
-    request = PlotRequest(WIDTH, HEIGHT, (Series("a", "red", (3, 1, 2), (30.0, 10.0, 20.0)),))
-    [line] = sanitise(request).curves[0].polylines
-    assert list(line.xs) == [0.0, 32.0, 64.0]
-    assert list(line.ys) == sorted(line.ys)
 
 
 def test_empty_series_are_skipped_and_do_not_widen_the_axes() -> None:

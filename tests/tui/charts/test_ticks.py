@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.charts.layout import LABEL_WIDTH
+from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.ticks import Axis, linear_axis, log_axis, step_axis
 
 SIZED = st.floats(-1e100, 1e100)

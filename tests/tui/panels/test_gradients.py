@@ -33,7 +33,6 @@ def state_after(*events: ev.Event) -> RunState:
 
 any_float = st.floats() | st.sampled_from([0.0, -0.0, 5e-324, 1.7e308, math.nan, math.inf, -math.inf, 1e-200])
 PLOTTER = Plotter()
-PLOTTER.close()
 
 
 @settings(max_examples=200, deadline=None)

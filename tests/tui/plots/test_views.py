@@ -27,7 +27,6 @@ from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering.lines import Line, line_width
 
 PLOTTER = Plotter()
-PLOTTER.close()
 
 
 def after(*events: ev.Event) -> RunState:

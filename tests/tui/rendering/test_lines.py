@@ -67,3 +67,9 @@ def test_chunks_keep_every_character_and_the_width(text: str, width: int) -> Non
     pieces = lines.chunks(text, width)
     assert "".join(pieces) == text
     assert all(lines.width_of(piece) <= max(width, 2) for piece in pieces)
+
+
+def test_blanks_join_the_text_beside_them_unless_their_background_differs() -> None:
+    line = (("  ", ""), ("ab", "error"), (" ", "muted"), ("c", "error"), ("  ", ""), ("d", "text"))
+    assert lines.compact(line) == (("  ab c  ", "error"), ("d", "text"))
+    assert lines.compact((("a", "text"), (" ", "text on error"))) == (("a", "text"), (" ", "text on error"))

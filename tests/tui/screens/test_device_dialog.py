@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from app_session import own_drawing, session
+from app_session import session
 from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
 from textual.pilot import Pilot
 
@@ -41,9 +41,7 @@ async def test_without_a_device_enter_explains_the_row_as_ever() -> None:
 
 
 def test_what_it_looks_like(snap_compare: Callable[..., bool]) -> None:
-    app = GradtuiApp(
-        ScriptedSource([*coop_run(40), SAMPLE]), RecordingSink(), log=None, refresh_hz=0, pictures=own_drawing()
-    )
+    app = GradtuiApp(ScriptedSource([*coop_run(40), SAMPLE]), RecordingSink(), log=None, refresh_hz=0)
 
     async def ask(pilot: Pilot[str]) -> None:
         await pilot.pause()

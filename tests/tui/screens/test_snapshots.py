@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from app_session import own_drawing
 from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_chain, coop_model, coop_run
 from textual.pilot import Pilot
 
@@ -27,7 +26,6 @@ def app(theme: str = DARK_THEME.name, *more: ev.Event) -> GradtuiApp:
         RecordingSink(),
         log=PrintedLog(*LOG),
         refresh_hz=0,
-        pictures=own_drawing(),
     )
     made.theme = theme
     return made
