@@ -115,27 +115,28 @@ def _blocks(tree: Listing, model: ModelInfo) -> list[int]:
     waiting = [model.root]
     while waiting:
         parent = waiting.pop(0)
-        children = list(_children(tree, parent))
-        listed = [group for group in _alike(tree, children) if len(group) > 1]
+        within = list(children(tree, parent))
+        listed = [group for group in _alike(tree, within) if len(group) > 1]
         for group in listed:
             if len(group) >= len(longest):
                 longest = group
         blocks = {index for group in listed for index in group}
-        waiting += [child for child in children if child not in blocks]
+        waiting += [child for child in within if child not in blocks]
     return longest
 
 
-def _children(tree: Listing, parent: int) -> Iterator[int]:
+def children(tree: Listing, parent: int) -> Iterator[int]:
+    """Yield the indexes of the direct submodules of a module."""
     index = parent + 1
     while index < parent + tree.modules[parent].subtree_modules:
         yield index
         index += tree.modules[index].subtree_modules
 
 
-def _alike(tree: Listing, children: Sequence[int]) -> list[list[int]]:
+def _alike(tree: Listing, modules: Sequence[int]) -> list[list[int]]:
     """Group the children with parameters by type and by the beginning of their names."""
     groups: dict[tuple[str, str], list[int]] = {}
-    for index in children:
+    for index in modules:
         module = tree.modules[index]
         numbered = _NUMBERED.fullmatch(module.name)
         if numbered is not None and module.subtree_parameters:

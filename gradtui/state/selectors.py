@@ -11,6 +11,7 @@ from itertools import accumulate
 from gradtui.protocol.commands import Pause, Resume, RunSteps, RunTo, StopTraining, TrainOnly
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
+from gradtui.state.model_parts import children
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.selection import NothingSelected, find
 from gradtui.state.series import Series, joint_norm
@@ -70,6 +71,31 @@ def saved_bytes(tree: TreeState, index: int) -> int | None:
     if tree.saved is None:
         return None
     return sum(tree.saved.by_module[index : index + tree.modules[index].subtree_modules])
+
+
+def most_saved(tree: TreeState) -> int | None:
+    """The smallest subtree that holds more than half of the saved bytes; None if only a model that holds all of them does.
+
+    The search stops at a module whose parameters are all frozen: the reason is the same for all that it holds.
+    """
+    if tree.saved is None:
+        return None
+    half = tree.saved.total / 2
+    roots = [model.root for model in tree.models if saved_bytes(tree, model.root)]
+    found = None
+    waiting = roots if len(roots) > 1 else [child for root in roots for child in children(tree, root)]
+    while found is None or not is_frozen(tree, found):
+        heavy = next((index for index in waiting if (saved_bytes(tree, index) or 0) > half), None)
+        if heavy is None:
+            return found
+        found, waiting = heavy, list(children(tree, heavy))
+    return found
+
+
+def is_frozen(tree: TreeState, index: int) -> bool:
+    """Return whether the subtree of a module has parameters, all of them known to be frozen."""
+    where = subtree(tree.modules[index])
+    return bool(where) and set(tree.trainable[where.start : where.stop]) == {"0"}
 
 
 def subtree_saved_bytes(tree: TreeState) -> list[int | None]:

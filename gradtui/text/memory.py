@@ -5,9 +5,8 @@ from __future__ import annotations
 from gradtui.protocol.events import GraphsAlive
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.growth import Growth
-from gradtui.state.most_saved import is_frozen, most_saved
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import kept_for, saved_bytes, subtree
+from gradtui.state.selectors import is_frozen, kept_for, most_saved, saved_bytes, subtree
 from gradtui.text.frontier import called
 from gradtui.text.units import plural, size_text
 

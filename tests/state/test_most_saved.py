@@ -8,8 +8,8 @@ from fakes import MIB, coop_model, coop_run, row_of
 
 from gradtui.protocol import events as ev
 from gradtui.reducer import apply
-from gradtui.state.most_saved import most_saved
 from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import most_saved
 from gradtui.text import most_saved_text
 
 

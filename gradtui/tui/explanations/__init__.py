@@ -1,5 +1,4 @@
-"""Sentences that explain a row.
+"""The lines that explain a row, the memory of a device and that of a step.
 
-This package owns the words for states, gradients, optimizers, devices and non-finite values. Its modules are imported
-individually; most modules are imported when a dialog opens.
+The sentences are from `gradtui.text`. The modules are imported individually; most are imported when a dialog opens.
 """

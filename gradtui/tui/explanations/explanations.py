@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState
+from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState, Setting
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
+    optimizers_of,
     pending_parameters,
     recomputed_bytes,
     state_of,
     subtree,
+    toggles_of,
     total_norm_at,
     totals,
 )
+from gradtui.state.series import joint_norm
 from gradtui.text import (
     STATE_MEANINGS,
     contending_text,
@@ -26,8 +30,8 @@ from gradtui.text import (
     short_bytes,
     why_so,
 )
-from gradtui.tui.explanations.gradient_path_lines import chain_facts
-from gradtui.tui.explanations.gradient_words import (
+from gradtui.text.frontier import backward_words, mode_words, model_lines, saved_words
+from gradtui.text.gradients import (
     adding_up_words,
     gradient_words,
     joint_gradient_words,
@@ -35,11 +39,14 @@ from gradtui.tui.explanations.gradient_words import (
     shard_words,
     update_words,
 )
-from gradtui.tui.explanations.optimizer_words import optimizer_facts, state_bytes
-from gradtui.tui.explanations.reach_words import backward_words, mode_words, model_lines, saved_words
-from gradtui.tui.explanations.row_history import norm_history, ratio_history, toggle_facts
-from gradtui.tui.rendering import DetailRow, Span, printable, state_letter, text_rows
+from gradtui.tui.explanations.gradient_path_lines import chain_facts
+from gradtui.tui.rendering import DetailRow, Line, Span, printable, sparkline, state_letter, text_rows
 from gradtui.tui.tree import buffer_at
+
+_POINTS, _FEWEST = 32, 8
+_CELLS = 100_000
+"""The maximum number of norms joined for one curve: only the gradient panel shows a subtree with more parameters."""
+_TOGGLES = 8
 
 
 def explain(state: RunState, row: int) -> list[DetailRow]:
@@ -56,13 +63,11 @@ def _buffer(state: RunState, info: BufferInfo) -> list[DetailRow]:
         "It is persistent: state_dict has it." if info.persistent else "It is not persistent: state_dict leaves it out."
     )
     return [
-        DetailRow("state", (("buffer", "strong"),)),
-        DetailRow(
-            "", (("No gradient is computed for it, and no optimizer updates it. Only code writes to it.", "text"),)
-        ),
-        DetailRow("", ((kept, "text"),)),
-        DetailRow("tensor", ((tensor, "text"),)),
-        DetailRow("module", ((_module_words(state, info.module), "text"),)),
+        *text_rows("state", "buffer", "strong"),
+        *text_rows("", "No gradient is computed for it, and no optimizer updates it. Only code writes to it."),
+        *text_rows("", kept),
+        *text_rows("tensor", tensor),
+        *text_rows("module", _module_words(state, info.module)),
     ]
 
 
@@ -75,27 +80,27 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
         DetailRow("state", (state_letter(kind.value), (f" {STATE_NAMES[kind]}", "strong"))),
         *text_rows("", STATE_MEANINGS[kind]),
         *text_rows("", why_so(state, index, chained=bool(chain))),
-        *_pending(state, index),
+        *text_rows("pending", _pending(state, index), "pending"),
         *text_rows("contending", contending_text(state.tree, index)),
         *chain,
-        DetailRow("tensor", ((tensor, "text"),)),
-        DetailRow("", ((_stored(state, index, kind), "text"),)),
+        *text_rows("tensor", tensor),
+        *text_rows("", _stored(state, index, kind)),
         *text_rows("", shard_words(info)),
-        DetailRow("names", ((printable(", ".join(info.names)), "text"),)),
+        *text_rows("names", printable(", ".join(info.names))),
     ]
     if len(info.names) > 1:
         rows += text_rows("", f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted")
     rows += text_rows("memory", _same_storage(state, index))
     rows += [
-        DetailRow("module", ((_module_words(state, info.module), "text"),)),
+        *text_rows("module", _module_words(state, info.module)),
         *text_rows("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
-        *optimizer_facts(state, index),
-        DetailRow("gradient", ((_norm_words(state, state.tree.norms[index] if state.tree.norms else None), "text"),)),
+        *_optimizer_facts(state, index),
+        *text_rows("gradient", _norm_words(state, state.tree.norms[index] if state.tree.norms else None)),
         *text_rows("", gradient_words(state, index)),
-        *norm_history(state, range(index, index + 1)),
+        *_norm_history(state, range(index, index + 1)),
         *text_rows("update", update_words(state, index)),
-        *ratio_history(state, index),
-        *toggle_facts(state, range(index, index + 1)),
+        *_ratio_history(state, index),
+        *_toggle_facts(state, range(index, index + 1)),
     ]
     return rows
 
@@ -114,38 +119,33 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
     trainable = f"{sums.trainable:,} trainable" if known else "which train is not known yet"
     elements = f"{plural(sums.parameters, 'element')} ({trainable})"
     parameters = f"{plural(module.subtree_parameters, 'tensor')}, {elements}, {short_bytes(sums.bytes)}"
-    rows = [DetailRow("type", ((printable(module.type_name), "strong"),))]
+    rows = text_rows("type", printable(module.type_name), "strong")
     if module.subtree_modules > 1:
-        rows.append(DetailRow("contains", ((f"{module.subtree_modules - 1:,} modules", "text"),)))
-    if module.subtree_parameters:
-        rows.append(DetailRow("parameters", ((parameters, "text"),)))
-    else:
-        rows.append(DetailRow("parameters", (("none", "text"),)))
+        rows += text_rows("contains", f"{module.subtree_modules - 1:,} modules")
+    rows += text_rows("parameters", parameters if module.subtree_parameters else "none")
     rows += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
     if len(letters) == 1 and known:
         meaning = STATE_MEANINGS[ParameterState(next(iter(letters)))]
-        rows.append(DetailRow("", ((f"Each of them: {_lower(meaning)}", "text"),)))
+        rows += text_rows("", f"Each of them: {_lower(meaning)}")
     rows += chain_facts(state, index)
     waiting = sum(1 for i in pending_parameters(state) if i in subtree(module))
     if waiting:
-        rows.append(
-            DetailRow("pending", ((f"{plural(waiting, 'tensor')} on the way to the next step boundary.", "pending"),))
-        )
+        rows += text_rows("pending", f"{plural(waiting, 'tensor')} on the way to the next step boundary.", "pending")
     rows += [
         *text_rows("statistics", holding_text(tree, index)),
         *text_rows("backward", backward_words(state, index)),
         *text_rows("ran", mode_words(state, index)),
-        DetailRow("saved", ((saved_words(state, index), "text"),)),
-        *_recomputed(state, index),
-        *_height(state, index),
-        *state_bytes(state, module.path),
-        DetailRow("gradient", ((_norm_words(state, sums.norm), "text"),)),
+        *text_rows("saved", saved_words(state, index)),
+        *text_rows("recomputed", _recomputed(state, index)),
+        *text_rows("highest", _height(state, index)),
+        *_state_bytes(state, module.path),
+        *text_rows("gradient", _norm_words(state, sums.norm)),
         *text_rows("", joint_gradient_words(state, subtree(module))),
         *text_rows("update", joint_update_words(state, subtree(module))),
         *_whole_run(state, module),
-        *norm_history(state, subtree(module)),
-        *toggle_facts(state, subtree(module)),
-        *(DetailRow(label, ((words, "text"),)) for label, words in model_lines(state, index)),
+        *_norm_history(state, subtree(module)),
+        *_toggle_facts(state, subtree(module)),
+        *(row for label, words in model_lines(state, index) for row in text_rows(label, words)),
     ]
     return rows
 
@@ -167,12 +167,9 @@ def _letter_fact(letter: str, count: int, *, first: bool) -> DetailRow:
     return DetailRow("states" if first else "", tuple(spans))
 
 
-def _pending(state: RunState, index: int) -> list[DetailRow]:
+def _pending(state: RunState, index: int) -> str | None:
     wish = pending_parameters(state).get(index)
-    if wish is None:
-        return []
-    word = "unfrozen" if wish else "frozen"
-    return [DetailRow("pending", ((f"It will be {word} at the next step boundary.", "pending"),))]
+    return f"It will be {'unfrozen' if wish else 'frozen'} at the next step boundary." if wish is not None else None
 
 
 def _stored(state: RunState, index: int, kind: ParameterState) -> str:
@@ -190,27 +187,25 @@ def _module_words(state: RunState, index: int) -> str:
     return kind if name == kind else f"{name} ({kind})"
 
 
-def _recomputed(state: RunState, index: int) -> list[DetailRow]:
+def _recomputed(state: RunState, index: int) -> str | None:
     """Describe the activations that checkpointed regions recompute in backward instead of saving them."""
     found, saved = recomputed_bytes(state.tree, index), state.tree.saved
     if found is None or saved is None:
-        return []
+        return None
     again, inputs = found
     size = "How much was not seen" if again is None else short_bytes(again)
     kept = f"; the checkpoint keeps {short_bytes(inputs)} for that, its inputs" if inputs else ""
-    words = f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
-    return [DetailRow("recomputed", ((words, "text"),))]
+    return f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
 
 
-def _height(state: RunState, index: int) -> list[DetailRow]:
+def _height(state: RunState, index: int) -> str | None:
     """Describe the highest memory while the module ran, if a step has been profiled."""
     step = state.traced
     height = step.highest[index] if step is not None else None
     if step is None or height is None:
-        return []
+        return None
     own = ", the highest of the whole step" if height == step.peak else ""
-    words = f"{short_bytes(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
-    return [DetailRow("highest", ((words, "text"),))]
+    return f"{short_bytes(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
 
 
 def _lower(sentence: str) -> str:
@@ -226,3 +221,112 @@ def _norm_words(state: RunState, norm: float | None) -> str:
     total = total_norm_at(state, state.tree.norms_step)
     share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
     return f"L2 norm {norm_text(norm).strip()}{step}{share}."
+
+
+def _optimizer_facts(state: RunState, parameter: int) -> list[DetailRow]:
+    """Return these facts for one parameter."""
+    rows = text_rows("optimizer", _owner_words(state, parameter))
+    for index in optimizers_of(state, parameter):
+        rows += text_rows("", _group_words(state, index, parameter))
+    read = _state_bytes(state, state.tree.parameters[parameter].path) if optimizers_of(state, parameter) else []
+    return rows + [DetailRow("", row.spans) for row in read]
+
+
+def _owner_words(state: RunState, parameter: int) -> str:
+    owners = optimizers_of(state, parameter)
+    if not state.optimizers:
+        return "None has been seen: the script updates it by itself." if state.step else "None has been seen yet."
+    if not owners:
+        return "In no optimizer, so no step moves it."
+    names = ", ".join(f"{state.optimizers[i].type_name} (number {i + 1})" for i in owners)
+    name = names if len(state.optimizers) > 1 else state.optimizers[owners[0]].type_name
+    # A frozen parameter that stays in an optimizer keeps its momentum and averages there, unless the freeze dropped them.
+    return (
+        f"In {name}, which keeps the state it has for it." if state.tree.trainable[parameter] == "0" else f"In {name}."
+    )
+
+
+def _group_words(state: RunState, optimizer: int, parameter: int) -> str | None:
+    """Describe the optimizer's param group that contains the parameter; None if unknown."""
+    info = state.optimizers[optimizer]
+    if len(info.group_of) != len(info.parameters):
+        return None
+    group = info.group_of[info.parameters.index(parameter)]
+    read = state.groups.optimizers if state.groups is not None else ()
+    settings = read[optimizer][group] if optimizer < len(read) and group < len(read[optimizer]) else None
+    if state.groups is None or settings is None:
+        return f"Group {group} of {info.groups}." if info.groups > 1 else None
+    which = f"Group {group} (of {info.groups}, counted from 0)" if info.groups > 1 else "Its only group"
+    parts = [
+        f"{name} {value:g}"
+        for name, value in (("learning rate", settings.learning_rate), ("weight decay", settings.weight_decay))
+        if value is not None
+    ]
+    parts += [_setting_words(name, value) for name, value in settings.further if value is not False]
+    first, last = state.groups_since[optimizer, group]
+    since = f"since step {last:,}" if first == last else f"since a step from {first:,} to {last:,}"
+    return f"{which}: {', '.join(parts) or 'no learning rate that can be read'} ({since})."
+
+
+def _setting_words(name: str, value: Setting) -> str:
+    """Return a setting under the optimizer's name for it; a flag that is True by its name alone."""
+    if value is True:
+        return printable(name)
+    numbers = value if isinstance(value, tuple) else (value,)
+    words = ", ".join(f"{number:g}" for number in numbers)
+    return f"{printable(name)} ({words})" if isinstance(value, tuple) else f"{printable(name)} {words}"
+
+
+def _state_bytes(state: RunState, path: str) -> list[DetailRow]:
+    """Say how many bytes optimizers keep for a row, if that was requested."""
+    read = state.tree.optimizer_state.get(path)
+    if read is None or not state.optimizers:
+        return []
+    if not read.bytes:
+        return text_rows("optimizer", f"No optimizer keeps any state for it (step {read.step:,}).")
+    parts = ", ".join(f"{printable(name) or 'the rest'} {short_bytes(size)}" for name, size in read.entries)
+    return text_rows("optimizer", f"State {short_bytes(read.bytes)}: {parts} (step {read.step:,}).")
+
+
+def _norm_history(state: RunState, parameters: range) -> list[DetailRow]:
+    """Return the newest norms as a small curve; empty before there are two."""
+    history = state.history
+    if len(parameters) * _POINTS > _CELLS:
+        return []
+    rows = history.rows[-_POINTS:]
+    values = [joint_norm(row[parameters.start : parameters.stop]) for row in rows]
+    return _curve("norm", history.steps[-_POINTS:], values)
+
+
+def _ratio_history(state: RunState, parameter: int) -> list[DetailRow]:
+    """Return the newest update ratios as a small curve."""
+    ratios = state.tree.ratios.of(parameter)
+    return _curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:])
+
+
+def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> list[DetailRow]:
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return []
+    low, high = norm_text(min(known)).strip(), norm_text(max(known)).strip()
+    when = f"steps {steps[0]:,} to {steps[-1]:,}" if steps[0] != steps[-1] else f"step {steps[0]:,}"
+    words = f"  {what} {low} to {high}, {when}"
+
+    def line(width: int) -> Line:
+        points = min(len(values), max(_FEWEST, width - len(words)))
+        return (*sparkline(values, points), (words, "muted"))
+
+    return [DetailRow("", line=line)]
+
+
+def _toggle_facts(state: RunState, parameters: range) -> list[DetailRow]:
+    """Describe every freeze and unfreeze of these parameters, the newest first."""
+    applied = toggles_of(state, parameters)
+    if not applied:
+        return text_rows("toggled", "Never, as far as this screen knows.")
+    rows = []
+    for index, each in enumerate(applied[:_TOGGLES]):
+        rows += text_rows("" if index else "toggled", f"At step {each.step:,}: {printable(each.text)}")
+    if len(applied) > _TOGGLES:
+        rows += text_rows("", f"and {len(applied) - _TOGGLES:,} times before.", "muted")
+    return rows

@@ -9,11 +9,10 @@ from textual.message import Message
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
-from gradtui.text import NORM_WIDTH, norm_text
+from gradtui.text import NORM_WIDTH, nonfinite_text, norm_text
+from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
-from gradtui.tui.explanations.gradient_words import joined, micro_step_words, norms_awaited
-from gradtui.tui.explanations.nonfinite_lines import bad_step_lines
 from gradtui.tui.explanations.norm_curve import CLIP_ROLE, TOTAL_ROLE, NormCurve
 from gradtui.tui.plots.rows import Selection
 from gradtui.tui.rendering import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
@@ -112,6 +111,13 @@ def _steady(norm: float | None) -> str:
     return pad(norm_text(norm).strip(), NORM_WIDTH)
 
 
+def _bad_step_lines(state: RunState, width: int, height: int) -> list[Line]:
+    """Say where NaN or Inf appeared first, in at most `height` lines, but at least one; empty while every value was finite."""
+    if state.bad_step is None:
+        return []
+    return wrap((("! ", "error"), (printable(nonfinite_text(state.bad_step)), "error")), width, 2)[: max(1, height)]
+
+
 def waiting_text(state: RunState) -> str:
     """Say why there is no curve yet; empty if there is something to draw."""
     return "" if len(state.gradient_norm) or len(state.history) else norms_awaited(state)
@@ -142,7 +148,7 @@ class GradientPanel(LineView):
         text = waiting_text(self._state)
         if text:
             return wrap(((text, "muted"),), width)
-        alarm, micro_steps = bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
+        alarm, micro_steps = _bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
         request = self._curve.request(width, height - 1 - len(alarm) - len(micro_steps), self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
         return [*alarm, legend_line(self._state, self._step, self._row, width), *micro_steps, *picture]

@@ -22,7 +22,7 @@ from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
-from gradtui.tui.panels.memory_legend import legend, names_only
+from gradtui.tui.panels.memory_parts import legend, names_only
 from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.widgets import LineView

@@ -8,7 +8,7 @@ from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
 from gradtui.text import bytes_text
-from gradtui.tui.panels.memory_parts import parts_of, sample
+from gradtui.tui.panels.memory_parts import distinct_peak, parts_of, sample
 from gradtui.tui.rendering import Line, Span, pad
 from gradtui.tui.widgets import stacked_bar
 
@@ -26,13 +26,6 @@ class MemoryOptions:
     """The phase whose parts are shown, None for the fullest one."""
     focused: bool = False
     colour: bool = True
-
-
-def distinct_peak(breakdown: MemoryMeasured) -> int | None:
-    """Return the peak within the phase, None if it is unknown or reads the same as the total at the phase's end."""
-    if breakdown.peak is None or bytes_text(breakdown.peak) == bytes_text(breakdown.held.total):
-        return None
-    return breakdown.peak
 
 
 def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: MemoryOptions, width: int) -> list[Line]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import ceil, floor, isfinite
 
 from gradtui.state.run_state import RunState
+from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.explanations.gradient_words import norms_awaited
 from gradtui.tui.plots.curves import curves_request, legend, short
 from gradtui.tui.plots.layers import Layers, layers_of
 from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Plot, PlotOptions

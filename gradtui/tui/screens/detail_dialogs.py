@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
-from gradtui.tui.explanations.device_explanations import device_facts
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.explanations.memory_device import device_lines
+from gradtui.tui.explanations.memory_device import device_facts, device_lines
 from gradtui.tui.explanations.memory_profile_view import (
     CURVE_ROWS,
     closing_lines,

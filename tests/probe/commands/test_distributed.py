@@ -17,8 +17,8 @@ from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
+from gradtui.text.gradients import shard_words
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.explanations.gradient_words import shard_words
 from gradtui.tui.panels.gradients import gradient_title
 
 X = torch.linspace(-1, 1, 24).view(6, 4)

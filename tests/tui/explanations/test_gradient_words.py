@@ -11,7 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations.gradient_words import (
+from gradtui.text.gradients import (
     gradient_words,
     joint_gradient_words,
     joint_update_words,

@@ -13,8 +13,7 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.state.reconciliation import Reconciliation, reconcile
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations.device_explanations import MEANINGS, device_facts
-from gradtui.tui.explanations.memory_device import ROLES, device_lines, heading
+from gradtui.tui.explanations.memory_device import MEANINGS, ROLES, device_facts, device_lines, heading
 from gradtui.tui.panels.memory import MIN_CURVE_ROWS, memory_view
 from gradtui.tui.panels.memory_bars import MemoryOptions
 from gradtui.tui.rendering.detail_rows import detail_lines

@@ -7,7 +7,7 @@ from fakes import coop_model, coop_run, row_of
 from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.tui.explanations.reach_words import backward_words, mode_words, model_lines, saved_words
+from gradtui.text.frontier import backward_words, mode_words, model_lines, saved_words
 from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN, TreeReach, frontier_words
 
 MODEL = coop_model()

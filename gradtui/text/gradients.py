@@ -9,7 +9,7 @@ from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
 from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained
-from gradtui.text import norm_text
+from gradtui.text.units import norm_text
 
 
 def norms_awaited(state: RunState) -> str:
