@@ -10,11 +10,12 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from gradtui.probe.activation_checkpointing import Wanted
 from gradtui.probe.commands.refusals import SHARDED
-from gradtui.probe.model import ModuleTree, is_scripted, module_at
+from gradtui.probe.model import ModuleTree, module_at
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private import checkpoint_rules
@@ -135,7 +136,7 @@ class Checkpointing:
         if not checkpoint_rules.HAS_CHECKPOINT_STATE:
             raise CommandRefused("this version of PyTorch does not show when that is safe")
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
-        if any(map(is_scripted, module.modules())):
+        if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
             raise CommandRefused(f"{path} is TorchScript's: its code cannot be called in parts")
         wrapped = {tree.index_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
         below = range(index, index + tree.modules[index].subtree_modules)

@@ -26,10 +26,10 @@ from gradtui.probe.memory import storage_owners
 from gradtui.probe.memory.allocation_failures import AllocationFailure, ReportedFailures, allocation_failure
 from gradtui.probe.memory.memory_counters import MemoryCounter, device_allocator
 from gradtui.probe.memory.storage_owners import Owners
-from gradtui.probe.model import running_module
+from gradtui.probe.model import nearest_leaf, running_module
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.private_names import module_index_in_backward
+from gradtui.probe.torch_private.private_names import module_index_in_backward, running_node
 from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, ModelsFound, OutOfMemory
 from gradtui.protocol.vocabulary import Phase
 from gradtui.samplers.cuda_allocator import read_allocator
@@ -195,8 +195,9 @@ class OomReporter:
         index = module_index_in_backward(sampled_step.trace.module_of) if sampled_step is not None else None
         tree = self._parts.view.tree
         if index is None or index < 0:
-            parameter = running_module.parameter_in_backward(tree.owns)
-            index = tree.parameters[parameter].module if parameter is not None else None
+            node = running_node()
+            parameter = nearest_leaf(node, tree.owns) if node is not None else None
+            index = tree.owners[parameter] if parameter is not None else None
         return tree.modules[index].path if index is not None else None
 
     def _path(self, module: nn.Module | None) -> str | None:

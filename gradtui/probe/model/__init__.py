@@ -11,7 +11,7 @@ from gradtui.probe.model.gradient_buckets import bucket_bytes
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.model.model_registry import ModelRegistry
-from gradtui.probe.model.module_paths import is_scripted, module_at
+from gradtui.probe.model.module_paths import module_at
 from gradtui.probe.model.module_tree import Leaf, ModuleTree
 from gradtui.probe.model.param_groups import read_groups
 from gradtui.probe.model.running_module import nearest_leaf
@@ -29,7 +29,6 @@ __all__ = [
     "buffers_of",
     "is_constructing",
     "is_same_model",
-    "is_scripted",
     "joined_words",
     "left_words",
     "lineage",

@@ -170,7 +170,10 @@ class AddedParameters:
     def waiting_bytes(self, tensors: Iterable[torch.Tensor]) -> int:
         """Return the bytes of the state of these parameters that is kept here."""
         known = (self._added[id(tensor)] for tensor in tensors if id(tensor) in self._added)
-        return sum(value.nbytes for added in known for _, state in added.aside for value in strided_tensors(state))
+        values = (value for added in known for _, state in added.aside for value in state.values())
+        return sum(
+            value.nbytes for value in values if isinstance(value, torch.Tensor) and value.layout is torch.strided
+        )
 
     def put(self, optimizer: Optimizer, tensor: torch.Tensor, entries: dict[str, Any]) -> None:
         """Set a parameter's state: in the optimizer if that owns the parameter, else it is kept here."""
@@ -251,13 +254,6 @@ class AddedParameters:
                 if tensor is not None and optimizer is not None and id(tensor) in owned.get(id(optimizer), ()):
                     optimizer.state[tensor] = entries
             added.aside.clear()
-
-
-def strided_tensors(entries: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors in the state of one parameter whose bytes can be counted."""
-    for value in entries.values():
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            yield value
 
 
 def joined_words(planned: Iterable[Membership], joined: AddedParameters) -> str:

@@ -33,16 +33,23 @@ _constructs_module: WeakKeyDictionary[CodeType, bool] = WeakKeyDictionary()
 def _constructors() -> set[CodeType]:
     """Return the code of the constructors of all module classes, including those behind decorators."""
     found: set[CodeType] = set()
-    waiting, seen = [nn.Module], {nn.Module}
-    while waiting:
-        kind = waiting.pop()
-        new = [each for each in type.__subclasses__(kind) if each not in seen]
-        seen.update(new)
-        waiting += new
+    for kind in module_classes():
         function = vars(kind).get("__init__")
         while function is not None:
             code = getattr(function, "__code__", None)
             if isinstance(code, CodeType):
                 found.add(code)
             function = getattr(function, "__wrapped__", None)
+    return found
+
+
+def module_classes() -> set[type]:
+    """Return `nn.Module` and all its subclasses."""
+    found: set[type] = set()
+    waiting: list[type] = [nn.Module]
+    while waiting:
+        kind = waiting.pop()
+        if kind not in found:
+            found.add(kind)
+            waiting += type.__subclasses__(kind)
     return found

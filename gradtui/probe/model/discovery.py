@@ -20,26 +20,25 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from gradtui.probe.model.construction import module_classes
 from gradtui.probe.model.optimizer_membership import parameters
 from gradtui.probe.model.optimizer_registry import OptimizerRegistry
+from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins
 
 _OFTEN_GONE = 2
 """A root replaced this often around the same parameters is a wrapper: a script may replace its model once."""
-
-_Reference = Callable[[], "torch.Tensor | None"]
-_NOTHING: _Reference = lambda: None  # noqa: E731 - stands for a reference to what is gone
 
 
 class _Own(NamedTuple):
     """The ids of a root's parameters, which are valid only as long as all of the parameters live."""
 
     ids: frozenset[int]
-    references: tuple[_Reference, ...]
+    references: tuple[weakref.ref[torch.Tensor], ...]
 
     @classmethod
     def of(cls, root: nn.Module, ids: set[int]) -> _Own:
-        references: list[_Reference] = []
+        references: list[weakref.ref[torch.Tensor]] = []
         for module in _modules_of(root):
             own = module._parameters.values()  # noqa: SLF001 - as in `_parameter_ids`
             references += [weakref.ref(each) for each in own if each is not None]
@@ -62,14 +61,13 @@ class Discovery:
         self.optimizers = OptimizerRegistry(self._found_optimizer)
         self.register_optimizer = self.optimizers.register
         """Registers an optimizer that was constructed or stepped, and returns its index among all registered ones."""
-        self._called: dict[int, weakref.ref[nn.Module]] = {}
-        self._borrowed: dict[int, weakref.ref[nn.Module]] = {}
-        """Those of `_called` whose parameters were replaced by other tensors at their first call."""
+        self._called: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
+        """id -> module, and whether other tensors replaced its parameters at its first call."""
         self._named: list[tuple[str, weakref.ref[nn.Module]]] = []
         self._listed: list[weakref.ref[nn.Module]] = []
         """The roots of the models that were last listed."""
-        self._without_owner: dict[int, weakref.ref[torch.Tensor]] = {}
-        """id -> parameter of an optimizer for which a search has found no module."""
+        self._without_owner: ByIdentity[torch.Tensor, bool] = ByIdentity()
+        """The parameters of optimizers for which a search has found no module."""
         self._roots: list[tuple[weakref.ref[nn.Module], type, _Own]] = []
         """The roots found last of which an optimizer owns a parameter, each with its type."""
         self._gone: dict[type, dict[frozenset[int], tuple[int, _Own]]] = {}
@@ -81,18 +79,16 @@ class Discovery:
     def on_root_call(self, module: nn.Module) -> bool:
         """Handle a call of a root module; return whether it has parameters, or tensors that replace them."""
         known = self._called.get(id(module))
-        if known is not None and known() is module:
+        if known is not None and known[0]() is module:
             return True
         # Loss functions are modules too, and some scripts construct a new one every step.
         if not (module._parameters or module._modules):  # noqa: SLF001 - the walk of `parameters()` is 20 times slower
             return False
         if next(module.parameters(), None) is None:
             return False
-        if has_stand_ins(module):
-            # torch.func.functional_call: `_counts` checks its own parameters when they are back in place.
-            self._borrowed[id(module)] = weakref.ref(module)
-        self._called = {key: ref for key, ref in self._called.items() if ref() is not None}
-        self._called[id(module)] = weakref.ref(module)
+        self._called = {key: called for key, called in self._called.items() if called[0]() is not None}
+        # torch.func.functional_call: `_has_own_use` checks its own parameters when they are back in place.
+        self._called[id(module)] = weakref.ref(module), has_stand_ins(module)
         self.dirty |= not self._is_fleeting(module)
         return True
 
@@ -118,8 +114,12 @@ class Discovery:
         def is_left_out(module: nn.Module) -> bool:
             return id(module) not in listed and self._is_fleeting(module)
 
-        called = [module for ref in self._called.values() if (module := ref()) is not None and not is_left_out(module)]
-        called = [module for module in called if self._counts(module, owned.keys())]
+        called = [
+            module
+            for reference, is_borrowed in self._called.values()
+            if (module := reference()) is not None and not is_left_out(module)
+            if not is_borrowed or _has_own_use(module, owned.keys())
+        ]
         seen = [*called, *(module for _, module in named)]
         recent = {id(module): index for index, module in enumerate(called)}
         roots = [root for reference in self._listed if (root := reference()) is not None and not is_left_out(root)]
@@ -128,13 +128,15 @@ class Discovery:
         if not (self.needs_search and may_search):
             kept, held = _chosen(_not_inside([*roots, *seen]), seen, set(owned), recent)
             without = owned.keys() - set().union(*held.values())
-            self.needs_search |= any(self._without_owner.get(key, _NOTHING)() is not owned[key] for key in without)
+            self.needs_search |= any(self._without_owner.get(owned[key]) is None for key in without)
         if self.needs_search and may_search:
             kept, held = _chosen(_outermost(set(owned), seen, is_left_out), seen, set(owned), recent)
             self.needs_search = False
             self.searches += 1
             without = owned.keys() - set().union(*held.values())
-            self._without_owner = {key: weakref.ref(owned[key]) for key in without}
+            self._without_owner = ByIdentity()
+            for key in without:
+                self._without_owner.set(owned[key], True)
         self._listed = [weakref.ref(root) for root in kept]
         self._roots = [
             (weakref.ref(root), type(root), _Own.of(root, held[id(root)]))
@@ -142,20 +144,6 @@ class Discovery:
             if not owned.keys().isdisjoint(held[id(root)])
         ]
         return _with_names(kept, {id(module): name for name, module in named})
-
-    def _counts(self, module: nn.Module, owned: Container[int]) -> bool:
-        """Return whether a called module is a model.
-
-        It is none if its own values are used nowhere, since the script keeps the values elsewhere.
-
-        `torch.func.functional_call` uses only the code of a module it calls. The module's own parameters are used where it
-        is a frozen base, or where an optimizer owns them.
-        """
-        reference = self._borrowed.get(id(module))
-        if reference is None or reference() is not module:
-            return True
-        own = list(module.parameters())
-        return any(id(each) in owned for each in own) or not any(each.requires_grad or each.is_meta for each in own)
 
     def _count_what_is_gone(self, wanted: set[int]) -> None:
         """Count the roots found last that were freed. `wanted` holds the ids of the parameters that optimizers own now."""
@@ -175,6 +163,16 @@ class Discovery:
         gone = self._gone.get(type(module))
         times, own = gone.get(frozenset(_parameter_ids(module)), (0, None)) if gone else (0, None)
         return times >= _OFTEN_GONE and own is not None and own.are_alive()
+
+
+def _has_own_use(module: nn.Module, owned: Container[int]) -> bool:
+    """Return whether a module that `torch.func.functional_call` calls is a model.
+
+    `functional_call` uses only the code of the module. The module's own parameters are used where it is a frozen base, or
+    where an optimizer owns them. Otherwise the script keeps the values elsewhere.
+    """
+    own = list(module.parameters())
+    return any(id(each) in owned for each in own) or not any(each.requires_grad or each.is_meta for each in own)
 
 
 def _chosen(
@@ -209,7 +207,7 @@ def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[
     parents: dict[int, list[nn.Module]] = {}
     seeds: dict[int, nn.Module] = {id(module): module for module in called}
     # `type(o)` and not isinstance, which would resolve a lazy proxy of the script.
-    kinds = _subclasses(nn.Module)
+    kinds = module_classes()
     for module in [found for found in gc.get_objects() if type(found) in kinds]:
         if is_left_out(module):
             continue
@@ -219,17 +217,6 @@ def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[
         if not wanted.isdisjoint(map(id, vars(module).get("_parameters", {}).values())):
             seeds[id(module)] = module
     return _tops(list(seeds.values()), parents)
-
-
-def _subclasses(kind: type) -> set[type]:
-    found, waiting = {kind}, [kind]
-    while waiting:
-        below: type
-        for below in type.__subclasses__(waiting.pop()):
-            if below not in found:
-                found.add(below)
-                waiting.append(below)
-    return found
 
 
 def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[nn.Module]:

@@ -18,20 +18,18 @@ Lineage = tuple[tuple[str, "weakref.ref[nn.Module]"], ...]
 
 def lineage(index: int, tree: ModuleTree) -> Lineage:
     """Return the modules around the parameter with this index."""
-    around = tree.around(tree.owners[index])
-    return tuple((tree.modules[module].type_name, tree.module_refs[module]) for module in around)
+    return _from(tree.owners[index], tree)
 
 
 def lineages(indices: Iterable[int], tree: ModuleTree) -> list[Lineage]:
     """Return the lineage of each of these parameters. Parameters of one module share theirs."""
-    of_module: dict[int, Lineage] = {}
-    found = []
-    for index in indices:
-        module = tree.parameters[index].module
-        if module not in of_module:
-            of_module[module] = lineage(index, tree)
-        found.append(of_module[module])
-    return found
+    modules = [tree.owners[index] for index in indices]
+    of_module = {module: _from(module, tree) for module in set(modules)}
+    return [of_module[module] for module in modules]
+
+
+def _from(module: int, tree: ModuleTree) -> Lineage:
+    return tuple((tree.modules[each].type_name, tree.module_refs[each]) for each in tree.around(module))
 
 
 def is_same_model(before: Lineage, now: Lineage) -> bool:

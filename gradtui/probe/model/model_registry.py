@@ -6,7 +6,6 @@ Runs on the training thread.
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter_ns
@@ -21,7 +20,7 @@ from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.model.param_groups import GroupWatch
 from gradtui.probe.model.tree_builder import build
-from gradtui.probe.runtime import RunClock
+from gradtui.probe.runtime import ByIdentity, RunClock
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_being_traced
 from gradtui.protocol.events import Event, ModelsFound, OptimizersFound
 from gradtui.protocol.vocabulary import OptimizerInfo
@@ -45,26 +44,6 @@ _IDLE_STEPS = 25
 """An optimizer that took no part in this many executed steps (or two rounds, if they are longer) is not in use."""
 
 
-class ModelNumbers:
-    """Assigns each root module a number that it keeps for good."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[int, weakref.ref[nn.Module]]] = {}
-        self._next = itertools.count(1)
-
-    def number(self, tree: ModuleTree) -> None:
-        """Set the numbers of the models of a new tree."""
-        self._known = {key: known for key, known in self._known.items() if known[1]() is not None}
-        tree.models = tuple(replace(model, number=self._of(tree.module_refs[model.root]())) for model in tree.models)
-
-    def _of(self, root: nn.Module | None) -> int:
-        known = self._known.get(id(root))
-        if root is None or (known is not None and known[1]() is root):
-            return known[0] if known is not None else 0
-        self._known[id(root)] = found = (next(self._next), weakref.ref(root))
-        return found[0]
-
-
 class ModelRegistry:
     """Holds the current tree, and emits the events that describe it. `changed` is called when the tree has been replaced.
 
@@ -86,7 +65,9 @@ class ModelRegistry:
         """The step after which the present models were found."""
         self.round_length = 1
         """The number of optimizer steps in one round of training: that of the live optimizers."""
-        self._numbers = ModelNumbers()
+        self._numbers: ByIdentity[object, int] = ByIdentity()
+        """Each root module keeps its number for good."""
+        self._next_number = itertools.count(1)
         self._listings = itertools.count(1)
         self._emit = emit
         self._clock = clock
@@ -200,7 +181,9 @@ class ModelRegistry:
         if tree.is_borrowed:
             self.discovery.dirty = True
             return
-        self._numbers.number(tree)
+        tree.models = tuple(
+            replace(model, number=self._number_of(tree.module_refs[model.root]())) for model in tree.models
+        )
         if not tree.is_same(self.tree):
             tree.listing = next(self._listings)
             moved = IndexMapping.between(self.tree, tree)
@@ -211,9 +194,15 @@ class ModelRegistry:
             self._emit(ModelsFound(self._clock.at(), step, *listed, *indices, listing=tree.listing))
         self.describe_optimizers(step)
 
+    def _number_of(self, root: object) -> int:
+        number = self._numbers.get(root)
+        if number is None:
+            self._numbers.set(root, number := next(self._next_number))
+        return number
+
     def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:
         """Emit an event if the optimizers or their parameters have changed."""
-        described = self.discovery.optimizers.describe(self.tree.indices, at_end=at_end)
+        described = self.discovery.optimizers.describe(self.tree.owns, at_end=at_end)
         self.round_length = max(1, len(self.live_optimizers()))
         self._sizes = self.discovery.optimizers.sizes()
         if described != self._described:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from gradtui.probe.model.module_tree import ModuleTree
@@ -21,8 +20,3 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
     if any(path in info.names for info in tree.parameters):
         raise CommandRefused(f"{path} is a parameter, not a module")
     raise CommandRefused(unknown_path(path, tree))
-
-
-def is_scripted(module: nn.Module) -> bool:
-    """Return whether this is a TorchScript module, scripted or traced."""
-    return isinstance(module, torch.jit.ScriptModule)

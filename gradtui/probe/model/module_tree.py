@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from gradtui.probe.model.same_storage import memory_of
-from gradtui.probe.torch_private.private_names import is_lazy
+from gradtui.probe.torch_private.private_names import is_lazy, storage_key
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
 T = TypeVar("T")
@@ -124,14 +123,6 @@ class ModuleTree:
         index = self.parameter_index.get(id(parameter))
         return index if index is not None and self.parameter_refs[index]() is parameter else None
 
-    def indices(self, parameters: Iterable[object]) -> list[int | None]:
-        """Return the index of each of these parameters, as `owns` does."""
-        known, references = self.parameter_index, self.parameter_refs
-        return [
-            index if (index := known.get(id(each))) is not None and references[index]() is each else None
-            for each in parameters
-        ]
-
     def index_of(self, module: object) -> int:
         """Return the index of a live module, -1 if it is not of these models."""
         known = self.module_index.get(id(module))
@@ -217,6 +208,14 @@ class ModuleTree:
 def shape_of(parameter: torch.Tensor) -> torch.Size | None:
     """Return the shape of a parameter, None while a lazy module has not set it."""
     return None if is_lazy(parameter) else parameter.shape
+
+
+def memory_of(parameter: torch.Tensor) -> tuple[int, int, int] | None:
+    """Return the storage of a parameter and its elements in it; None for a tensor without memory of its own."""
+    # A subclass (DTensor, a fake tensor, a parameter of a lazy module) may stand for other tensors, or for none.
+    if type(parameter) is not nn.Parameter or parameter.layout is not torch.strided or parameter.is_meta:
+        return None
+    return (storage_key(parameter), int(parameter.storage_offset()), parameter.numel()) if parameter.numel() else None
 
 
 def _live(references: Sequence[weakref.ref[T]]) -> Iterator[tuple[int, T]]:

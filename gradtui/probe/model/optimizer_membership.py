@@ -204,8 +204,5 @@ def _starts(path: str) -> Iterator[str]:
 
 def _name_in_model(index: int, tree: ModuleTree) -> str:
     info = tree.parameters[index]
-    root = info.module
-    while tree.modules[root].parent >= 0:
-        root = tree.modules[root].parent
-    prefix = tree.modules[root].path
+    prefix = tree.modules[tree.roots[info.module]].path
     return info.path.removeprefix(f"{prefix}.") if prefix else info.path

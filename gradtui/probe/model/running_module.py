@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import CO_OPTIMIZED
+from traceback import walk_stack, walk_tb
 from types import CellType, FrameType, TracebackType
 
 import torch
 from torch import nn
 
-from gradtui.probe.torch_private.private_names import GraphNode, leaf_of, running_node
+from gradtui.probe.torch_private.private_names import GraphNode, leaf_of
 
 _CALL_CODE = getattr(getattr(nn.Module, "_call_impl", None), "__code__", None)
 """The code of torch's function that calls every forward: its first local variable is the module."""
@@ -23,12 +24,8 @@ _CALL_CODE = getattr(getattr(nn.Module, "_call_impl", None), "__code__", None)
 
 def raised_in(entries: TracebackType | None) -> nn.Module | None:
     """Return the innermost module that an exception came out of, by its traceback; None if it came out of none."""
-    innermost = None
-    while entries is not None:
-        if entries.tb_frame.f_code is _CALL_CODE:
-            innermost = entries.tb_frame
-        entries = entries.tb_next
-    return _ended(innermost) if innermost is not None else None
+    calls = [frame for frame, _ in walk_tb(entries) if frame.f_code is _CALL_CODE]
+    return _ended(calls[-1]) if calls else None
 
 
 def _ended(frame: FrameType) -> nn.Module | None:
@@ -46,17 +43,10 @@ def _ended(frame: FrameType) -> nn.Module | None:
 
 def running() -> nn.Module | None:
     """Return the innermost module whose forward the calling thread is in."""
-    for frame in _stack():
+    for frame, _ in walk_stack(sys._getframe(1)):  # noqa: SLF001 - `inspect.currentframe` is the same call
         if frame.f_code is _CALL_CODE:
             return _unended(frame)
     return None
-
-
-def _stack() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect.currentframe` is the same call
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _unended(frame: FrameType) -> nn.Module | None:
@@ -66,12 +56,6 @@ def _unended(frame: FrameType) -> nn.Module | None:
         # This copy lives as long as the call, and would keep the call's arguments alive.
         names.clear()
     return module if isinstance(module, nn.Module) else None
-
-
-def parameter_in_backward(index_of: Callable[[torch.Tensor], int | None]) -> int | None:
-    """Return the index of a parameter of the operation whose backward the calling thread runs; None outside of one."""
-    node = running_node()
-    return nearest_leaf(node, index_of) if node is not None else None
 
 
 def nearest_leaf(node: GraphNode, index_of: Callable[[torch.Tensor], int | None], *, hops: int = 2) -> int | None:

@@ -6,15 +6,15 @@ For models of 100,000 parameters, each parameter is described once, when all its
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from gradtui.probe.model.module_tree import Contents, ModuleTree, shape_of
-from gradtui.probe.model.same_storage import groups
+from gradtui.probe.model.module_tree import Contents, ModuleTree, memory_of, shape_of
 from gradtui.probe.torch_private.private_names import compiled_module
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
@@ -81,7 +81,7 @@ class _Builder:
         tree.models = tuple(found)
         tree.modules = tuple([ModuleInfo(*known, *size) for known, size in zip(self._modules, self._sizes)])
         rows = [ParameterInfo(names[0], names, *known) for names, known in zip(self._names, self._parameters)]
-        tree.same_storage = groups(tree.live_parameters())
+        tree.same_storage = _same_storage(tree.live_parameters())
         for indices in tree.same_storage:
             for index in indices:
                 others = tuple(rows[other].path for other in indices if other != index)
@@ -186,6 +186,19 @@ class _Builder:
         """Return whether the listing of this module is complete."""
         index = self._tree.index_of(module)
         return index >= 0 and self._sizes[index] != (0, 0)
+
+
+def _same_storage(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ...]]:
+    """Return the groups of parameters that are different objects over the same memory.
+
+    `load_state_dict(assign=True)` makes them of tied parameters.
+    """
+    found: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for index, tensor in parameters:
+        memory = memory_of(tensor)
+        if memory is not None:
+            found[memory].append(index)
+    return [tuple(indices) for indices in found.values() if len(indices) > 1]
 
 
 def _buffer_info(buffer: torch.Tensor, path: str, module: int, *, persistent: bool) -> BufferInfo:
