@@ -340,7 +340,9 @@ def _additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tupl
         return (), ()
 
     def paths(tensors: list[torch.Tensor]) -> tuple[str, ...]:
-        return tuple(view.tree.parameters[index].path for index in view.tree.indices(tensors) if index is not None)
+        return tuple(
+            view.tree.parameters[index].path for tensor in tensors if (index := view.tree.owns(tensor)) is not None
+        )
 
     extended, listed = [], set[int]()
     for optimizer in view.live_optimizers():
