@@ -7,7 +7,7 @@ its values stay those of the last step in which backward ran through it, as long
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gradtui.protocol.events import GradientFlowMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, OptimizerInfo
@@ -17,23 +17,12 @@ _TURNS_KEPT = 32
 """An optimizer without a step in this number of sampled steps no longer takes turns."""
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The modules of one model."""
-
-    begin: int
-    end: int
-
-    def entered(self, reach: GradientFlowMeasured) -> bool:
-        return any(letter in ENTERED for letter in reach.reach[self.begin : self.end])
-
-
 def take_reach(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
     """Record the gradient flow of a sampled step or, with an empty `reach`, of an evaluation."""
     if not event.reach:
         for model in tree.models:
             part = _part(tree.modules, model.root)
-            if event.grad_modes[part.begin : part.end].strip(GradMode.NOT_RUN.value):
+            if event.grad_modes[part].strip(GradMode.NOT_RUN.value):
                 tree.evaluated[model.number] = event.step
         tree.reach = event if tree.reach is None or not tree.reach.reach else _with_evaluation(tree, tree.reach, event)
         return
@@ -74,8 +63,8 @@ def _with_evaluation(
         if index < len(tree.steps) and tree.steps[index]:
             continue
         part = _part(tree.modules, model.root)
-        modes[part.begin : part.end] = evaluated.grad_modes[part.begin : part.end]
-        training[part.begin : part.end] = evaluated.training[part.begin : part.end]
+        modes[part] = evaluated.grad_modes[part]
+        training[part] = evaluated.training[part]
         gradients[index] = evaluated.gradients[index]
     return replace(known, grad_modes="".join(modes), training="".join(training), gradients=tuple(gradients))
 
@@ -85,26 +74,30 @@ def _merge(tree: TreeState) -> None:
     turns = [*reversed(tree.turns.values())]
     newest = turns[0]
     parts = [_part(tree.modules, model.root) for model in tree.models]
-    chosen = [next((turn for turn in turns if part.entered(turn.reach)), newest) for part in parts]
+    chosen = [next((turn for turn in turns if _enters(turn.reach, part)), newest) for part in parts]
     tree.steps = tuple(turn.reach.step for turn in chosen)
     tree.reach, tree.saved = newest.reach, newest.saved or tree.saved
     if all(turn is newest for turn in chosen):
         return
     tree.reach = replace(
         newest.reach,
-        reach="".join(turn.reach.reach[part.begin : part.end] for turn, part in zip(chosen, parts)),
-        grad_modes="".join(turn.reach.grad_modes[part.begin : part.end] for turn, part in zip(chosen, parts)),
-        called=tuple(index for turn, part in zip(chosen, parts) for index in turn.reach.called[part.begin : part.end]),
+        reach="".join(turn.reach.reach[part] for turn, part in zip(chosen, parts)),
+        grad_modes="".join(turn.reach.grad_modes[part] for turn, part in zip(chosen, parts)),
+        called=tuple(index for turn, part in zip(chosen, parts) for index in turn.reach.called[part]),
     )
     if newest.saved is not None:
         whole = newest.saved
         saved = [turn.saved or whole for turn in chosen]
         tree.saved = replace(
             whole,
-            by_module=tuple(n for s, part in zip(saved, parts) for n in s.by_module[part.begin : part.end]),
-            upstream=tuple(n for s, part in zip(saved, parts) for n in s.upstream[part.begin : part.end]),
+            by_module=tuple(n for s, part in zip(saved, parts) for n in s.by_module[part]),
+            upstream=tuple(n for s, part in zip(saved, parts) for n in s.upstream[part]),
         )
 
 
-def _part(modules: Sequence[ModuleInfo], root: int) -> _Part:
-    return _Part(root, root + modules[root].subtree_modules)
+def _part(modules: Sequence[ModuleInfo], root: int) -> slice:
+    return slice(root, root + modules[root].subtree_modules)
+
+
+def _enters(reach: GradientFlowMeasured, part: slice) -> bool:
+    return any(letter in ENTERED for letter in reach.reach[part])

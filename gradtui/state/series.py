@@ -146,14 +146,6 @@ class RowHistory(_History):
         self._start_again()
         self.rows = []
 
-    def column(self, index: int) -> list[tuple[int, float | None]]:
-        """Return (step, norm) of one parameter, oldest first."""
-        return [(step, row[index]) for step, row in zip(self.steps, self.rows)]
-
-    def norms(self, first: int, last: int) -> list[tuple[int, float | None]]:
-        """Return (step, L2 norm over the parameters `first:last`), oldest first; None where none had a gradient."""
-        return [(step, joint_norm(row[first:last])) for step, row in zip(self.steps, self.rows)]
-
     def _keep(self, indices: list[int]) -> None:
         super()._keep(indices)
         self.rows = [self.rows[index] for index in indices]

@@ -116,23 +116,14 @@ def test_a_second_row_of_the_same_step_takes_the_place_of_the_first() -> None:
     history = RowHistory()
     history.append(1, (1.0, None))
     history.append(1, (1.0, 2.0))
-    assert history.column(1) == [(1, 2.0)]
+    assert (history.steps, history.rows) == ([1], [(1.0, 2.0)])
 
 
 def test_rows_of_another_width_begin_a_new_history() -> None:
     history = RowHistory()
     history.append(1, (1.0, 2.0))
     history.append(2, (3.0,))
-    assert history.steps == [2]
-    assert history.column(0) == [(2, 3.0)]
-
-
-def test_norms_of_a_range_join_the_known_ones() -> None:
-    history = RowHistory()
-    history.append(1, (3.0, 4.0, None))
-    history.append(2, (None, None, 2.0))
-    assert history.norms(0, 2) == [(1, 5.0), (2, None)]
-    assert history.column(2) == [(1, None), (2, 2.0)]
+    assert (history.steps, history.rows) == ([2], [(3.0,)])
 
 
 @given(st.lists(st.none() | st.floats(0, 1e150), max_size=30))

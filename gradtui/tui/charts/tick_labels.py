@@ -11,15 +11,8 @@ _PLAIN_LENGTH, _PLAIN_SIZE = 5, 10_000
 """Plain numbers up to this length and below this size are preferred to numbers with a suffix."""
 
 _SI = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
+# Not from `gradtui.text`, whose import would delay the plot server.
 _BINARY = (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30), ("TiB", 2.0**40), ("PiB", 2.0**50))
-
-
-def binary_unit(largest: float) -> tuple[str, float]:
-    """Return the unit in which `largest` bytes has at most three digits before the point, and its size in bytes."""
-    for name, size in _BINARY:
-        if largest < 1000 * size:
-            return name, size
-    return _BINARY[-1]
 
 
 def number_labels(values: Sequence[float], step: float, width: int) -> list[str]:
@@ -52,8 +45,12 @@ def power_label(mantissa: int, exponent: int) -> str:
 
 
 def fixed_unit(unit: Unit, largest: float) -> tuple[str, float]:
-    """Return the name and the size of the unit of y values; an empty name and a size of 1 for plain numbers."""
-    return binary_unit(largest) if unit == "bytes" and largest < 1000 * _BINARY[-1][1] else ("", 1.0)
+    """Return the unit in which y values up to `largest` have at most three digits before the point, and its size.
+
+    For plain numbers, and for more bytes than any unit suits, the name is empty and the size 1.
+    """
+    sizes = _BINARY if unit == "bytes" else ()
+    return next(((name, size) for name, size in sizes if largest < 1000 * size), ("", 1.0))
 
 
 def _decimal(values: Iterable[float], step: float, size: float, suffix: str) -> list[str]:

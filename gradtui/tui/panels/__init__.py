@@ -3,7 +3,7 @@
 This package owns the header and the memory, gradient norm, output and events panels.
 """
 
-from gradtui.tui.panels.events import GLYPHS, EventsPanel
+from gradtui.tui.panels.events import KINDS, EventsPanel
 from gradtui.tui.panels.gradients import GradientPanel, gradient_title
 from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table, memory_title
@@ -12,7 +12,7 @@ from gradtui.tui.panels.output import OutputLog, OutputPanel
 
 __all__ = [
     "AT_LOAD",
-    "GLYPHS",
+    "KINDS",
     "PARTS",
     "EventsPanel",
     "GradientPanel",

@@ -7,22 +7,32 @@ from gradtui.text import command_text, seconds_text
 from gradtui.tui.rendering import Line, Span, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 
-GLYPHS: dict[str, tuple[str, str]] = {
-    "applied": ("✔", "good"),
-    "rejected": ("✖", "warning"),
-    "receipt": ("◆", "accent"),
-    "verified": ("◆", "good"),
-    "moved": ("!", "error"),
-    "not finite": ("!", "error"),
-    "growth": ("!", "warning"),
-    "out of memory": ("✖", "error"),
-    "checkpoint": ("!", "warning"),
-    "schedule": ("✖", "error"),
-    "probe": ("!", "warning"),
-    "run": ("▶", "accent"),
-    "model": ("◇", "muted"),
+KINDS: dict[str, tuple[str, str, str, str]] = {
+    "applied": ("✔", "good", "applied", "a freeze or another change took effect, at a step boundary"),
+    "rejected": ("✖", "warning", "refused", "it would break the run; the reason stands beside it"),
+    "receipt": ("◆", "accent", "receipt", "what a change has brought, measured some steps later"),
+    "verified": ("◆", "good", "held still", "the tensors of a freeze did not change"),
+    "moved": ("!", "error", "moved", "a frozen tensor changed"),
+    "not finite": ("!", "error", "not finite", "where NaN or Inf appeared first: the phase, the module, the parameter"),
+    "growth": ("!", "warning", "growth", "memory rises step after step"),
+    "out of memory": (
+        "✖",
+        "error",
+        "no memory",
+        "an allocation failed, whether the script caught it or not; the file lists the owners of the memory",
+    ),
+    "checkpoint": (
+        "!",
+        "warning",
+        "checkpoint",
+        "what the script's checkpoints hold and lack while something is unfrozen",
+    ),
+    "schedule": ("✖", "error", "schedule", "what became of the file of --schedule, where it was not all carried out"),
+    "probe": ("!", "warning", "gradtui", "a part of gradtui failed; training was not touched"),
+    "run": ("▶", "accent", "run", "started, paused, resumed, ended"),
+    "model": ("◇", "muted", "found", "a model or an optimizer"),
 }
-"""Glyph and colour role of each kind of entry."""
+"""Glyph, colour role, name and meaning of each kind of entry."""
 
 _STEP_WIDTH, _STEP_WIDTH_NARROW = 13, 9
 _ROOM_FOR_COLUMNS, _ROOM_FOR_TIME = 60, 80
@@ -32,7 +42,7 @@ _MEMORY = 4_000
 
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """Wrap an entry; continuation lines are indented to its text."""
-    glyph, role = GLYPHS.get(entry.kind, ("·", "muted"))
+    glyph, role, *_ = KINDS.get(entry.kind, ("·", "muted"))
     text_role = role if entry.kind in ("rejected", "moved", "not finite", "out of memory", "probe") else "text"
     if width < _ROOM_FOR_COLUMNS:
         return wrap(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.text import STATE_MEANINGS
 from gradtui.tui.actions import by_group
-from gradtui.tui.panels import AT_LOAD, GLYPHS, PARTS
+from gradtui.tui.panels import AT_LOAD, KINDS, PARTS
 from gradtui.tui.rendering import BLANK, Line, Span, state_letter, wrap
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.tree import FREEZE, HIDDEN, MIXED, PARTLY, RECOMPUTED, RUNS, SPARK_WIDTH, STOPS, TIED, UNFREEZE, WITHIN
@@ -71,25 +71,6 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("ui", "share of one core that this screen takes; it draws less often to stay within its budget"),
 )
 
-_GLYPH_WORDS = {
-    "applied": ("applied", "a freeze or another change took effect, at a step boundary"),
-    "rejected": ("refused", "it would break the run; the reason stands beside it"),
-    "receipt": ("receipt", "what a change has brought, measured some steps later"),
-    "verified": ("held still", "the tensors of a freeze did not change"),
-    "moved": ("moved", "a frozen tensor changed"),
-    "not finite": ("not finite", "where NaN or Inf appeared first: the phase, the module, the parameter"),
-    "growth": ("growth", "memory rises step after step"),
-    "out of memory": (
-        "no memory",
-        "an allocation failed, whether the script caught it or not; the file lists the owners of the memory",
-    ),
-    "checkpoint": ("checkpoint", "what the script's checkpoints hold and lack while something is unfrozen"),
-    "schedule": ("schedule", "what became of the file of --schedule, where it was not all carried out"),
-    "probe": ("gradtui", "a part of gradtui failed; training was not touched"),
-    "run": ("run", "started, paused, resumed, ended"),
-    "model": ("found", "a model or an optimizer"),
-}
-
 
 def help_lines(width: int) -> Sequence[Line]:
     """Return all lines of the help at a width."""
@@ -119,8 +100,8 @@ def help_lines(width: int) -> Sequence[Line]:
     for mark, role, words in _MARKS:
         lines += _entry(((mark, role),), words, names, width)
     lines += _heading("Events")
-    for kind, (glyph, role) in GLYPHS.items():
-        lines += _entry(((glyph, role), (f"  {_GLYPH_WORDS[kind][0]}", "text")), _GLYPH_WORDS[kind][1], names, width)
+    for glyph, role, kind, meaning in KINDS.values():
+        lines += _entry(((glyph, role), (f"  {kind}", "text")), meaning, names, width)
     lines += _heading("Header")
     for word, meaning in _HEADER_WORDS:
         lines += _entry(((word, "text"),), meaning, names, width)

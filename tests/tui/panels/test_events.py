@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gradtui.state.run_state import LogEntry
-from gradtui.tui.panels.events import GLYPHS, entry_lines
+from gradtui.tui.panels.events import KINDS, entry_lines
 from gradtui.tui.rendering.lines import line_width
 
 LONG = "unfroze text_encoder.blocks.7: 12 tensors joined AdamW, which had 1 of them before; the rest is new"
@@ -21,11 +21,11 @@ def test_an_entry_is_wrapped_and_loses_nothing(width: int) -> None:
 @pytest.mark.parametrize("kind", ["applied", "rejected", "verified", "moved", "probe", "run", "model"])
 def test_each_kind_has_a_glyph(kind: str) -> None:
     (glyph, role), *_ = entry_lines(LogEntry(1.0, 1, kind, "text"), 100)[0]
-    assert (glyph.strip(), role) == GLYPHS[kind]
+    assert (glyph.strip(), role) == KINDS[kind][:2]
 
 
 def test_what_needs_a_look_differs_by_more_than_colour() -> None:
-    assert len({GLYPHS[kind][0] for kind in ("applied", "rejected", "moved", "verified", "run", "model")}) == 6
+    assert len({KINDS[kind][0] for kind in ("applied", "rejected", "moved", "verified", "run", "model")}) == 6
 
 
 def test_an_unknown_kind_can_be_shown() -> None:
