@@ -29,7 +29,7 @@ from gradtui.probe.memory.storage_owners import Owners
 from gradtui.probe.model import nearest_leaf, running_module
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.private_names import module_index_in_backward, running_node
+from gradtui.probe.torch_private.private_names import number_of, running_node
 from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, ModelsFound, OutOfMemory
 from gradtui.protocol.vocabulary import Phase
 from gradtui.samplers.cuda_allocator import read_allocator
@@ -191,12 +191,12 @@ class OomReporter:
         module = running_module.running()
         if module is not None:
             return self._path(module)
-        sampled_step = self._parts.step_sampler.sampled_step
-        index = module_index_in_backward(sampled_step.trace.module_of) if sampled_step is not None else None
-        tree = self._parts.view.tree
+        sampled_step, node, tree = self._parts.step_sampler.sampled_step, running_node(), self._parts.view.tree
+        if node is None:
+            return None
+        index: int | None = sampled_step.trace.module_of(number_of(node)) if sampled_step is not None else None
         if index is None or index < 0:
-            node = running_node()
-            parameter = nearest_leaf(node, tree.owns) if node is not None else None
+            parameter = nearest_leaf(node, tree.owns)
             index = tree.owners[parameter] if parameter is not None else None
         return tree.modules[index].path if index is not None else None
 

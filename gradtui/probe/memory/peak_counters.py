@@ -52,7 +52,9 @@ class PeakCounters:
         """
         if functions is None or self.protects:
             return
-        readers, resetters = functions.originals()
+        readers, resetters = (
+            [getattr(functions.owner, name) for name in names] for names in (functions.readers, functions.resetters)
+        )
         for name, reader in zip(functions.readers, readers):
             setattr(functions.owner, name, self._reading(reader))
         for name, resetter in zip(functions.resetters, resetters):

@@ -18,6 +18,8 @@ from threading import RLock
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar, cast
 
+from torch.utils.hooks import RemovableHandle
+
 from gradtui import call_depth
 from gradtui.call_depth import LEAVE_OUT
 from gradtui.no_collection import no_collection
@@ -41,13 +43,6 @@ _IN_BACKWARD = ("optimizer", "zero_grad")
 
 _ROOM = 200 * LEAVE_OUT
 """The calls of gradtui that the recursion limit does not count while a callback runs: several times the deepest callback."""
-
-
-class Removable(Protocol):
-    """A handle as torch returns it for a registered hook."""
-
-    def remove(self) -> None:
-        """Remove the hook."""
 
 
 def _nothing(now: int) -> None:
@@ -131,7 +126,7 @@ class HookSet:
         """Returns what isolates the failures of a part: `with hooks.guarded("gradient norms"):`."""
         self._noted: set[str] = set()
         self._patches: list[tuple[Any, str, Any, Any, bool]] = []
-        self._handles: list[Removable] = []
+        self._handles: list[RemovableHandle] = []
 
     def listen_here(self) -> None:
         """Make the calling thread the training thread, unless another one that is still alive is.
@@ -305,7 +300,7 @@ class HookSet:
         setattr(owner, name, replacement)
         self._patches.append((owner, name, original, replacement, inherited))
 
-    def keep(self, handle: Removable) -> None:
+    def keep(self, handle: RemovableHandle) -> None:
         """Store a hook handle, to be removed with the rest."""
         self._handles.append(handle)
 

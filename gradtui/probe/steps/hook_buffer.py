@@ -17,13 +17,16 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable, Sized
 from time import perf_counter_ns
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.torch_private.private_names import no_torch_function
 from gradtui.protocol.vocabulary import Phase
+
+if TYPE_CHECKING:
+    from gradtui.probe.commands import FreezeRegistry
 
 FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA = 1, 2, 3, 4, 5
 """The kinds of event: a positive number for the start, its negative for the end."""
@@ -40,20 +43,6 @@ _PHASE_AFTER = {
 
 _FLUSH_NS = 200_000_000
 """Events are buffered this long at most, as long as the counts of short steps are."""
-
-
-class Frozen(Protocol):
-    """The freezes by commands, with the conditions that are checked at every step."""
-
-    @property
-    def freezes(self) -> Sized:
-        """Nothing is checked while this is empty. The same list for the whole run."""
-
-    def is_part_disturbed(self) -> bool:
-        """Return whether the frozen state has changed since a command set it, so that the next step must not be buffered."""
-
-    def has_gradient(self) -> bool:
-        """Return whether a frozen parameter needs work before an optimizer's step."""
 
 
 class HookEventBuffer:
@@ -90,7 +79,7 @@ class HookEventBuffer:
         self.waiting = waiting
         """Commands that wait for a boundary."""
         self._replay = replay
-        self._frozen: Frozen | None = None
+        self._frozen: FreezeRegistry | None = None
         self.frozen: Sized = ()
         """Empty while no command has frozen anything: then nothing needs to be checked."""
         self.thread = 0
@@ -116,7 +105,7 @@ class HookEventBuffer:
         """Nanoseconds that the checks at every step took since they were last charged. They grow with what is frozen."""
 
     def begin(
-        self, now: int, model: nn.Module, optimizer: Optimizer, frozen: Frozen, *, steps: int, is_bare: bool
+        self, now: int, model: nn.Module, optimizer: Optimizer, frozen: FreezeRegistry, *, steps: int, is_bare: bool
     ) -> None:
         """Buffer the rest of this step, whose forward by `model` has begun, and the `steps` steps after it."""
         self._frozen, self.frozen = frozen, frozen.freezes

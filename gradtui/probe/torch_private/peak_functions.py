@@ -9,7 +9,6 @@ allocator's snapshots, its history and the text of an OutOfMemoryError hold no p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +28,6 @@ class PeakFunctions:
     owner: Any
     readers: tuple[str, ...]
     resetters: tuple[str, ...]
-
-    def originals(self) -> tuple[list[Callable[[int], Stats]], list[Callable[[int], None]]]:
-        """Return the present readers and resets."""
-        return [getattr(self.owner, name) for name in self.readers], [getattr(self.owner, n) for n in self.resetters]
 
 
 def cuda_peak_functions() -> PeakFunctions | None:

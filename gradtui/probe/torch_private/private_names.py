@@ -21,37 +21,26 @@ GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""
 
 
-def _task_id_unknown() -> int:
-    return -1
-
-
-current_graph_task_id: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", _task_id_unknown)
+current_graph_task_id: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 """Returns the id of the backward pass that the calling thread works for, -1 outside of one.
 
 It also holds on the engine's device threads, so it distinguishes a recomputed forward from a real one where a flag could
 not.
 """
 
-_sequence_number: Callable[[], int] | None = getattr(torch._C._autograd, "_get_sequence_nr", None)
-
-
-def _number_unknown() -> int:
-    return 0
-
-
-sequence_number: Callable[[], int] = _sequence_number or _number_unknown
+sequence_number: Callable[[], int] = getattr(torch._C._autograd, "_get_sequence_nr", lambda: 0)
 """Returns the number that the next autograd node created on this thread will get; 0 where torch does not report it."""
 
 
-_dispatch_modes: Callable[[], int] | None = getattr(torch._C, "_len_torch_dispatch_stack", None)
-_function_modes: Callable[[], int] | None = getattr(torch._C, "_len_torch_function_stack", None)
-_tracing: Callable[[], object | None] | None = getattr(torch._C, "_get_tracing_state", None)
-_profiling: Callable[[], bool] | None = getattr(torch._C._autograd, "_profiler_enabled", None)
+_dispatch_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+_function_modes: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
+_tracing: Callable[[], object | None] = getattr(torch._C, "_get_tracing_state", lambda: None)
+_profiling: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
 
 
 def is_being_traced() -> bool:
     """Return whether `torch.jit.trace` is recording: it would even record that a tensor's shape was read."""
-    return _tracing is not None and _tracing() is not None
+    return _tracing() is not None
 
 
 def operations_are_observed() -> bool:
@@ -59,11 +48,9 @@ def operations_are_observed() -> bool:
 
     A default device is a mode too, but it only adds that device to the factories of tensors.
     """
-    if _dispatch_modes is not None and _dispatch_modes() > 0:
+    if _dispatch_modes() > 0 or (_function_modes() > 0 and not _are_default_devices()):
         return True
-    if _function_modes is not None and _function_modes() > 0 and not _are_default_devices():
-        return True
-    if (_profiling is not None and _profiling()) or is_being_traced():
+    if _profiling() or is_being_traced():
         return True
     return torch.cuda.is_initialized() and is_capturing()
 
@@ -270,23 +257,13 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def module_index_in_backward(module_of: Callable[[int], int]) -> int | None:
-    """Return `module_of(number)` for the graph node that is running on this thread; None outside of a backward."""
-    number = number_in_backward()
-    return module_of(number) if number is not None else None
-
-
 def number_in_backward() -> int | None:
     """Return the number of the graph node that is running on this thread; None outside of a backward."""
     node = running_node()
     return number_of(node) if node is not None else None
 
 
-def _no_node() -> GraphNode | None:
-    return None
-
-
-running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autograd_node", _no_node)
+running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autograd_node", lambda: None)
 """Returns the graph node that is running on this thread; None outside of a backward."""
 
 
