@@ -30,7 +30,7 @@ from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import HeaderState, OutputLog, has_breakdown
-from gradtui.tui.plots.watched_parameters import WatchedParameters
+from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.action_context import ActionContext

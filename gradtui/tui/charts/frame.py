@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gradtui.tui.charts.chart import LABEL_WIDTH, Chart
 from gradtui.tui.charts.request import LEGEND, PLAIN, TICK, Line, Picture, PlotRequest, Run, Source
 
-_GAP = 2
+_GAP: Run = ("  ", PLAIN)
 _LINE_SAMPLE = "──"
 
 
@@ -25,11 +25,16 @@ def compose(request: PlotRequest, chart: Chart, body: Sequence[Line], source: So
 def legend(request: PlotRequest) -> Line:
     """Return the legend, aligned right: the entries that fit, and the number of those that do not."""
     width = max(request.width, 0)
-    entries: list[_Entry] = [
-        ((_LINE_SAMPLE, series.color), (f" {series.label}", LEGEND)) for series in request.series if series.label
-    ]
-    shown = _fitting(entries, width)
-    return ((" " * (width - _width(shown)), PLAIN), *_joined(shown))
+    named = [series for series in request.series if series.label]
+    for count in range(len(named), 0, -1):
+        entries = [[(_LINE_SAMPLE, series.color), (f" {series.label}", LEGEND)] for series in named[:count]]
+        if count < len(named):
+            entries.append([(f"+{len(named) - count}", LEGEND)])
+        runs = [run for entry in entries for run in (_GAP, *entry)][1:]
+        blank = width - sum(len(text) for text, _ in runs)
+        if blank >= 0:
+            return ((" " * blank, PLAIN), *runs)
+    return ((" " * width, PLAIN),)
 
 
 def without_start(line: Line, count: int) -> Line:
@@ -40,27 +45,3 @@ def without_start(line: Line, count: int) -> Line:
             runs.append((text[count:], key))
         count = max(count - len(text), 0)
     return tuple(runs)
-
-
-_Entry = tuple[Run, ...]
-
-
-def _fitting(entries: Sequence[_Entry], room: int) -> list[_Entry]:
-    if _width(entries) <= room:
-        return list(entries)
-    for count in range(len(entries) - 1, 0, -1):
-        shown = [*entries[:count], ((f"+{len(entries) - count}", LEGEND),)]
-        if _width(shown) <= room:
-            return shown
-    return []
-
-
-def _joined(entries: Sequence[_Entry]) -> Iterator[Run]:
-    for i, entry in enumerate(entries):
-        if i:
-            yield " " * _GAP, PLAIN
-        yield from entry
-
-
-def _width(entries: Sequence[_Entry]) -> int:
-    return sum(len(text) for entry in entries for text, _ in entry) + _GAP * max(len(entries) - 1, 0)

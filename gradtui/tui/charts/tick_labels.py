@@ -39,11 +39,6 @@ def unit_labels(values: Sequence[float], step: float, unit: str, width: int) -> 
     return number_labels(values, step, width)
 
 
-def power_label(mantissa: int, exponent: int) -> str:
-    """Return `mantissa * 10**exponent` as written on a log axis: "1e-3", "2e0"."""
-    return f"{mantissa}e{exponent}"
-
-
 def fixed_unit(unit: Unit, largest: float) -> tuple[str, float]:
     """Return the unit in which y values up to `largest` have at most three digits before the point, and its size.
 

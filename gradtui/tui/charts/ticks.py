@@ -13,7 +13,7 @@ from math import ceil, floor, log10
 
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import Unit
-from gradtui.tui.charts.tick_labels import fixed_unit, number_labels, power_label, unit_labels
+from gradtui.tui.charts.tick_labels import fixed_unit, number_labels, unit_labels
 
 LARGEST = 1e100
 """Values are clamped to this magnitude, and smaller ones than its inverse count as zero."""
@@ -81,7 +81,7 @@ def log_axis(low: float, high: float, rows: int) -> Axis:
         gaps = [after.value - before.value for before, after in pairwise(ticks)]
         if ticks and (not gaps or min(gaps) * rows >= _MIN_ROWS_BETWEEN * (upper - lower)):
             return Axis(lower, upper, ticks)
-    return Axis(lower, upper, (Tick(lower, power_label(*first)),))
+    return Axis(lower, upper, (_power_tick(first),))
 
 
 def step_axis(low: float, high: float, columns: int) -> Axis:
@@ -147,6 +147,11 @@ def _exponent(power: _Power) -> float:
     return power[1] + log10(power[0])
 
 
+def _power_tick(power: _Power) -> Tick:
+    mantissa, exponent = power
+    return Tick(_exponent(power), f"{mantissa}e{exponent}")
+
+
 def _power_ticks(lower: float, upper: float) -> Iterator[tuple[Tick, ...]]:
     """Yield sets of ticks, from the densest to the sparsest."""
     decades = range(floor(lower - _ROUNDING), ceil(upper + _ROUNDING) + 1)
@@ -158,7 +163,7 @@ def _power_ticks(lower: float, upper: float) -> Iterator[tuple[Tick, ...]]:
 
 
 def _inside(lower: float, upper: float, powers: list[_Power]) -> tuple[Tick, ...]:
-    ticks = [Tick(_exponent(power), power_label(*power)) for power in powers]
+    ticks = [_power_tick(power) for power in powers]
     return tuple(tick for tick in ticks if lower - _ROUNDING <= tick.value <= upper + _ROUNDING)
 
 

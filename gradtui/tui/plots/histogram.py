@@ -11,9 +11,8 @@ from gradtui.state.run_state import RunState
 from gradtui.text import plural, share_text
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
-from gradtui.tui.plots.empty_state import for_watched
 from gradtui.tui.plots.options import SELECTED_ROLE, Plot, PlotOptions
-from gradtui.tui.plots.rows import with_gradient
+from gradtui.tui.plots.rows import why_empty, with_gradient
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import Line, Span, elide_start, fit, printable, wrap
 from gradtui.tui.widgets import stacked_bar
@@ -65,7 +64,9 @@ def histogram_plot(state: RunState, options: PlotOptions, width: int, height: in
     """Return the plot of the histogram."""
     spread = spread_of(state, options)
     if spread is None:
-        return Plot(tuple(wrap(((for_watched(state, options, "How its elements are spread"), "muted"),), width)), None)
+        return Plot(
+            tuple(wrap(((why_empty(state, options.selection, "How its elements are spread"), "muted"),), width)), None
+        )
     above = (_headline(state, spread, options, width),)
     below = _notes(state, spread, options, width)
     scale: Scale = "log" if options.other_scale else "linear"

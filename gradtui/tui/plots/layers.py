@@ -6,7 +6,7 @@ shows a row of norms that is some drawings old, while the next row is processed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -34,7 +34,8 @@ class Layers:
     """The number of layers left out because none of their own parameters had a gradient."""
 
 
-_Work = Generator[None, None, Layers]
+_Work = Iterator[Layers | None]
+"""The layers at last; before that None for each part that was processed."""
 
 
 class KeptLayers:
@@ -64,13 +65,12 @@ class KeptLayers:
         of = state.tree.version, by_call, state.ended is None
         if self._known is None or of != self._of:
             self._of, self._work = of, None
-            self._known = _to_the_end(_gone_through(state, by_call, self._at_once))
+            self._known = _at_last(_collect(state, by_call, self._at_once))
         elif self._work is not None or self._known.step != state.history.steps[-1]:
-            self._work = self._work or _gone_through(state, by_call, self._at_once)
-            try:
-                next(self._work)
-            except StopIteration as done:
-                self._known, self._work = done.value, None
+            self._work = self._work or _collect(state, by_call, self._at_once)
+            layers = next(self._work)
+            if layers is not None:
+                self._known, self._work = layers, None
         return self._known
 
 
@@ -82,10 +82,10 @@ def has_norms(state: RunState) -> bool:
 
 def layers_of(state: RunState, *, by_call: bool) -> Layers | None:
     """Return the layers and their norms in the newest and the oldest kept row; None before there is a row."""
-    return _to_the_end(_gone_through(state, by_call, AT_ONCE)) if has_norms(state) else None
+    return _at_last(_collect(state, by_call, AT_ONCE)) if has_norms(state) else None
 
 
-def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
+def _collect(state: RunState, by_call: bool, at_once: int) -> _Work:
     """Process the layers, with a pause after every `at_once` of them. The state is read once, at the beginning."""
     tree, history = state.tree, state.history
     modules, rows = tree.modules, (history.rows[-1], history.rows[0])
@@ -94,7 +94,7 @@ def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
     norms: tuple[list[float | None], list[float | None]] = ([], [])
     for start in range(0, len(owners), at_once):
         if start:
-            yield
+            yield None
         spans = [
             slice(modules[index].first_parameter, modules[index].first_parameter + modules[index].own_parameters)
             for index in owners[start : start + at_once]
@@ -104,13 +104,12 @@ def _gone_through(state: RunState, by_call: bool, at_once: int) -> _Work:
     now, then = norms
     shown = [one is not None or other is not None for one, other in zip(now, then)]
     indices = tuple(compress(owners, shown))
-    found = Layers(
-        indices, tuple(compress(now, shown)), tuple(compress(then, shown)), step, first_step, len(owners) - len(indices)
-    )
     if len(owners) > at_once:
         # The drawing that receives the layers also makes their plot, so this one stops here.
-        yield
-    return found
+        yield None
+    yield Layers(
+        indices, tuple(compress(now, shown)), tuple(compress(then, shown)), step, first_step, len(owners) - len(indices)
+    )
 
 
 def _owners(tree: TreeState, by_call: bool) -> Sequence[int]:
@@ -124,10 +123,5 @@ def _owners(tree: TreeState, by_call: bool) -> Sequence[int]:
     return owners
 
 
-def _to_the_end(work: _Work) -> Layers:
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            found: Layers = done.value
-            return found
+def _at_last(work: _Work) -> Layers:
+    return next(layers for layers in work if layers is not None)

@@ -8,9 +8,8 @@ from gradtui.state.run_state import RunState
 from gradtui.text import norm_text
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
-from gradtui.tui.plots.empty_state import for_watched
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
-from gradtui.tui.plots.rows import Selection, largest, with_gradient
+from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
@@ -46,7 +45,9 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     curves = ratio_curves(state, options)
     whole = whole_range(curves)
     if whole is None:
-        return Plot(tuple(wrap(((for_watched(state, options, "How far steps move it"), "muted"),), width)), None)
+        return Plot(
+            tuple(wrap(((why_empty(state, options.selection, "How far steps move it"), "muted"),), width)), None
+        )
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL, USUAL), can_be_smooth=False)

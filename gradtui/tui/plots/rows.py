@@ -1,4 +1,4 @@
-"""Rows of the tree for the plots: the parameters of each row, and their norms over steps. Pure."""
+"""Rows of the tree for the plots: the parameters of each row, which of them are watched, and their norms over steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gradtui.protocol.commands import Watch
 from gradtui.protocol.histogram import MAX_WATCHED
-from gradtui.state.run_state import TreeState
-from gradtui.state.selectors import subtree
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import RunStatus, run_status, subtree
 from gradtui.state.series import RowHistory
+from gradtui.transport.in_process import CommandQueue
 from gradtui.tui.explanations.norm_curve import NormCurve
+from gradtui.tui.rendering import printable
 
 _CURVES_KEPT = 12
 
@@ -58,6 +61,39 @@ def to_watch(tree: TreeState, selections: Sequence[Selection]) -> tuple[str, ...
     for selection in selections:
         indices |= dict.fromkeys(largest(tree, with_gradient(tree, selection), MAX_WATCHED))
     return tuple(tree.parameters[index].path for index in list(indices)[:MAX_WATCHED])
+
+
+def why_empty(state: RunState, selection: Selection | None, what: str) -> str:
+    """Say what the plot of watched parameters waits for, in one or two sentences. `what` is the subject of the plot."""
+    if selection is None:
+        return "Waiting for the script to build a model."
+    name = printable(selection.name)
+    if selection.first == selection.last:
+        return f"{name} has no parameters."
+    if state.ended is not None:
+        return f"{name}: the run ended before it was measured. {what} is measured on sampled steps."
+    if not with_gradient(state.tree, selection):
+        return f"{name} gets no gradient, so there is nothing to show of it; enter says why."
+    words = f"{name}: waiting for the next sampled step. {what} is measured on sampled steps."
+    if run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING):
+        return f"{words} Training is paused: n runs one step."
+    return words
+
+
+class WatchedParameters:
+    """Sends `Watch` commands. They do not change the run and need no answer, so they are not shown as pending."""
+
+    def __init__(self, state: RunState, sink: CommandQueue) -> None:
+        self._state, self._sink = state, sink
+        self._paths: tuple[str, ...] = ()
+        self.awaits_histograms = False
+        """Whether the histograms of newly watched parameters are still awaited."""
+
+    def watch(self, paths: tuple[str, ...]) -> None:
+        """Have these parameters measured in detail, and no others."""
+        if paths != self._paths and self._state.ended is None:
+            self._paths, self.awaits_histograms = paths, bool(paths)
+            self._sink.submit(lambda number: Watch(number, paths))
 
 
 class NormCurves:

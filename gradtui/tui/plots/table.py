@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,23 +28,14 @@ def joined(key: str, curves: Sequence[tuple[str, Sequence[float], Sequence[float
 
 def csv_text(table: Table) -> str:
     """Return the table as CSV: NaN as `nan`, infinity as `inf`, unknown values empty; every float is read back unchanged."""
-    lines = (table.columns, *([_cell(cell) for cell in row] for row in table.rows))
-    return "".join(map(_line, lines))
+    return "".join(map(_line, (table.columns, *table.rows)))
 
 
-def _line(cells: Sequence[str]) -> str:
+def _line(cells: Sequence[Cell]) -> str:
     text = io.StringIO()
     # The writer quotes fields that contain a character of its line terminator, so the terminator has both characters.
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def _cell(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, float):
-        return "nan" if math.isnan(cell) else repr(cell)
-    return str(cell)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 from gradtui.printable import printable as printable
 
@@ -97,7 +97,7 @@ def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[Line]:
         for position, word in enumerate(text.split(" ")):
             gap = " " if position and used > (indent if lines else 0) else ""
             if used + width_of(gap + word) > width and used > (indent if lines else 0):
-                lines.append(_merged(line))
+                lines.append(compact(line))
                 line, used, gap = [*start], indent, ""
             *whole, last = chunks(word, room)
             for chunk in whole:
@@ -106,18 +106,7 @@ def wrap(spans: Iterable[Span], width: int, indent: int = 0) -> list[Line]:
             if gap or last:
                 line.append((gap + last, role))
                 used += width_of(gap + last)
-    return [*lines, _merged(line)]
-
-
-def _merged(line: Iterable[Span]) -> Line:
-    """Join adjacent spans of the same role, because every span costs time when it is drawn."""
-    merged: list[Span] = []
-    for text, role in line:
-        if merged and merged[-1][1] == role:
-            merged[-1] = (merged[-1][0] + text, role)
-        else:
-            merged.append((text, role))
-    return tuple(merged)
+    return [*lines, compact(line)]
 
 
 def compact(line: Iterable[Span]) -> Line:
@@ -153,15 +142,7 @@ def _ground_of(role: str) -> str:
 
 def chunks(text: str, width: int) -> list[str]:
     """Split the text into pieces of at most `width` cells (or of one character if that is wider)."""
-    pieces = []
-    while width_of(text) > width:
-        # A wide character that does not fit completely goes to the next piece.
-        count = len(set_cell_size(text, width)) if not text.isascii() else width
-        while count > 1 and width_of(text[:count]) > width:
-            count -= 1
-        pieces.append(text[: max(1, count)])
-        text = text[max(1, count) :]
-    return [*pieces, text]
+    return [text] if width_of(text) <= width else chop_cells(text, width)
 
 
 def in_columns(entries: Sequence[Line], columns: int, gap: int) -> list[Line]:

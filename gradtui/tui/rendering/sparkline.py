@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradtui.tui.rendering.lines import Line, Span
+from gradtui.tui.rendering.lines import Line, Span, compact
 
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "×"
@@ -31,13 +31,7 @@ def sparkline(values: Sequence[float | None], width: int, role: str = "spark") -
     if len(logs) == len(newest):
         # The usual case, kept fast because a tree has a sparkline in each row.
         return (*spans, ("".join([_HEIGHTS[min(7, int((log - low) / (high - low) * 8))] for log in logs]), role))
-    for value in newest:
-        glyph, its_role = _glyph(value, low, high, role)
-        if spans and spans[-1][1] == its_role:
-            spans[-1] = (spans[-1][0] + glyph, its_role)
-        else:
-            spans.append((glyph, its_role))
-    return tuple(spans)
+    return compact((*spans, *(_glyph(value, low, high, role) for value in newest)))
 
 
 def _glyph(value: float | None, low: float, high: float, role: str) -> Span:

@@ -14,7 +14,7 @@ from textual.app import App
 from gradtui.atomic_file import WriteFile
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.plots.watched_parameters import WatchedParameters
+from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.requests.requests import Make, Refusal, command_for, follow_gradient, refusal_of
 
 if TYPE_CHECKING:

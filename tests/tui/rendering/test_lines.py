@@ -41,7 +41,7 @@ def test_wrapping_keeps_every_character_and_the_width(words: list[str], width: i
     assert all(lines.line_width(line) <= width for line in wrapped)
     together = "".join(text for line in wrapped for text, _ in line)
     assert together.replace(" ", "") == "".join(words)
-    assert all(line[0] == (" " * indent, "") for line in wrapped[1:] if indent)
+    assert all(line[0][0].startswith(" " * indent) for line in wrapped[1:])
 
 
 def test_wrapping_breaks_at_spaces_and_keeps_roles() -> None:
