@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats, joint_figures_of_modules
+from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import norm_steps_of, subtree, subtree_saved_bytes
 from gradtui.state.series import joint_norm
@@ -40,6 +40,7 @@ def gradient_norm(state: RunState) -> dict[str, Any]:
 def modules(state: RunState) -> list[dict[str, Any]]:
     """Each module with its saved bytes, and the norm and figures of all parameters in it, its children's included."""
     tree = state.tree
+    joint = [aggregated_stats(tree, subtree(module)) for module in tree.modules]
     own: Sequence[int | None] = tree.saved.by_module if tree.saved is not None else [None] * len(tree.modules)
     return [
         {
@@ -47,12 +48,12 @@ def modules(state: RunState) -> list[dict[str, Any]]:
             "type": module.type_name,
             "gradient_norm": number(norm),
             "gradient_norm_steps": norm_steps(state, subtree(module)),
-            "gradient": _plain(joint, _JOINT) if joint is not None else None,
+            "gradient": _plain(stats, _JOINT) if stats is not None else None,
             "saved_bytes": saved,
             "subtree_saved_bytes": in_subtree,
         }
-        for module, norm, joint, saved, in_subtree in zip(
-            tree.modules, _norms(state), joint_figures_of_modules(tree), own, subtree_saved_bytes(tree)
+        for module, norm, stats, saved, in_subtree in zip(
+            tree.modules, _norms(state), joint, own, subtree_saved_bytes(tree)
         )
     ]
 

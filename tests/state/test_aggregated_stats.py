@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import pytest
 from fakes import Node, found
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.reducer import apply
-from gradtui.state.aggregated_stats import aggregated_stats, joint_figures_of_modules
+from gradtui.state.aggregated_stats import aggregated_stats
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import subtree
 
 value = st.floats(-1e6, 1e6, allow_subnormal=False) | st.just(0.0)
 tensor = st.lists(value, min_size=1, max_size=6)
@@ -110,23 +108,3 @@ def test_figures_beyond_the_square_root_of_a_floats_range_do_not_raise() -> None
     )
     assert joint is not None
     assert joint.update_ratio == pytest.approx(1.0)
-
-
-def test_those_of_all_modules_are_those_of_each() -> None:
-    state = RunState()
-    inner = Node("b", "M", (("p", (2,)),), (Node("c", "M", (("p", (3,)), ("q", (1,)))), Node("d", "M")))
-    apply(state, found(Node("M", "M", (("p", (2,)),), (Node("a", "M", (("p", (4,)),)), inner))))
-    count = len(state.tree.parameters)
-    apply(state, ev.ParametersClassified(1.0, 1, "T" * count, "1" * (count - 1) + "0"))
-    for index in range(0, count, 2):
-        size = state.tree.parameters[index].count
-        looked = of(index, [index - 1.5] * size, [2.0 + index] * size, 0.5 * index)
-        apply(state, ev.GradientFiguresMeasured(1.0, index + 1, (looked,)))
-    together = joint_figures_of_modules(state.tree)
-    assert len(together) == len(state.tree.modules) == 5
-    assert None in together
-    for module, joint in zip(state.tree.modules, together):
-        each = aggregated_stats(state.tree, subtree(module))
-        assert (joint is None) == (each is None)
-        if joint is not None and each is not None:
-            assert asdict(joint) == pytest.approx(asdict(each), rel=1e-12)
