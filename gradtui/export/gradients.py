@@ -40,38 +40,23 @@ def gradient_norm(state: RunState) -> dict[str, Any]:
 def modules(state: RunState) -> list[dict[str, Any]]:
     """Each module with its saved bytes, and the norm and figures of all parameters in it, its children's included."""
     tree = state.tree
-    joint = [aggregated_stats(tree, subtree(module)) for module in tree.modules]
     own: Sequence[int | None] = tree.saved.by_module if tree.saved is not None else [None] * len(tree.modules)
-    return [
-        {
-            "path": module.path,
-            "type": module.type_name,
-            "gradient_norm": number(norm),
-            "gradient_norm_steps": norm_steps(state, subtree(module)),
-            "gradient": _plain(stats, _JOINT) if stats is not None else None,
-            "saved_bytes": saved,
-            "subtree_saved_bytes": in_subtree,
-        }
-        for module, norm, stats, saved, in_subtree in zip(
-            tree.modules, _norms(state), joint, own, subtree_saved_bytes(tree)
+    rows = []
+    for module, saved, in_subtree in zip(tree.modules, own, subtree_saved_bytes(tree)):
+        where = subtree(module)
+        norm = joint_norm(tree.norms[where.start : where.stop]) if tree.norms is not None else None
+        rows.append(
+            {
+                "path": module.path,
+                "type": module.type_name,
+                "gradient_norm": number(norm),
+                "gradient_norm_steps": norm_steps(state, where),
+                "gradient": _joint(state, where),
+                "saved_bytes": saved,
+                "subtree_saved_bytes": in_subtree,
+            }
         )
-    ]
-
-
-def _norms(state: RunState) -> list[float | None]:
-    """Of each module, with what it holds: each norm is added once, however deep it lies."""
-    tree = state.tree
-    if tree.norms is None:
-        return [None] * len(tree.modules)
-    own = [
-        joint_norm(tree.norms[module.first_parameter : module.first_parameter + module.own_parameters])
-        for module in tree.modules
-    ]
-    for index in range(len(own) - 1, -1, -1):
-        holder = tree.modules[index].parent
-        if holder >= 0:
-            own[holder] = joint_norm((own[holder], own[index]))
-    return own
+    return rows
 
 
 def figures(state: RunState, parameter: int) -> dict[str, Any] | None:
