@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gradtui.probe.memory.peak_counters import PeakCounters
-from gradtui.probe.torch_private.peak_functions import PeakFunctions
+from gradtui.probe.torch_private.cuda import PeakFunctions
 
 COUNTERS = (
     "allocation", "segment", "active", "inactive_split",

@@ -27,6 +27,11 @@ PROGRESS_S = 5.0
 
 _DRAIN_S = 0.25
 
+_REPORTED = {
+    "applied", "rejected", "receipt", "verified", "moved", "not finite", "growth", "out of memory", "probe", "checkpoint",
+}  # fmt: skip
+"""The kinds of log entries that are written."""
+
 T = TypeVar("T")
 
 
@@ -102,18 +107,7 @@ class PlainReporter:
         """Write the log's entries that have not been written yet."""
         log = self.state.log
         for entry in log[max(0, len(log) - (self.state.log_count - self._seen)) :]:
-            if entry.kind in (
-                "applied",
-                "rejected",
-                "receipt",
-                "verified",
-                "moved",
-                "not finite",
-                "growth",
-                "out of memory",
-                "probe",
-                "checkpoint",
-            ):
+            if entry.kind in _REPORTED:
                 self.say(f"step {entry.step:,}: {entry.text}")
         self._seen = self.state.log_count
 

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from gradtui.own_frames import PACKAGE_DIRECTORY
-from gradtui.runner.post_mortem import DUMP_LINES, OUTPUT_LINES, describe
+from gradtui.runner.supervisor import DUMP_LINES, OUTPUT_LINES, describe
 
 DUMP = f"""Fatal Python error: Segmentation fault
 

@@ -23,8 +23,7 @@ from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState
 from gradtui.probe.autograd import ModuleCallLogger
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.torch_private.checkpoint_rules import applies
-from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of
+from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of, may_checkpoint
 
 
 @dataclass
@@ -77,7 +76,7 @@ class CheckpointedModules:
     def run(self, module: nn.Module, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a module: unchanged, twice for the trial, or checkpointed."""
         wanted = self.get(module)
-        if wanted is None or not can_checkpoint or not self._hooks.active or not applies():
+        if wanted is None or not can_checkpoint or not self._hooks.active or not may_checkpoint():
             return call(*args, **kwargs)
         if not wanted.agreed:
             if wanted.trial is not None:

@@ -18,8 +18,8 @@ from gradtui.probe.commands.refusals import SHARDED
 from gradtui.probe.model import ModuleTree, module_at
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
-from gradtui.probe.torch_private import checkpoint_rules
 from gradtui.probe.torch_private.private_names import compiled_in_place
+from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
 from gradtui.text import plural, size_text
@@ -133,7 +133,7 @@ class Checkpointing:
             )
         if getattr(module.forward, "__func__", None) is nn.Module.forward:
             raise CommandRefused(f"a {type(module).__name__} is not called itself: checkpoint what is in it")
-        if not checkpoint_rules.HAS_CHECKPOINT_STATE:
+        if not HAS_CHECKPOINT_STATE:
             raise CommandRefused("this version of PyTorch does not show when that is safe")
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):

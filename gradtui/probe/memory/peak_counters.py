@@ -18,8 +18,8 @@ from typing import Any
 
 from gradtui.own_frames import hide
 from gradtui.probe.runtime import call_in_forked_children
+from gradtui.probe.torch_private.cuda import PeakFunctions, Stats, cuda_peak_functions
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.peak_functions import PeakFunctions, Stats, cuda_peak_functions
 
 _Path = tuple[str, ...]
 """The names that lead to a counter in the nested statistics."""

@@ -1,8 +1,15 @@
-"""Use CUDA functions that torch does not promise to keep: captures of graphs, the out-of-memory observer, the snapshot.
+"""Use CUDA functions that torch does not promise to keep: captures of graphs, the out-of-memory observer, the snapshot, and
+the functions that read an allocator's statistics and reset its peaks.
 
 While a CUDA graph is captured, gradtui must not query events, launch kernels, copy or allocate: `cudaEventQuery` and
 `cudaMalloc` invalidate a capture in its default mode, on whatever thread they are called, and a kernel that gradtui launches
 on the captured stream would become part of the script's graph. Any thread. Not yet confirmed on a device.
+
+As read in torch 2.13: every reader in Python (`memory_stats`, `memory_summary`, `max_memory_*`, `torch.accelerator.*`)
+looks up these attributes of `torch._C` when it is called, and the two readers give the same counters the same names. The
+allocator's snapshots, its history and the text of an OutOfMemoryError hold no peaks. The host's (pinned) memory and a
+`MemPool` have no part in them. Resetting the accumulated statistics leaves peaks unchanged. Only C++ code that calls
+`getDeviceStats` itself reads the unmodified counters.
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,3 +63,32 @@ def allocator_snapshot() -> dict[str, Any] | None:
     """
     take: Callable[[], dict[str, Any]] | None = getattr(torch.cuda.memory, "_snapshot", None)
     return take() if take is not None else None
+
+
+Stats = dict[str, Any]
+"""Names -> numbers, nested: `stats["requested_bytes"]["all"]["peak"]`."""
+
+
+@dataclass(frozen=True)
+class PeakFunctions:
+    """The functions of `owner` that every reader and every reset of an allocator's statistics calls.
+
+    All of them take the device's index. gradtui uses the first reader and the first reset.
+    """
+
+    owner: Any
+    readers: tuple[str, ...]
+    resetters: tuple[str, ...]
+
+
+def cuda_peak_functions() -> PeakFunctions | None:
+    """Return the functions of the CUDA caching allocator, None where torch has no CUDA or names them differently.
+
+    `torch.cuda` and `torch.accelerator` read the same counters through functions of their own.
+    """
+    owner = torch._C
+    if not (hasattr(owner, "_cuda_memoryStats") and hasattr(owner, "_cuda_resetPeakMemoryStats")):
+        return None
+    readers = [name for name in ("_cuda_memoryStats", "_accelerator_getDeviceStats") if hasattr(owner, name)]
+    resetters = [name for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats") if hasattr(owner, name)]
+    return PeakFunctions(owner, tuple(readers), tuple(resetters))

@@ -1,7 +1,7 @@
 """Read what torch's own hooks on saved tensors keep, those of `save_on_cpu` and `torch.utils.checkpoint`.
 
 It uses names that torch does not promise to keep. A hooked `SavedTensor` holds in `data` what its pack hook has returned.
-The functions read it and run no hook. Where a name is missing they report nothing. Any thread.
+The functions read it and run no hook. Where a name is missing they report nothing, and gradtui checkpoints nothing. Any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from typing import Any
 import torch
 import torch.utils.checkpoint as checkpointing
 
-from gradtui.probe.torch_private.private_names import saved_data, saved_tensors
+from gradtui.probe.torch_private.cuda import is_capturing
+from gradtui.probe.torch_private.dynamo_frames import what_compiles
+from gradtui.probe.torch_private.private_names import (
+    current_graph_task_id,
+    is_being_traced,
+    saved_data,
+    saved_tensors,
+)
 
 _OFFLOADING = "save_on_cpu."
 _CHECKPOINTING = "_checkpoint_hook."
@@ -72,6 +79,33 @@ can_checkpoint = _generator is not None
 """Whether `checkpointing_of` works in this version of torch."""
 _checkpointing: Any = contextmanager(_generator) if _generator is not None else None
 _STOPS_EARLY = [True] if _generator is not None and "early_stop" in signature(_generator).parameters else []
+
+
+_hooks_in_force: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+_hooks_are_allowed: Callable[[], bool] | None = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", None)
+_transforms: Callable[[], Any] | None = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+
+HAS_CHECKPOINT_STATE = _hooks_in_force is not None and _hooks_are_allowed is not None and _transforms is not None
+"""Whether this version of torch has the functions that `may_checkpoint` calls."""
+
+
+def may_checkpoint() -> bool:
+    """Return whether a call that begins now, on this thread, may be checkpointed.
+
+    It may not without autograd recording (nothing is saved), nor under hooks on saved tensors: the script's own checkpoint
+    or offloading, or a checkpointed module around this one. A recomputed region must save the same tensors in the same
+    order as the first time. The same hooks are active then, so that the answer is the same. It may not within backward
+    either, where a reentrant checkpoint recomputes its region.
+    """
+    if not torch.is_grad_enabled() or current_graph_task_id() != -1:
+        return False
+    if _hooks_in_force is None or _hooks_are_allowed is None or _transforms is None:
+        return False
+    if not _hooks_are_allowed() or _hooks_in_force(False) is not None or _transforms() is not None:
+        return False
+    if is_being_traced() or what_compiles():
+        return False
+    return not is_capturing()
 
 
 def checkpoint_frame(saved: Any) -> Any | None:
@@ -153,7 +187,7 @@ def reentrant_needs_gradient() -> bool | None:
     records nothing, and torch warns of that.
     """
     code = getattr(getattr(getattr(checkpointing, "CheckpointFunction", None), "forward", None), "__code__", None)
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's frame
+    frame: FrameType | None = sys._getframe(1)
     for _ in range(_FRAMES):
         if frame is None or code is None:
             break

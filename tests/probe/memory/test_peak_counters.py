@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import gradtui
 from gradtui.probe.memory.peak_counters import PeakCounters, of_this_process
-from gradtui.probe.torch_private.peak_functions import PeakFunctions, cuda_peak_functions
+from gradtui.probe.torch_private.cuda import PeakFunctions, cuda_peak_functions
 
 
 def peak_of(stats: dict[str, Any] | None, unit: int = COUNTERS.index("requested_bytes") + 1) -> int:
