@@ -40,9 +40,9 @@ def read_allocator(index: int) -> AllocatorReading:
     )
 
 
-def counter(stats: dict[str, Any], kind: str) -> dict[str, int]:
-    """Return one counter of a device's nested statistics over all pools: `current`, `peak`, `allocated`, `freed`."""
-    found: dict[str, int] = stats.get(f"{kind}_bytes", {}).get("all", {})
+def counter(stats: dict[str, Any], kind: str, pool: str = "all") -> dict[str, int]:
+    """Return one counter of a device's nested statistics: `current`, `peak`, `allocated`, `freed`."""
+    found: dict[str, int] = stats.get(f"{kind}_bytes", {}).get(pool, {})
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
 
 import psutil
 import torch
@@ -26,8 +28,6 @@ class DeviceSampler:
         self._step = step
         self._index = index
         self._process = psutil.Process()
-        self._nvml: Nvml | None = None
-        self._asked_nvml = False
         # A short run should have a reading of its device too. A build without CUDA never has one.
         self.period_s = _UNTIL_CUDA_S if torch.backends.cuda.is_built() else _PERIOD_S
 
@@ -54,22 +54,17 @@ class DeviceSampler:
             device_used=device.used,
             device_total=device.total,
             device_process=device.process,
-            allocated=allocator.allocated,
-            reserved=allocator.reserved,
             utilisation=device.utilisation,
-            requested=allocator.requested,
-            requested_peak=allocator.requested_peak,
-            allocated_peak=allocator.allocated_peak,
-            reserved_peak=allocator.reserved_peak,
+            **asdict(allocator),
         )
 
+    @cached_property
+    def _nvml(self) -> Nvml | None:
+        return Nvml.open()
+
     def _read_driver(self, index: int) -> DeviceReading:
-        if not self._asked_nvml:
-            self._nvml, self._asked_nvml = Nvml.open(), True
-        if self._nvml is None:
-            return DeviceReading()
         try:
-            return self._nvml.read(identity(index))
+            return self._nvml.read(identity(index)) if self._nvml is not None else DeviceReading()
         except (RuntimeError, AssertionError):
             # torch cannot identify the device: only the numbers of the host are sampled.
             return DeviceReading()

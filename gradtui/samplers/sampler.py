@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
@@ -23,19 +22,14 @@ class Sampler(Protocol):
         ...
 
 
-@dataclass
-class _Due:
-    sampler: Sampler
-    at: float
-
-
 class SamplerThread:
     """Runs samplers until stopped. Calls `failed` once for each sampler that raised."""
 
     def __init__(
         self, samplers: Iterable[Sampler], emit: Callable[[Event], None], failed: Callable[[str, str], None]
     ) -> None:
-        self._waiting = [_Due(sampler, monotonic()) for sampler in samplers]
+        self._due = dict.fromkeys(samplers, monotonic())
+        """The time at which each sampler is called next."""
         self._emit = emit
         self._failed = failed
         self._stop = threading.Event()
@@ -52,22 +46,20 @@ class SamplerThread:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
-        while not self._stop.is_set() and self._waiting:
+        while not self._stop.is_set() and self._due:
             now = monotonic()
-            for due in [due for due in self._waiting if due.at <= now]:
-                self._ask(due)
-                due.at = monotonic() + due.sampler.period_s
-            if not self._waiting:
-                return
-            pause = min(due.at for due in self._waiting) - monotonic()
+            for sampler in [sampler for sampler, due in self._due.items() if due <= now]:
+                self._sample(sampler)
+            pause = min(self._due.values(), default=now) - monotonic()
             self._stop.wait(min(_SLEEP_AT_MOST_S, max(0.01, pause)))
 
-    def _ask(self, due: _Due) -> None:
+    def _sample(self, sampler: Sampler) -> None:
         try:
-            event = due.sampler.sample()
+            event = sampler.sample()
         except Exception as error:  # noqa: BLE001 - a driver's failure costs its numbers, nothing else
-            self._waiting.remove(due)
-            self._failed(type(due.sampler).__name__, f"{type(error).__name__}: {error}")
+            del self._due[sampler]
+            self._failed(type(sampler).__name__, f"{type(error).__name__}: {error}")
             return
         if event is not None:
             self._emit(event)
+        self._due[sampler] = monotonic() + sampler.period_s

@@ -137,7 +137,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def sampler_of(home: list[int], nvml: Nvml | None) -> DeviceSampler:
     sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: home[0])
-    sampler._nvml, sampler._asked_nvml = nvml, True
+    sampler._nvml = nvml
     return sampler
 
 

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 
 import torch
 
-_DEVICE_ERROR: type[BaseException] | None = getattr(torch, "OutOfMemoryError", None) or getattr(
-    torch.cuda, "OutOfMemoryError", None
-)
 _FAILED = re.compile(
     r"out of memory|(?:can't|cannot) allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE
 )
@@ -58,7 +55,7 @@ def allocation_failure(error: BaseException | None) -> AllocationFailure | None:
     if not isinstance(error, RuntimeError) or isinstance(error, RecursionError):
         return None
     text = str(error)
-    if not (_FAILED.search(text) or (_DEVICE_ERROR is not None and isinstance(error, _DEVICE_ERROR))):
+    if not (_FAILED.search(text) or isinstance(error, torch.cuda.OutOfMemoryError)):
         return None
     kind = next((device for device, word in _DEVICES if word.lower() in text.lower()), "cuda")
     number = _GPU.search(text)

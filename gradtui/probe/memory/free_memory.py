@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 import torch
 
+from gradtui.samplers.cuda_allocator import counter
+
 PIECE_BYTES = 1 << 20
 """Maximum bytes of a gradtui operation. Up to this size the allocator takes blocks from segments of 2 MiB."""
 _NEEDED = 4 << 20
@@ -35,17 +37,16 @@ def devices_with_room(tensors: Iterable[torch.Tensor]) -> dict[torch.device, boo
 def _has_room(device: int) -> bool:
     try:
         stats = torch.cuda.memory_stats_as_nested_dict(device)
-        if _bytes(stats, "reserved", "small_pool") - _bytes(stats, "active", "small_pool") >= _NEEDED:
+        reserved, active = (counter(stats, kind, "small_pool").get("current", 0) for kind in ("reserved", "active"))
+        if reserved - active >= _NEEDED:
             return True
         # Takes about 20 µs, and runs only if the allocator has no small blocks left.
         free, total = torch.cuda.mem_get_info(device)
         share = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-        allowed = (int(total * share(device)) if share is not None else total) - _bytes(stats, "reserved", "all")
+        allowed = (int(total * share(device)) if share is not None else total) - counter(stats, "reserved").get(
+            "current", 0
+        )
         return min(free, allowed) >= _MARGIN
     except RuntimeError:
         # Another allocator, without statistics.
         return True
-
-
-def _bytes(stats: dict[str, dict[str, dict[str, int]]], kind: str, pool: str) -> int:
-    return stats.get(f"{kind}_bytes", {}).get(pool, {}).get("current", 0)

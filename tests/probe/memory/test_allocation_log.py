@@ -17,7 +17,7 @@ from zoo import SPECIMENS
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE
 from gradtui.probe.memory.allocation_log import AllocationLog
-from gradtui.probe.memory.memory_profile import PhaseMark, highest_by_module, holdings, phase_at, thinned
+from gradtui.probe.memory.memory_profiler import highest_by_module, holdings, phase_at, thinned
 from gradtui.protocol.vocabulary import Holding, Phase
 
 KIB = 1024
@@ -166,7 +166,7 @@ def test_holdings_at_a_place_by_kind_and_module() -> None:
         kept = weight * 2
         gone = kept + 1
         del gone
-    marks = [PhaseMark(0, Phase.FORWARD)]
+    marks = [(0, Phase.FORWARD)]
     peak = watching.curve.index(max(watching.curve))
     assert holdings(watching.allocations, peak, watching.curve[peak], marks) == (
         Holding("activations", 2, 8 * KIB, 2),
@@ -185,7 +185,7 @@ def test_many_small_holdings_are_summed_up_by_kind() -> None:
         for number in range(40):
             index[0] = number
             kept.append(bytes_of(100 - number))
-    found = holdings(watching.allocations, 40, watching.curve[40], [PhaseMark(0, Phase.BACKWARD)])
+    found = holdings(watching.allocations, 40, watching.curve[40], [(0, Phase.BACKWARD)])
     assert sum(holding.bytes for holding in found) == watching.curve[40]
     small = sum(range(61, 89))
     assert found == (
@@ -196,7 +196,7 @@ def test_many_small_holdings_are_summed_up_by_kind() -> None:
 
 
 def test_the_phase_of_a_place() -> None:
-    marks = [PhaseMark(2, Phase.FORWARD), PhaseMark(5, Phase.BACKWARD)]
+    marks = [(2, Phase.FORWARD), (5, Phase.BACKWARD)]
     assert [phase_at(marks, index) for index in (0, 2, 4, 5, 9)] == [
         Phase.OTHER, Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD,
     ]  # fmt: skip
