@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import is_dataclass
 from itertools import islice
@@ -26,11 +26,8 @@ _MAX_STORAGES = 10_000
 """Maximum number of storages that are recorded per step."""
 
 
-class _Reference(weakref.ref[Any]):
-    """A weak reference to a storage that knows the dtype of its elements."""
-
-    __slots__ = ("dtype",)
-    dtype: torch.dtype
+_Storage = tuple["weakref.ref[Any]", torch.dtype]
+"""A storage and the dtype of its elements."""
 
 
 class BatchStorages:
@@ -39,9 +36,9 @@ class BatchStorages:
     def __init__(self) -> None:
         self.on = True
         """Whether to record the arguments of model calls: the current step is sampled, or the first has not begun."""
-        self._next: dict[int, _Reference] = {}
+        self._next: dict[int, _Storage] = {}
         """Storages of the newest batch, with which the next step may begin."""
-        self._of_step: dict[int, _Reference] = {}
+        self._of_step: dict[int, _Storage] = {}
 
     def begin(self, *, on: bool) -> None:
         """Begin a step; `on` if it is sampled."""
@@ -65,60 +62,57 @@ class BatchStorages:
         self._add(found)
 
     def alive(self) -> Iterator[Any]:
-        """Yield the storages of the step's batches that are still alive."""
-        for reference in self._of_step.values():
-            storage = reference()
-            if storage is not None:
-                yield storage
+        """Return the storages of the step's batches that are still alive."""
+        return (storage for reference, _ in self._of_step.values() if (storage := reference()) is not None)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield the same storages as 1-D tensors that share their memory."""
-        for reference in self._of_step.values():
+        for reference, dtype in self._of_step.values():
             storage = reference()
             if storage is not None:
-                yield torch.empty(0, dtype=reference.dtype, device=storage.device).set_(storage)
+                yield torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
 
-    def _add(self, storages: dict[int, _Reference]) -> None:
+    def _add(self, storages: dict[int, _Storage]) -> None:
         if len(self._of_step) > _MAX_STORAGES:
-            self._of_step = {key: held for key, held in self._of_step.items() if held() is not None}
+            self._of_step = {key: held for key, held in self._of_step.items() if held[0]() is not None}
         if len(self._of_step) <= _MAX_STORAGES:
             self._of_step |= storages
 
 
-def _storages(values: Any) -> dict[int, _Reference]:
+def _storages(values: Any) -> dict[int, _Storage]:
     """Return the storages of the tensors in a batch by their keys, however the batch is nested.
 
     Results of operations that autograd records do not count as a batch: they are one model's output that goes into another.
     """
     if is_being_traced():
         return {}
-    found: dict[int, _Reference] = {}
+    found: dict[int, _Storage] = {}
     waiting = [values]
     for _ in range(_MAX_VALUES):
         if not waiting:
             break
         value = waiting.pop()
         if not isinstance(value, torch.Tensor):
-            waiting.extend(_parts(value))
+            waiting.extend(islice(_parts(value), _MAX_VALUES))
         elif value.grad_fn is None:
             for tensor in plain_tensors(value):
                 # A torch.func wrapper of a tensor has no storage of its own, and raises.
                 with suppress(NotImplementedError):
                     storage = tensor.untyped_storage()
-                    found[storage._cdata] = reference = _Reference(storage)  # noqa: SLF001 - as `storage_key`
-                    reference.dtype = tensor.dtype
+                    found[storage._cdata] = weakref.ref(storage), tensor.dtype  # noqa: SLF001 - as `storage_key`
     return found
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: Any) -> Iterable[Any]:
     """Return the values of a container, without calling anything that the script's own classes define."""
     if isinstance(value, list):
-        return list(islice(list.__iter__(value), _MAX_VALUES))
+        return list.__iter__(value)
     if isinstance(value, tuple):
-        return list(islice(tuple.__iter__(value), _MAX_VALUES))
+        return tuple.__iter__(value)
     if isinstance(value, dict):
-        return list(islice(dict.values(value), _MAX_VALUES))
+        return dict.values(value)
     if isinstance(value, UserDict) or (is_dataclass(value) and not isinstance(value, type)):
         # Tokenizers return a `UserDict`. A dataclass with slots has no `__dict__`, and is skipped.
-        return list(islice(getattr(value, "__dict__", {}).values(), _MAX_VALUES))
-    return []
+        values: Iterable[Any] = getattr(value, "__dict__", {}).values()
+        return values
+    return ()

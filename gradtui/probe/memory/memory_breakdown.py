@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +130,7 @@ class MemoryAccountant:
         batches: Iterable[Any] = (),
         *,
         stepped: bool,
-        waiting: Iterable[object] = (),
+        waiting: Sequence[object] = (),
     ) -> tuple[PartialBreakdown, Peak]:
         """Return the partial breakdown and the phase's peak.
 
@@ -152,7 +152,7 @@ class MemoryAccountant:
         parameters = count.add(held)
         buffers = count.add([buffer for _, buffer in buffers_of(tree)])
         gradients = count.add(grads)
-        state, on_host = self._state_bytes(optimizers, list(waiting), count, stepped=stepped)
+        state, on_host = self._state_bytes(optimizers, waiting, count, stepped=stepped)
         if home != "cpu":
             on_host += StorageCount("cpu").add([*held, *grads])
         partial = PartialBreakdown(
@@ -172,7 +172,7 @@ class MemoryAccountant:
         return max((total for total in (self._before.total, reading.total) if total is not None), default=None), False
 
     def _state_bytes(
-        self, optimizers: list[Optimizer], waiting: list[object], count: StorageCount, *, stepped: bool
+        self, optimizers: list[Optimizer], waiting: Sequence[object], count: StorageCount, *, stepped: bool
     ) -> tuple[int, int]:
         """Return the bytes on the models' device and, if that is not the CPU, on the host."""
         key = [(weakref.ref(optimizer), len(optimizer.state)) for optimizer in optimizers], len(waiting)

@@ -34,7 +34,7 @@ class PhaseMemory:
         """Index on the profiled step's curve where the current phase began."""
         self._kept: GraphSummary | None = NOTHING_KEPT
         """What autograd keeps now; None while that is unknown."""
-        self._peaks = PhasePeaks()
+        self.peaks = PhasePeaks()
         self._step = 0
         """The newest sampled step."""
         self._ran: Iterable[int] = ()
@@ -58,11 +58,11 @@ class PhaseMemory:
         device = self.accountant.follow(self._view.tree)
         if device is None:
             return
-        self._peaks = PhasePeaks()
+        self.peaks = PhasePeaks()
         if phase is not Phase.LOAD:
             # The device's first reading covers the whole run so far.
             self.begin_phase()
-            self._peaks.read_within((None, False))
+            self.peaks.read_within((None, False))
         self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.accountant.allocator.name))
 
     def begin_step(self, *, listening: bool) -> None:
@@ -71,7 +71,7 @@ class PhaseMemory:
         self._emitted.clear()
         self._was_gradient = False
         self._phase_index = 0
-        self._peaks.begin_step(self.begin_phase(), listening=listening)
+        self.peaks.begin_step(self.begin_phase(), listening=listening)
 
     def follow(self, modules: Iterable[int]) -> None:
         """Set the collection to which the indices of modules are added as they run."""
@@ -92,7 +92,7 @@ class PhaseMemory:
             self._emitted.discard(Phase.BACKWARD)
         part = self.take(Phase.FORWARD, stepped=False)
         if within is not Phase.FORWARD:
-            self._peaks.read_within(part)
+            self.peaks.read_within(part)
         self._kept = facts if keeps_graph else facts.freed()
         if self._traces.current is not None and self.accountant.total is not None:
             self._traces.current.log.measured(self.accountant.total)
@@ -100,19 +100,15 @@ class PhaseMemory:
     def forward_left(self) -> None:
         """Handle a forward that backward does not follow directly: what autograd keeps is known only when backward begins."""
         self._kept = None
-        self._peaks.forward_left(self.begin_phase())
-
-    def skipped(self) -> None:
-        """Handle the end of a phase that is not emitted."""
-        self._peaks.skipped()
+        self.peaks.forward_left(self.begin_phase())
 
     def passed_over(self, phase: Phase) -> None:
         """Handle the end of a phase of a sampled step in which no breakdown may be computed."""
-        self._peaks.of(phase, self.begin_phase())
+        self.peaks.of(phase, self.begin_phase())
 
     def began_within(self) -> None:
         """What came before in the running phase is not its own."""
-        self._peaks.read_within(self.begin_phase())
+        self.peaks.read_within(self.begin_phase())
 
     def take(self, phase: Phase, *, stepped: bool) -> Peak:
         """Emit the breakdown of a phase, once per step. Return the peak since the previous reading."""
@@ -122,7 +118,7 @@ class PhaseMemory:
                 self._was_gradient = self._kept is None
             return self.emit(phase, self._kept, stepped=stepped)
         part = self.begin_phase()
-        again = self._peaks.once_more(phase, part)
+        again = self.peaks.once_more(phase, part)
         if again is not None:
             self._emit(again)
         return part
@@ -130,11 +126,10 @@ class PhaseMemory:
     def emit(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
         """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""
         optimizers = self._view.live_optimizers()
-        waiting = [entries for _, entries in self._view.joined.states()]
         partial, part = self.accountant.take(
-            self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=waiting
+            self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=self._view.joined.states()
         )
-        peak, peak_exact = self._peaks.of(phase, part)
+        peak, peak_exact = self.peaks.of(phase, part)
         if self._traces.current is not None:
             # What a kernel itself allocates is not observed, so this is also a lower bound, but a much closer one.
             curve = self._traces.current.log.curve
@@ -202,7 +197,7 @@ class PhaseMemory:
         return tuple(model.number for model in tree.models if model.root in roots)
 
     def _record_and_emit(self, measured: MemoryMeasured) -> None:
-        self._peaks.record(measured)
+        self.peaks.record(measured)
         self._emit(measured)
 
     def settle(self, kept: GraphSummary | None) -> None:

@@ -6,16 +6,14 @@ Other packages refer to modules and parameters by their index in a `ModuleTree`.
 
 from gradtui.probe.model import optimizer_membership, running_module
 from gradtui.probe.model.added_parameters import AddedParameters, joined_words, left_words
-from gradtui.probe.model.construction import is_constructing
-from gradtui.probe.model.gradient_buckets import bucket_bytes
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.model.module_paths import module_at
 from gradtui.probe.model.module_tree import Leaf, ModuleTree
 from gradtui.probe.model.param_groups import read_groups
-from gradtui.probe.model.running_module import nearest_leaf
-from gradtui.probe.model.storages import StorageCount, buffers_of, state_tensors
+from gradtui.probe.model.running_module import is_constructing, nearest_leaf
+from gradtui.probe.model.storages import StorageCount, bucket_bytes, buffers_of, state_tensors
 
 __all__ = [
     "AddedParameters",

@@ -152,12 +152,9 @@ class AddedParameters:
         """Return every parameter that has trained because of a command and is removed from the optimizer again."""
         return self._living(lambda added: added.since_step is None and added.has_trained)
 
-    def states(self) -> Iterator[tuple[torch.Tensor, dict[str, Any]]]:
-        """Yield (parameter, state) of all state kept here."""
-        for added in self._added.values():
-            tensor = added.tensor()
-            if tensor is not None:
-                yield from ((tensor, entries) for _, entries in added.aside)
+    def states(self) -> list[dict[str, Any]]:
+        """Return all state kept here."""
+        return [entries for added in self._added.values() for _, entries in added.aside]
 
     def state(self, optimizer: Optimizer, tensor: torch.Tensor) -> Any:
         """Return the state that an optimizer has for a parameter, in the optimizer or kept here; None if there is none."""

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from gradtui.probe.model.construction import module_classes
 from gradtui.probe.model.optimizer_membership import parameters
 from gradtui.probe.model.optimizer_registry import OptimizerRegistry
+from gradtui.probe.model.running_module import module_classes
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins
 

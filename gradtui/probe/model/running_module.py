@@ -1,4 +1,4 @@
-"""Find the module whose code was running when something failed. Any thread.
+"""Find the module whose code is running, or was running when something failed. Any thread.
 
 Calls of single modules are logged on sampled steps only. At any other time the Python frames identify the module in a
 forward, and the current autograd node identifies it in a backward.
@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 from inspect import CO_OPTIMIZED
 from traceback import walk_stack, walk_tb
-from types import CellType, FrameType, TracebackType
+from types import CellType, CodeType, FrameType, TracebackType
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -73,3 +74,49 @@ def nearest_leaf(node: GraphNode, index_of: Callable[[torch.Tensor], int | None]
             if left > 1 and leaf is None and len(following.next_functions) == 1:
                 waiting.append((following, left - 1))
     return None
+
+
+def is_constructing() -> bool:
+    """Return whether the constructor of a module is running on this thread: what it calls belongs to loading.
+
+    It compares the frames' code: reading `f_locals` would keep the script's variables alive.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__init__":
+            known = _constructs_module.get(code)
+            if known is None:
+                known = _constructs_module[code] = code in _constructors()
+            if known:
+                return True
+        frame = frame.f_back
+    return False
+
+
+_constructs_module: WeakKeyDictionary[CodeType, bool] = WeakKeyDictionary()
+
+
+def _constructors() -> set[CodeType]:
+    """Return the code of the constructors of all module classes, including those behind decorators."""
+    found: set[CodeType] = set()
+    for kind in module_classes():
+        function = vars(kind).get("__init__")
+        while function is not None:
+            code = getattr(function, "__code__", None)
+            if isinstance(code, CodeType):
+                found.add(code)
+            function = getattr(function, "__wrapped__", None)
+    return found
+
+
+def module_classes() -> set[type]:
+    """Return `nn.Module` and all its subclasses."""
+    found: set[type] = set()
+    waiting: list[type] = [nn.Module]
+    while waiting:
+        kind = waiting.pop()
+        if kind not in found:
+            found.add(kind)
+            waiting += type.__subclasses__(kind)
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -105,3 +106,29 @@ def state_tensors(state: object) -> Iterator[torch.Tensor]:
             waiting.extend(value.values())
         elif isinstance(value, (list, tuple)):
             waiting.extend(value)
+
+
+def bucket_bytes(tree: ModuleTree) -> tuple[int, ...]:
+    """Return for each model the bytes of the buckets in which DistributedDataParallel holds a second copy of its gradients.
+
+    0 where the gradients are views of the buckets. The buckets belong to a reducer in C++, and no tensor in Python leads to
+    their storage. Only a private method of the wrapper reports their sizes, and only this function uses it:
+    `_get_ddp_logging_data` returns `bucket_sizes` in bytes, `rebuilt_bucket_sizes` once the first backward has reordered the
+    buckets, and `gradient_as_bucket_view`. Where it is missing the sizes count as 0.
+    """
+    sizes = [0] * len(tree.models)
+    numbers = {model.root: number for number, model in enumerate(tree.models)}
+    for index, module in tree.live_modules():
+        account = getattr(type(module), "_get_ddp_logging_data", None)
+        if account is not None:
+            # If this private method fails, the other measurements of the step must continue.
+            with suppress(Exception):
+                sizes[numbers[tree.roots[index]]] += _copied(account(module))
+    return tuple(sizes)
+
+
+def _copied(account: Mapping[str, Any]) -> int:
+    if account.get("gradient_as_bucket_view"):
+        return 0
+    listed = account.get("rebuilt_bucket_sizes") or account.get("bucket_sizes") or ""
+    return sum(int(size) for size in str(listed).split(",") if size.strip())

@@ -246,7 +246,7 @@ class StepSampler:
         self._traces.phase(self._phases.phase)
         sampled_step = self.sampled_step
         if sampled_step is None:
-            self._memory.skipped()
+            self._memory.peaks.skipped()
             return
         if not self._can_sample():
             self._memory.passed_over(phase)
