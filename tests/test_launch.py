@@ -45,15 +45,15 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_without_a_terminal_it_is_plain_by_itself(script: Path) -> None:
-    watched = run(script.name, cwd=script.parent)
+    watched = run(script.name, cwd=script.parent, fresh=False)
     assert watched.returncode == 0
     assert "\x1b" not in watched.stdout + watched.stderr
     assert "12 steps" in watched.stderr
 
 
 def test_stdout_is_that_of_plain_python_and_the_summary_says_what_happened(script: Path) -> None:
-    plain = run(script.name, "--epochs", "3", cwd=script.parent, plain_python=True)
-    done = run("--plain", "--summary", "summary.json", script.name, "--epochs", "3", cwd=script.parent)
+    plain = run(script.name, "--epochs", "3", cwd=script.parent, plain_python=True, fresh=False)
+    done = run("--plain", "--summary", "summary.json", script.name, "--epochs", "3", cwd=script.parent, fresh=False)
     summary = json.loads((script.parent / "summary.json").read_text(encoding="utf-8"))
     assert plain.returncode == 0
     assert done.stdout == plain.stdout

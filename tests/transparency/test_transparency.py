@@ -27,8 +27,8 @@ RUNS |= {
     "help of the script": ("arguments.py", "--help"),
 }
 
-FRESH = ("plain_loop", "a module of a package", "set_before_import", "without_torch", "threads_left_running")
-"""An interpreter starts for these: one of each kind of command, and those that see their own start or end."""
+FRESH = ("set_before_import", "without_torch", "threads_left_running")
+"""An interpreter starts for these, because they see their own start or end, or another torch than the fork server's."""
 
 
 @pytest.mark.slow
