@@ -55,6 +55,13 @@ class Played:
         picture = self.client.latest(key)
         return None if picture is None else "".join(text for text, _ in picture.lines[1]).strip()
 
+    def draw(self, text: str) -> None:
+        """Have the server draw this picture."""
+        self.submit()
+        self.take()
+        self.answer(text)
+        assert self.shown() == text
+
 
 @pytest.fixture
 def played() -> Iterator[Played]:
@@ -91,10 +98,7 @@ def test_of_each_panel_only_the_newest_chart_waits(played: Played) -> None:
 
 
 def test_a_picture_stays_while_the_next_is_drawn(played: Played) -> None:
-    played.submit()
-    played.take()
-    played.answer("old")
-    assert played.shown() == "old"
+    played.draw("old")
     played.submit(PlotRequest(60, 14, (curve(1.0, 2.0, 3.0),)))
     played.take()
     assert played.shown() == "old"
@@ -115,10 +119,7 @@ def test_a_picture_stays_while_the_next_is_drawn(played: Played) -> None:
     ],
 )
 def test_a_picture_of_another_layout_is_never_shown(played: Played, other: PlotRequest) -> None:
-    played.submit()
-    played.take()
-    played.answer("old")
-    assert played.shown() == "old"
+    played.draw("old")
     played.submit(PlotRequest(60, 14, (curve(2.0, 1.0),)))
     played.take()
     played.submit(other)
@@ -131,10 +132,7 @@ def test_a_picture_of_another_layout_is_never_shown(played: Played, other: PlotR
 
 
 def test_a_late_answer_hides_the_old_picture_until_it_comes(played: Played) -> None:
-    played.submit()
-    played.take()
-    played.answer("old")
-    assert played.shown() == "old"
+    played.draw("old")
     played.submit(PlotRequest(60, 14, (curve(3.0, 1.0),)))
     played.take()
     played.now += MAX_ANSWER_SECONDS - 0.1
@@ -146,26 +144,17 @@ def test_a_late_answer_hides_the_old_picture_until_it_comes(played: Played) -> N
 
 
 def test_a_drawing_that_failed_costs_its_picture_only(played: Played) -> None:
-    played.submit()
-    played.take()
-    played.answer("old")
-    assert played.shown() == "old"
+    played.draw("old")
     played.submit(PlotRequest(60, 14, (curve(3.0, 1.0),)))
     ((number, _),) = played.take()
     played.socket.sendall(packed(number, b""))
     assert played.shown() is None
-    played.submit()
-    played.take()
-    played.answer("new")
-    assert played.shown() == "new"
+    played.draw("new")
 
 
 @pytest.mark.parametrize("answer", [b"x" * 1000, packed(7, b""), None], ids=["no message", "wrong number", "the end"])
 def test_a_server_that_ends_or_answers_nonsense_is_given_up(played: Played, answer: bytes | None) -> None:
-    played.submit()
-    played.take()
-    played.answer("old")
-    assert played.shown() == "old"
+    played.draw("old")
     played.submit(PlotRequest(60, 14, (curve(3.0, 1.0),)))
     played.take()
     if answer is None:
@@ -179,9 +168,10 @@ def test_a_server_that_ends_or_answers_nonsense_is_given_up(played: Played, answ
 
 
 def test_a_server_that_reads_nothing_does_not_hold_the_caller(played: Played) -> None:
-    big = tuple(curve(*noisy(600), color=f"c{i}") for i in range(40))
+    big = PlotRequest(300, 100, tuple(curve(*noisy(600), color=f"c{i}") for i in range(40)))
+    chart = sanitise(big)
     for _ in range(50):
-        played.submit(PlotRequest(300, 100, big))
+        played.client.submit("panel", big, chart)
         assert played.shown() is None
     assert played.client.connection is not None
 
