@@ -26,7 +26,7 @@ from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.rendering import output_columns
+from gradtui.tui.screens.panel_layout import PanelLayout
 from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ScreenRun:
         self.events = self._training.events
         self._settings = settings
         terminal = shutil.get_terminal_size()
-        columns = output_columns(terminal.columns, terminal.lines)
+        columns = PanelLayout(terminal.columns, terminal.lines).output_columns
         self._capture = OutputCapture(
             log,
             columns=columns,

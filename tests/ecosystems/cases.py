@@ -13,7 +13,7 @@ from typing import Any
 from terminal_session import TerminalSession
 from transparency.three_ways import Left, by_plain, by_python, by_screen
 
-from gradtui.tui.rendering.proportions import output_columns
+from gradtui.tui.screens.panel_layout import PanelLayout
 
 from .seen import is_laid_out, is_shown, panel
 
@@ -73,7 +73,7 @@ class Runs:
 
 def environment(case: Case, directory: Path) -> dict[str, str]:
     """Nothing is fetched, every move of a bar is drawn, in the width it has on the screen."""
-    columns = str(output_columns(*case.size))
+    columns = str(PanelLayout(*case.size).output_columns)
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HOME": str(directory / "hf")}
     fixed = {"COLUMNS": columns, "TQDM_MININTERVAL": "0", "TORCHINDUCTOR_CACHE_DIR": str(directory / "inductor")}
     return {**offline, **fixed}

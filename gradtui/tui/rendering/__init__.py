@@ -1,6 +1,6 @@
 """Text and colour for the terminal.
 
-This package owns lines and their styles, the palette, sparklines and the sizes of the panels.
+This package owns lines and their styles, the palette and sparklines.
 """
 
 from gradtui.tui.rendering.detail_rows import DetailRow, detail_lines, text_rows
@@ -23,7 +23,6 @@ from gradtui.tui.rendering.lines import (
     wrap,
 )
 from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, Palette, state_letter
-from gradtui.tui.rendering.proportions import is_wide, output_columns
 from gradtui.tui.rendering.sparkline import sparkline
 
 __all__ = [
@@ -41,9 +40,7 @@ __all__ = [
     "elide_start",
     "fit",
     "in_columns",
-    "is_wide",
     "line_width",
-    "output_columns",
     "pad",
     "pad_start",
     "printable",

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from textual.content import Content
 
-from gradtui.tui.rendering import is_wide
-
 PANELS = ("memory", "gradients", "output", "events")
 _BELOW = ("output", "events")
+
+_WIDE, _HIGH = 100, 30
+"""From this screen size on, memory and gradients are beside the tree, and output or events below."""
 
 _TALL = 45
 """From this screen height in rows on, the memory panel has room for its curve."""
@@ -34,7 +35,14 @@ class PanelLayout:
     @property
     def is_wide(self) -> bool:
         """Whether all panels have room."""
-        return is_wide(self.width, self.height)
+        return self.width >= _WIDE and self.height >= _HIGH
+
+    @property
+    def output_columns(self) -> int:
+        """The cells of a line of the output panel: the width to report to progress bars."""
+        panel = self.width if self.is_wide else self.width - self.width // 2
+        frame_padding_and_thumb = 5
+        return max(10, panel - frame_padding_and_thumb)
 
     @property
     def is_tall(self) -> bool:

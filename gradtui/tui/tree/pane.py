@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Input
 
 from gradtui.state.run_state import RunState, TreeState
@@ -20,25 +17,6 @@ from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.tree.view import ColumnTitles, ModuleTree
 
 _ROOM_FOR_WORDS = 58
-
-
-class FilterInput(Input):
-    """The input line of the filter, visible as long as the filter is active."""
-
-    @dataclass
-    class Moved(Message):
-        """The cursor of the tree was moved by `rows` rows while the input has the focus."""
-
-        rows: int
-
-    def on_key(self, event: events.Key) -> None:
-        moves = {"up": -1, "down": 1}
-        if event.key in moves:
-            event.stop()
-            event.prevent_default()
-            self.post_message(self.Moved(moves[event.key]))
-
-
 _BETWEEN = " · "
 
 
@@ -61,7 +39,7 @@ class TreePane(Vertical):
         super().__init__(id=id)
         self._state = state
         self.tree_view = ModuleTree(state, id="tree")
-        self.filter_input = FilterInput(placeholder="path or glob", compact=True, id="filter")
+        self.filter_input = Input(placeholder="path or glob", compact=True, id="filter")
         self.filter_input.display = False
         self.filter_input.cursor_blink = False
         self.border_title = Content.assemble(("Model", "bold"))
@@ -106,9 +84,13 @@ class TreePane(Vertical):
             self.tree_view.set_filter(event.value)
             self._update_titles()
 
-    def on_filter_input_moved(self, event: FilterInput.Moved) -> None:
-        event.stop()
-        self.tree_view.move_to(self.tree_view.cursor + event.rows)
+    def on_key(self, event: events.Key) -> None:
+        """Move the cursor of the tree while the filter has the focus."""
+        rows = {"up": -1, "down": 1}.get(event.key)
+        if rows is not None and self.filter_input.has_focus:
+            event.stop()
+            event.prevent_default()
+            self.tree_view.move_to(self.tree_view.cursor + rows)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -65,11 +65,10 @@ def columns_for(width: int) -> Columns:
     """Choose columns by priority until the names would become too narrow."""
     state = STATE_WIDTH if width >= 50 else STATE_WIDTH_NARROW
     name = max(0, width - state - 1)
-    chosen: set[str] = set()
+    chosen: list[Column] = []
     for column in _BY_PRIORITY:
         if name - column.width - _GAP < column.least_name:
             break
-        chosen.add(column.key)
+        chosen.append(column)
         name -= column.width + _GAP
-    by_key = {column.key: column for column in _BY_PRIORITY}
-    return Columns(width, state, name, tuple(by_key[key] for key in _ON_SCREEN if key in chosen))
+    return Columns(width, state, name, tuple(sorted(chosen, key=lambda column: _ON_SCREEN.index(column.key))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from operator import mul
 
@@ -31,7 +32,6 @@ class RangeNorms:
 
     def __init__(self, norms: Sequence[float | None]) -> None:
         self._norms = norms
-        self._made: list[float | None] = []
         self._ranges: dict[range, float | None] = {}
 
     def norm(self, where: range) -> float | None:
@@ -45,13 +45,12 @@ class RangeNorms:
         if first >= last:
             return joint_norm(self._norms[start:stop])
         edges = (*self._norms[start : first * _BLOCK], *self._norms[last * _BLOCK : stop])
-        return joint_norm((*edges, *self._blocks()[first:last]))
+        return joint_norm((*edges, *self._blocks[first:last]))
 
+    @cached_property
     def _blocks(self) -> list[float | None]:
-        if not self._made:
-            norms = self._norms
-            self._made = [joint_norm(norms[start : start + _BLOCK]) for start in range(0, len(norms), _BLOCK)]
-        return self._made
+        norms = self._norms
+        return [joint_norm(norms[start : start + _BLOCK]) for start in range(0, len(norms), _BLOCK)]
 
 
 class TreeTotals:

@@ -13,7 +13,7 @@ from fakes import (
 )
 
 from gradtui.protocol import events as ev
-from gradtui.tui.rendering.proportions import output_columns
+from gradtui.tui.screens.panel_layout import PanelLayout
 
 MODEL = coop_model()
 ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch'
@@ -88,7 +88,7 @@ async def test_the_total_beside_a_row_is_of_the_same_step() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (81, 24), (160, 24), (99, 30), (100, 30), (160, 50)])
 async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: tuple[int, int]) -> None:
-    bar = "#" * output_columns(*size)
+    bar = "#" * PanelLayout(*size).output_columns
     async with session(size, log=PrintedLog(bar)) as run:
         await run.press("o")
         assert run.dashboard.output.text.split() == [bar]

@@ -199,3 +199,13 @@ async def test_a_key_pressed_right_after_another_model_was_found_does_no_harm(bl
         run.app._drain()  # what has arrived is known, but the tree was not yet drawn again
         await run.press("slash", *"mlp", "enter", "down", "space", "enter", "escape")
         assert run.row.startswith("text_encoder.blocks.0")
+
+
+async def test_up_and_down_move_the_cursor_while_the_filter_has_the_focus() -> None:
+    async with session() as run:
+        await run.press("slash", *"mlp")
+        first = run.dashboard.tree_view.cursor
+        await run.press("down", "down", "up")
+        assert run.dashboard.tree_view.cursor == first + 1
+        assert run.dashboard.focused is run.dashboard.pane.filter_input
+        assert run.dashboard.pane.filter_input.value == "mlp"
