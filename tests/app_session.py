@@ -14,8 +14,7 @@ from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.screens.action_commands import ActionCommands
-from gradtui.tui.screens.dashboard import Dashboard
+from gradtui.tui.screens.dashboard import ActionCommands, Dashboard
 
 
 @dataclass

@@ -264,7 +264,6 @@ def _cost(state: RunState, dropped: int) -> dict[str, Any]:
 
 
 def _bad_step(state: RunState) -> dict[str, Any] | None:
-    """Return where NaN or Inf appeared first, None if neither did."""
     event = state.bad_step
     if event is None:
         return None
@@ -293,7 +292,6 @@ def _device_memory(state: RunState) -> dict[str, Any] | None:
 
 
 def _freezes(state: RunState) -> dict[str, Any]:
-    """Return what commands hold frozen now."""
     tree, found = state.tree, state.tree.freezes
     return {
         "frozen": [tree.parameters[index].path for index in found.frozen] if found else [],
@@ -308,7 +306,6 @@ def _freezes(state: RunState) -> dict[str, Any]:
 
 
 def _interventions(state: RunState) -> list[dict[str, Any]]:
-    """The newest changes that were applied."""
     return [
         {
             "step": event.step,
@@ -324,7 +321,6 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
 
 
 def _refused(state: RunState) -> list[dict[str, Any]]:
-    """The newest commands that were not carried out."""
     return [
         {"step": event.step, "command": command_text(event.command), "reason": event.reason} for event in state.refused
     ]

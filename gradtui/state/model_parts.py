@@ -110,7 +110,6 @@ def _subtree(tree: Listing, root: int) -> range:
 
 
 def _blocks(tree: Listing, model: ModelInfo) -> list[int]:
-    """Return the indexes of the blocks of a model, in order."""
     longest: list[int] = []
     waiting = [model.root]
     while waiting:

@@ -18,9 +18,8 @@ from gradtui.protocol.vocabulary import (
     UnregisteredModule,
 )
 from gradtui.state.growth import GrowthWatch
-from gradtui.state.micro_steps import MicroStepNorms
 from gradtui.state.ratio_history import RatioHistory
-from gradtui.state.series import RowHistory, Series
+from gradtui.state.series import MicroStepNorms, RowHistory, Series
 
 LOG_LENGTH = 1_000
 

@@ -1,11 +1,15 @@
-"""Histories of bounded size: a curve that keeps its spikes, and rows of per-parameter norms. Pure; owned by one thread."""
+"""Histories of bounded size: a curve that keeps its spikes, rows of norms, norms of micro-steps. Pure; owned by one thread."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
+from gradtui.protocol.events import MicroStepMeasured
+
 _MIN_ROOM = 4
+MAX_MICRO_STEPS = 256
+"""Micro-steps of one step that are kept: the first ones."""
 
 
 class _History:
@@ -152,6 +156,34 @@ class RowHistory(_History):
 
     def _choose(self, before: int, first: int, second: int) -> int:  # noqa: ARG002
         return second
+
+
+class MicroStepNorms:
+    """The norms of the step under way and of the last one that is over."""
+
+    def __init__(self) -> None:
+        self.on = False
+        """Whether micro-steps are followed now."""
+        self._current: tuple[int, list[float]] = (0, [])
+        self._previous: tuple[int, list[float]] = (0, [])
+
+    def take(self, event: MicroStepMeasured) -> None:
+        """One more was measured. The first of a step ends the step before; after a step left out there may be two alike."""
+        step, norms = self._current
+        if event.number == 1 or event.step != step:
+            self._previous = (step, norms) if norms else self._previous
+            self._current = step, norms = event.step, []
+        if len(norms) < MAX_MICRO_STEPS:
+            norms.append(event.total)
+
+    def applied(self, step: int) -> None:
+        """Record that an optimizer has applied the accumulated gradients of this step."""
+        if self._current[1] and self._current[0] == step:
+            self._previous = self._current
+
+    def last(self) -> tuple[int, list[float]]:
+        """The step and its norms in order: of the last step that is over, of the one under way while there is none."""
+        return self._previous if self._previous[1] else self._current
 
 
 def joint_norm(norms: Sequence[float | None]) -> float | None:

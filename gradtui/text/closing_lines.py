@@ -95,7 +95,6 @@ def _model_lines(state: RunState) -> list[str]:
 
 
 def _phase_lines(state: RunState) -> list[str]:
-    """Return the time and the peak memory of each phase."""
     lines: list[str] = []
     elapsed = math.fsum(record.seconds for record in state.phases.values())
     for phase in Phase:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.reducer import apply
-from gradtui.state.micro_steps import MOST, MicroStepNorms
 from gradtui.state.run_state import RunState
+from gradtui.state.series import MAX_MICRO_STEPS as MOST
+from gradtui.state.series import MicroStepNorms
 
 
 def after(*told: tuple[int, int, float]) -> MicroStepNorms:

@@ -92,7 +92,7 @@ class GradtuiApp(App[str]):
         for part, interval in INTERVALS.items():
             self._redraws.add(part, interval)
         self._watched = WatchedParameters(self.run_state, sink)
-        self._dashboard = Dashboard(
+        self.dashboard = Dashboard(
             ActionContext(
                 self.run_state,
                 self.request,
@@ -103,7 +103,7 @@ class GradtuiApp(App[str]):
             ),
             log,
         )
-        self._notifier = EventNotifier(self, self.run_state, self._dashboard)
+        self._notifier = EventNotifier(self, self.run_state, self.dashboard)
         self.key_queue = KeyQueue(self, super().on_event)
         self._timer: Timer | None = None
         self._pictures_due = False
@@ -119,13 +119,8 @@ class GradtuiApp(App[str]):
             self._palette = Palette(self.current_theme, self.theme_variables)
         return self._palette
 
-    @property
-    def dashboard(self) -> Dashboard:
-        """The main screen, even if a dialog covers it."""
-        return self._dashboard
-
     def get_default_screen(self) -> Screen[None]:
-        return self._dashboard
+        return self.dashboard
 
     def get_css_variables(self) -> dict[str, str]:
         self._palette = None
@@ -193,7 +188,7 @@ class GradtuiApp(App[str]):
         tree = self.run_state.tree
         if tree.version != structure:
             # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.
-            self._dashboard.draw("tree")
+            self.dashboard.draw("tree")
         elif is_classified(tree) and not is_known:
             # Until now the rows show their states as unknown.
             self._redraws.expedite("tree")
@@ -208,14 +203,14 @@ class GradtuiApp(App[str]):
     @property
     def _front(self) -> Dashboard | PlotScreen:
         """The screen below any dialog, which is drawn part by part."""
-        return self._dashboard.plots or self._dashboard
+        return self.dashboard.plots or self.dashboard
 
     def _draw_header(self) -> None:
         self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped))
 
     def _draw_now(self, *parts: str) -> None:
         for part in parts:
-            self._dashboard.draw(part)
+            self.dashboard.draw(part)
         self._draw_header()
 
     def _draw_dialog(self) -> None:

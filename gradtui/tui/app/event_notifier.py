@@ -92,7 +92,6 @@ class EventNotifier:
             self._app.pop_screen()
 
     def _change_leave_dialog(self) -> None:
-        """Update an open leave dialog after the run has ended."""
         from gradtui.tui.screens.leave import LeaveDialog
 
         for screen in self._app.screen_stack:

@@ -60,16 +60,12 @@ class RedrawScheduler:
         self._due = 0.0
         self._often_until = 0.0
         self._last: tuple[float, float] | None = None
-        self._share: float | None = None
+        self.share: float | None = None
+        """The share of recent wall time that the UI thread was on the CPU; None before the second tick."""
 
     def add(self, name: str, interval: float) -> None:
         """Add a part. Parts that are due at the same time are drawn in the order in which they were added."""
         self._parts[name] = Part(name, interval)
-
-    @property
-    def share(self) -> float | None:
-        """The share of recent wall time that the UI thread was on the CPU; None before the second tick."""
-        return self._share
 
     @property
     def stretch(self) -> float:
@@ -117,7 +113,7 @@ class RedrawScheduler:
         if elapsed <= 0:
             return
         weight, now = min(1.0, elapsed / _SHARE_SECONDS), spent / elapsed
-        self._share = now if self._share is None else self._share + weight * (now - self._share)
+        self.share = now if self.share is None else self.share + weight * (now - self.share)
         if self._touched:
             return
         part = self._drawn

@@ -199,7 +199,6 @@ def _recomputed(state: RunState, index: int) -> str | None:
 
 
 def _height(state: RunState, index: int) -> str | None:
-    """Describe the highest memory while the module ran, if a step has been profiled."""
     step = state.traced
     height = step.highest[index] if step is not None else None
     if step is None or height is None:
@@ -224,7 +223,6 @@ def _norm_words(state: RunState, norm: float | None) -> str:
 
 
 def _optimizer_facts(state: RunState, parameter: int) -> list[DetailRow]:
-    """Return these facts for one parameter."""
     rows = text_rows("optimizer", _owner_words(state, parameter))
     for index in optimizers_of(state, parameter):
         rows += text_rows("", _group_words(state, index, parameter))
@@ -247,7 +245,6 @@ def _owner_words(state: RunState, parameter: int) -> str:
 
 
 def _group_words(state: RunState, optimizer: int, parameter: int) -> str | None:
-    """Describe the optimizer's param group that contains the parameter; None if unknown."""
     info = state.optimizers[optimizer]
     if len(info.group_of) != len(info.parameters):
         return None
@@ -299,7 +296,6 @@ def _norm_history(state: RunState, parameters: range) -> list[DetailRow]:
 
 
 def _ratio_history(state: RunState, parameter: int) -> list[DetailRow]:
-    """Return the newest update ratios as a small curve."""
     ratios = state.tree.ratios.of(parameter)
     return _curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:])
 

@@ -5,19 +5,21 @@ Dialogs and plots are imported when they first open, so that the first paint doe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.command import Provider
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.containers import Container
 from textual.screen import Screen
+from textual.types import IgnoreReturnCallbackType
 
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.selectors import run_status
-from gradtui.tui.actions import bindings, footer_actions
+from gradtui.tui.actions import ACTIONS, bindings, footer_actions
 from gradtui.tui.panels import (
     EventsPanel,
     GradientPanel,
@@ -32,7 +34,6 @@ from gradtui.tui.panels import (
 )
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
-from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.action_context import (
     ActionContext,
     export_plots,
@@ -55,6 +56,27 @@ INTERVALS: dict[str, float] = {
     "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
 }  # fmt: skip
 """Minimum seconds between two redraws of each part."""
+
+
+class ActionCommands(Provider):
+    """The commands of the palette: the actions of the table that can be done from the dashboard, with their keys."""
+
+    async def discover(self) -> Hits:
+        for title, help, run in sorted(self._commands(), key=lambda command: command[0]):
+            yield DiscoveryHit(title, run, help=help)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for title, help, run in self._commands():
+            if (match := matcher.match(title)) > 0:
+                yield Hit(match, matcher.highlight(title), run, help=help)
+
+    def _commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
+        for action in ACTIONS:
+            if action.in_palette:
+                target = self.screen.query_one(ModuleTree) if action.scope == "tree" else self.screen
+                title = action.title + (f"  {action.key_text}" if action.keys else "")
+                yield title, action.help, partial(self.app.run_action, action.name, target)
 
 
 class Dashboard(Screen[None]):

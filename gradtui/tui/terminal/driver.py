@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import termios
 import threading
@@ -26,8 +27,6 @@ from textual import events
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
-
-from gradtui.tui.terminal.terminal_writer import TerminalWriter
 
 RESIZE_INTERVAL = 0.25
 """Seconds between two polls of the terminal."""
@@ -65,6 +64,40 @@ class Terminal(Protocol):
         """Restore the terminal by force."""
 
 
+class TerminalWriter:
+    """The part of a text file's interface that Textual's writer thread needs.
+
+    Writes to a terminal that is gone are discarded silently: an error would end the writer thread, and its full queue would
+    then block the UI thread for good.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, text: str) -> int:
+        """Write all of `text`, waiting if the terminal is slow."""
+        data = memoryview(text.encode("utf-8", errors="replace"))
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # another process that shares the terminal made it non-blocking
+                select.select([], [self._descriptor], [], 1.0)
+            except OSError:
+                break
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: no output is buffered."""
+
+    def fileno(self) -> int:
+        """Return the terminal's descriptor."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Return True, because the descriptor is a terminal's."""
+        return True
+
+
 class ThreadDriver(LinuxDriver):
     """Textual's driver for Linux and macOS, usable on any thread. Use it through `bound_driver`."""
 
@@ -79,24 +112,20 @@ class ThreadDriver(LinuxDriver):
         self.fileno = self.terminal.descriptor
         self.input_tty = True
         self._file = TerminalWriter(self.terminal.descriptor)  # type: ignore[assignment]  # as much of a file as the driver uses
-        self._drawing = False
+        self.holds_terminal = False
+        """Whether this driver has put the terminal into application mode."""
         self._last_size = self._get_terminal_size()
         self._look: asyncio.TimerHandle | None = None
         type(self).current = self
 
     @property
-    def holds_terminal(self) -> bool:
-        """Whether this driver has put the terminal into application mode."""
-        return self._drawing
-
-    @property
     def waits_in_background(self) -> bool:
         """Whether the screen is closed because another job has the terminal."""
-        return not self._drawing and not in_foreground(self.fileno)
+        return not self.holds_terminal and not in_foreground(self.fileno)
 
     def write(self, data: str) -> None:
         """Draw while this driver holds the terminal; otherwise there is nothing to draw on."""
-        if self._drawing:
+        if self.holds_terminal:
             super().write(data)
 
     def start_application_mode(self) -> None:
@@ -105,7 +134,7 @@ class ThreadDriver(LinuxDriver):
             self._look_again()
             return
         self.terminal.entered()
-        self._drawing = True
+        self.holds_terminal = True
         self._last_size = self._get_terminal_size()
         super().start_application_mode()  # type: ignore[no-untyped-call]  # not annotated in textual
         self._look_again()
@@ -122,8 +151,8 @@ class ThreadDriver(LinuxDriver):
         If nothing could be written, the terminal is left to be restored by force.
         """
         super().close()
-        if self._drawing and not self.terminal.is_lost:
-            self._drawing = False
+        if self.holds_terminal and not self.terminal.is_lost:
+            self.holds_terminal = False
             self.terminal.left()
 
     def suspend_process(self) -> None:
@@ -144,7 +173,7 @@ class ThreadDriver(LinuxDriver):
 
     def _abandon_screen(self) -> None:
         """Record that another process closed the screen, and leave the terminal as it is now."""
-        self._drawing = False
+        self.holds_terminal = False
         self.attrs_before = None
         self._close_screen()
         self.terminal.left()
@@ -167,10 +196,10 @@ class ThreadDriver(LinuxDriver):
             self.exit_event.set()  # the input thread would spin on a dead terminal, or take keys from a shell
             self._app.exit()
             return
-        if self._drawing and _local_modes(self.fileno) & termios.ICANON:
+        if self.holds_terminal and _local_modes(self.fileno) & termios.ICANON:
             self._abandon_screen()
             self._look_again()
-        if not self._drawing:
+        if not self.holds_terminal:
             if in_foreground(self.fileno):
                 self._open_screen()
             return
@@ -184,7 +213,7 @@ class ThreadDriver(LinuxDriver):
         if self._look is not None:
             self._look.cancel()
             self._look = None
-        if self._drawing or (self._key_thread is not None and self._key_thread.is_alive()):
+        if self.holds_terminal or (self._key_thread is not None and self._key_thread.is_alive()):
             # The base method discards pending input: in the background that input is meant for another job.
             super().disable_input()
 
