@@ -36,10 +36,8 @@ def identity(index: int) -> DeviceIdentity:
     initialise CUDA, too."""
     known = torch.cuda.get_device_properties(index)
     uuid = getattr(known, "uuid", None)
-    domain, bus, slot = (getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device"))
-    pci = (
-        f"{domain:08X}:{bus:02X}:{slot:02X}.0" if domain is not None and bus is not None and slot is not None else None
-    )
+    place: list[Any] = [getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    pci = None if None in place else "{:08X}:{:02X}:{:02X}.0".format(*place)
     return DeviceIdentity(index, str(uuid) if uuid is not None else None, pci)
 
 

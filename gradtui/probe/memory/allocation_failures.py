@@ -22,14 +22,8 @@ import torch
 _FAILED = re.compile(
     r"out of memory|(?:can't|cannot) allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE
 )
-_DEVICES = (
-    ("cpu", "CPUAllocator"),
-    ("cuda", "CUDA"),
-    ("cuda", "CUBLAS"),
-    ("mps", "MPS"),
-    ("xpu", "XPU"),
-    ("cuda", "HIP"),
-)
+_DEVICES = {"cpuallocator": "cpu", "cuda": "cuda", "cublas": "cuda", "mps": "mps", "xpu": "xpu", "hip": "cuda"}
+"""A word of the message in lower case -> the type of the device; the first one that occurs counts."""
 _REQUESTED = re.compile(
     r"(?:tried to allocate|unable to allocate) (\d+(?:\.\d+)?) ?(bytes|[KMGTPE]?i?B)\b", re.IGNORECASE
 )
@@ -57,7 +51,7 @@ def allocation_failure(error: BaseException | None) -> AllocationFailure | None:
     text = str(error)
     if not (_FAILED.search(text) or isinstance(error, torch.cuda.OutOfMemoryError)):
         return None
-    kind = next((device for device, word in _DEVICES if word.lower() in text.lower()), "cuda")
+    kind = next((device for word, device in _DEVICES.items() if word in text.lower()), "cuda")
     number = _GPU.search(text)
     return _read(text, f"{kind}:{number[1]}" if number is not None and kind != "cpu" else kind)
 

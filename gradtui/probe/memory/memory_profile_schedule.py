@@ -106,7 +106,8 @@ class MemoryProfileSchedule:
         """Stop profiling: the module tree has changed, or the run is over."""
         profiler, self.current = self.current, None
         if profiler is not None:
-            profiler.abandon()
+            profiler.log.leave()
+            profiler.log.close()
             cost = profiler.log.own_ns + profiler.log.operations * _DISPATCH_NS
             self._charge(cost)
             self._unpaid += cost / 1e9

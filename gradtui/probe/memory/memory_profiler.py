@@ -62,11 +62,6 @@ class MemoryProfiler:
             self.log.leave()
             self._depth = 0
 
-    def abandon(self) -> None:
-        """Stop logging, without a result."""
-        self.log.leave()
-        self.log.close()
-
     def finish(self, at: float, step: int) -> StepMemoryProfiled:
         """End logging and return the profile of the step. Raises any exception that logging has caught."""
         self.log.leave()
