@@ -89,7 +89,10 @@ def _with_screen(
         write_line(f"{reason}; running with --plain")
         _plain(settings, program, reason)
     if holder is not None:
-        _beside(holder, settings, program)
+        # The holder may be another rank of this run, so the script runs even with --pause-at-nan.
+        without = ", without --pause-at-nan" if settings.pause_at_nan else ""
+        write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
+        _plain(replace(settings, pause_at_nan=False), program, "another process has it")
     _run(settings, screen.execute, screen.look, screen.reporter, screen.events, files)
 
 
@@ -113,16 +116,6 @@ def _run(
         with undisturbed():
             _conclude(reporter, events.dropped, files, summary)
     finish(outcome)
-
-
-def _beside(holder: str, settings: Settings, program: Program) -> NoReturn:
-    """Run without a screen because `holder` has it.
-
-    The holder may be another rank of this run, so the script runs even with --pause-at-nan.
-    """
-    without = ", without --pause-at-nan" if settings.pause_at_nan else ""
-    write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
-    _plain(replace(settings, pause_at_nan=False), program, "another process has it")
 
 
 def _conclude(reporter: PlainReporter, dropped: int, files: InterventionFiles, file: SummaryFile | None) -> None:

@@ -98,14 +98,13 @@ class ScreenRun:
             OSError: the log cannot be opened. Nothing has changed then.
         """
         if not in_foreground(self._terminal.descriptor):
-            self._say_in_background()
+            # A terminal may stop background jobs that write to it; the script itself has not written anything yet.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+            write_line(
+                f"in the background: fg shows the dashboard; the output of the script goes to {self._capture.log}"
+            )
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._capture.start()
-
-    def _say_in_background(self) -> None:
-        # A terminal may stop background jobs that write to it; the script itself has not written anything yet.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
-        write_line(f"in the background: fg shows the dashboard; the output of the script goes to {self._capture.log}")
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def execute(self) -> Outcome:
         """Run the script, then keep the screen open until the user closes it."""

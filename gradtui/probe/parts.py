@@ -64,7 +64,6 @@ class ProbeParts:
         )
         self.norms = GradNormCollector(context, often, surroundings)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
-        self.statistics = self.dispatcher.statistics
         self.oom_reporter = OomReporter(self, allocator, recent, options.write_file)
 
     def phase(self) -> Phase:

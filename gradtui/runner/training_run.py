@@ -87,19 +87,13 @@ class TrainingRun:
 
     def _leave(self) -> int:
         """Stop the probe and return the number of steps."""
-        if self._watched is None:
-            self._note_unreached()
-            return 0
-        self._watched.stop()
-        return self._watched.probe.counter.steps
-
-    def _note_unreached(self) -> None:
-        """Report that no entry of the schedule was reached, because nothing was watched."""
-        count = len(self.settings.schedule)
-        if count:
-            why = "torch was not imported, or could not be watched"
-            text = f"{count} of {count} entries never reached: {why}"
+        if self._watched is not None:
+            self._watched.stop()
+            return self._watched.probe.counter.steps
+        if count := len(self.settings.schedule):
+            text = f"{count} of {count} entries never reached: torch was not imported, or could not be watched"
             self.events.put(ScheduleNoted((perf_counter_ns() - self._began) / 1e9, 0, text, False))
+        return 0
 
     def _watch(self) -> None:
         # Warning filters of the script that raise errors must not apply to gradtui's imports.

@@ -107,7 +107,7 @@ class _Outermost:
         self.inside: set[int] = set()
         """The threads that are running a module now, except in a buffered step, for which `tracer.inside` holds the thread."""
         self._probe, self._hooks, self._tracer = probe, probe.hooks, probe.step_sampler.tracer
-        self._held = probe.parts.statistics
+        self._held = probe.dispatcher.statistics
 
     def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
         hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()

@@ -70,7 +70,7 @@ def install(probe: Probe, scalers: GradScalers) -> None:
 
 
 def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0915 - as its one inner function
-    hooks, marks, held = probe.hooks, probe.buffer, probe.parts.statistics
+    hooks, marks, held = probe.hooks, probe.buffer, probe.dispatcher.statistics
     calls, accumulates_by_itself = hooks.calls, original.__name__ == "backward"
 
     @functools.wraps(original)

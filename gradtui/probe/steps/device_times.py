@@ -46,11 +46,6 @@ class _Timed:
     host_ns: int = 0
     """Host time of gradtui's own operations in nanoseconds."""
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the device has reached all events."""
-        return all(event.query() for _, event in reversed(self.marks))
-
 
 @dataclass
 class OwnDeviceTime:
@@ -112,7 +107,12 @@ class DeviceTimes:
         """Close the present step before a command may hold the run."""
         if self.timed is not None:
             with self._guarded:
-                self._close(self.timed)
+                if self.timed.has_phases:
+                    self._mark(self._phases.phase)
+                # `_mark` gives up a step that has too many phases.
+                if self.timed is not None:
+                    self.under_way.append(self.timed)
+                self.poll()
             self.timed = None
 
     def own(self) -> AbstractContextManager[None]:
@@ -139,7 +139,9 @@ class DeviceTimes:
 
     def poll(self) -> None:
         """Read the steps whose last event the device has reached."""
-        while self.under_way and not is_capturing() and self.under_way[0].has_ended:
+        while self.under_way and not is_capturing():
+            if not all(event.query() for _, event in reversed(self.under_way[0].marks)):
+                return
             self._read(self.under_way.popleft())
 
     def take_own(self) -> OwnDeviceTime:
@@ -150,13 +152,6 @@ class DeviceTimes:
     def _begin(self, *, has_phases: bool, is_exempt: bool) -> None:
         if len(self.under_way) < _MAX_UNDER_WAY and not is_capturing():
             self.timed = _Timed(self.step, self._device, has_phases, is_exempt)
-
-    def _close(self, timed: _Timed) -> None:
-        if timed.has_phases:
-            self._mark(self._phases.phase)
-        if self.timed is not None:
-            self.under_way.append(timed)
-        self.poll()
 
     def _mark(self, what: Phase | str | None) -> None:
         timed = self.timed
