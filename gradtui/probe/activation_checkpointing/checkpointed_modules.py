@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -61,8 +62,8 @@ class CheckpointedModules:
 
     def clear(self) -> None:
         """Stop checkpointing all modules."""
-        for key in list(self.wanted):
-            self._forget(key)
+        self.wanted.clear()
+        self._tracer.intercepts_calls = False
 
     def get(self, module: nn.Module) -> Wanted | None:
         """Return the entry of this module, None if it is not to be checkpointed."""
@@ -83,18 +84,18 @@ class CheckpointedModules:
                 return call(*args, **kwargs)
             wanted.trial = determinism_trial.Trial()
             return determinism_trial.compare(module, call, args, kwargs, wanted.trial)
-        prepared: list[tuple[RecomputedState, Callable[..., Any], list[torch.Tensor]]] = []
+        prepared: list[AbstractContextManager[object]] = []
 
         def prepare() -> None:
             again, tensors = _of_tensors(call, args, kwargs)
             state = RecomputedState(module, wanted.moving)
-            prepared.append((state, again, [*tensors, *_one_of_each_device(module)]))
+            tensors += _one_of_each_device(module)
+            prepared.append(checkpointing_of(again, tensors, lambda: (nullcontext(), state)))
 
         self._hooks.guard("checkpointing", prepare)
         if not prepared:
             return call(*args, **kwargs)
-        state, again, tensors = prepared[0]
-        with checkpointing_of(again, tensors, lambda: (nullcontext(), state)):
+        with prepared[0]:
             return call(*args, **kwargs)
 
 
@@ -133,9 +134,5 @@ hide(CheckpointedModules.run)
 
 def _one_of_each_device(module: nn.Module) -> list[torch.Tensor]:
     """Return one parameter or buffer of the module for each device except the CPU and meta. Not yet confirmed on a device."""
-    found: dict[torch.device, torch.Tensor] = {}
-    for tensors in (module.parameters(), module.buffers()):
-        for tensor in tensors:
-            if tensor.device.type not in ("cpu", "meta"):
-                found.setdefault(tensor.device, tensor)
-    return list(found.values())
+    by_device = {tensor.device: tensor for tensor in chain(module.parameters(), module.buffers())}
+    return [tensor for device, tensor in by_device.items() if device.type not in ("cpu", "meta")]

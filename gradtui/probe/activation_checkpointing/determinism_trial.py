@@ -15,24 +15,12 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from gradtui.own_frames import hide
-from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState, moved_buffers
+from gradtui.probe.activation_checkpointing.recomputed_state import PLAIN, RecomputedState, moved_buffers
 from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.private_names import version_of
 
-_PLAIN = (
-    torch.Tensor,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    bool,
-    type(None),
-    torch.dtype,
-    torch.device,
-    torch.Size,
-    enum.Enum,
-)
+_ARGUMENTS = (torch.Tensor, complex, bytes, torch.dtype, torch.device, torch.Size, enum.Enum, *PLAIN)
+"""The types of arguments that a second computation cannot change, but for tensors, whose versions show it."""
 
 
 @dataclass
@@ -84,7 +72,7 @@ def _before(
 ) -> Callable[[Any], None] | None:
     """Run the module aside and return a function that judges the script's own result; None if the trial is already decided."""
     before, _ = tree_flatten((args, kwargs))
-    strange = next((value for value in before if not isinstance(value, _PLAIN)), None)
+    strange = next((value for value in before if not isinstance(value, _ARGUMENTS)), None)
     if strange is not None:
         trial.objection = f"it is given a {type(strange).__name__}, which a second computation might change"
         return None
@@ -115,10 +103,10 @@ def _versions(values: list[Any]) -> list[int]:
 def _aside(
     module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
 ) -> Any:
+    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+    state = RecomputedState(module, None)
+    copies: dict[int, Any] = {}
     try:
-        devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
-        state = RecomputedState(module, None)
-        copies: dict[int, Any] = {}
         copied_args, copied_kwargs = tree_map(lambda value: copies.setdefault(id(value), _copy(value)), (args, kwargs))
         with torch.random.fork_rng(devices=list(devices)), state:
             return tree_map(lambda value: value.detach() if isinstance(value, torch.Tensor) else value,
@@ -149,6 +137,4 @@ def _equal(one: Any, other: Any) -> bool:
         if one.dtype is not other.dtype or one.shape != other.shape:
             return False
         return bool(torch.all((one == other) | ((one != one) & (other != other))))
-    if type(one) is not type(other):
-        return False
-    return bool(one == other) if isinstance(one, (int, float, str, bool, type(None))) else True
+    return type(one) is type(other) and (not isinstance(one, PLAIN) or bool(one == other))

@@ -21,7 +21,7 @@ from gradtui.probe.torch_private.private_names import version_of
 SMALL = 1 << 16
 """Maximum size in bytes of a buffer that is always saved. A larger buffer is saved only if the trial found that it changes."""
 
-_PLAIN = (int, float, str, bool, type(None))
+PLAIN = (int, float, str, bool, type(None))
 
 
 class RecomputedState:
@@ -58,7 +58,7 @@ class _ModuleState:
     def __init__(self, path: str, module: nn.Module, moving: set[str] | None, copies: dict[int, torch.Tensor]) -> None:
         self._module = weakref.ref(module)
         attributes = vars(module)
-        self._plain = {name: value for name, value in attributes.items() if type(value) in _PLAIN}
+        self._plain = {name: value for name, value in attributes.items() if type(value) in PLAIN}
         self._generators = [
             (weakref.ref(value), value.get_state())
             for value in attributes.values()

@@ -105,10 +105,6 @@ class GraphSummary:
         """Return the summary with the storages of other graphs added."""
         return replace(self, storages={**self.storages, **storages}) if storages else self
 
-    def freed(self) -> GraphSummary:
-        """Return what is kept after backward has freed this graph."""
-        return GraphSummary(is_whole=self.is_whole)
-
 
 NOTHING_KEPT = GraphSummary()
 """The summary of a graph that keeps nothing. Do not modify it."""

@@ -114,7 +114,7 @@ ModuleIndices = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
 class ModuleCallLogger:
     """Fills one log at a time with the module calls of the thread that began it."""
 
-    __slots__ = ("_indices", "_parents", "_thread", "_trace", "bypass", "calls", "inside", "intercepts_calls", "on")
+    __slots__ = ("_indices", "_parents", "_thread", "bypass", "calls", "inside", "intercepts_calls", "on", "trace")
 
     def __init__(self) -> None:
         self.on = False
@@ -133,14 +133,10 @@ class ModuleCallLogger:
         """By `id()`: each module that another module has called and that is no child of a known module, with the caller's
         index."""
         self._parents: Sequence[int] = ()
-        self._trace = ModuleCallLog()
+        self.trace = ModuleCallLog()
+        """The log that is being filled; an empty one if there is none."""
         self._indices: ModuleIndices = {}
         self._thread = 0
-
-    @property
-    def trace(self) -> ModuleCallLog:
-        """The log that is being filled; an empty one if there is none."""
-        return self._trace
 
     def begin(
         self, indices: ModuleIndices, onto: ModuleCallLog | None = None, parents: Sequence[int] = ()
@@ -155,28 +151,28 @@ class ModuleCallLogger:
         if onto is None:
             self.calls.clear()
         self._parents = parents
-        self._trace, self._indices, self._thread = onto or ModuleCallLog(), indices, get_ident()
+        self.trace, self._indices, self._thread = onto or ModuleCallLog(), indices, get_ident()
         self.on = True
         self.bypass = False
-        return self._trace
+        return self.trace
 
     def stop(self) -> None:
         """Stop logging. The log so far belongs to the caller that began it."""
         self.on = False
         self.bypass = self.inside != 0 and not self.intercepts_calls
-        self._trace, self._indices = ModuleCallLog(), {}
+        self.trace, self._indices = ModuleCallLog(), {}
 
     def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
         """Handle the beginning of a module call."""
         if self.on and get_ident() == self._thread:
             # Inlined `ModuleTree.index_of`.
-            known, caller = self._indices.get(id(module)), self._trace.now
+            known, caller = self._indices.get(id(module)), self.trace.now
             index = known[0] if known is not None and known[1]() is module else OUTSIDE
             if caller >= 0 and self._parents and (index < 0 or self._parents[index] < 0):
                 self.calls[id(module)] = weakref.ref(module), caller
-            self._trace.entered(index)
+            self.trace.entered(index)
 
     def left(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of the innermost module call, whether it returned or raised."""
         if self.on and get_ident() == self._thread:
-            self._trace.left()
+            self.trace.left()

@@ -31,7 +31,7 @@ class Boundary:
         self._held = held
         self._hold_at: int | None = None
         """The step count at which to hold; None for no hold."""
-        self._wish: Command | None = None
+        self._hold_command: Command | None = None
         """The command that set `_hold_at`. Further `RunSteps` add to it."""
         self._stop = False
 
@@ -76,15 +76,15 @@ class Boundary:
         objection = ranks.objection_to_hold()
         if objection is not None:
             # The process group was created after the command that asked for the hold.
-            if self._wish is not None:
-                self._rejected(self._wish, objection)
+            if self._hold_command is not None:
+                self._rejected(self._hold_command, objection)
             self._set_hold(None)
             self._held(False)
             return False
         return True
 
-    def _set_hold(self, step: int | None, wish: Command | None = None) -> None:
-        self._hold_at, self._wish = step, wish
+    def _set_hold(self, step: int | None, command: Command | None = None) -> None:
+        self._hold_at, self._hold_command = step, command
 
     def _apply_waiting(self, step: int) -> None:
         while self._commands and (command := self._commands.take()) is not None:
@@ -122,7 +122,7 @@ class Boundary:
             self._set_hold(None)
             return CommandResult("resume", ())
         if isinstance(command, RunSteps):
-            begin = self._hold_at if isinstance(self._wish, RunSteps) and self._hold_at is not None else step
+            begin = self._hold_at if isinstance(self._hold_command, RunSteps) and self._hold_at is not None else step
             self._set_hold(max(step, begin) + command.count, command)
             return CommandResult(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, RunTo):

@@ -99,7 +99,7 @@ class CommandDispatcher:
             rejected=self._rejected,
             held=held,
         )
-        self._bad_steps, self._wait_for_readings = norms.bad_steps, norms.wait
+        self._norms = norms
         self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
         self.schedule = ReplayedSchedule(options.schedule)
@@ -145,9 +145,9 @@ class CommandDispatcher:
         `by_hand` is True if the script has no optimizer and updates its parameters itself, `captured` if the step is a replay
         of a CUDA graph. Commands wait while a graph is being captured.
         """
-        if self._bad_steps.pauses and not is_capturing():
+        if self._norms.bad_steps.pauses and not is_capturing():
             # A measurement that is still on the device may pause the run at this boundary.
-            self._wait_for_readings()
+            self._norms.wait()
         if self.is_idle_at(step) or is_capturing():
             return
         self._step, self._by_hand, self._captured = step, by_hand, captured
@@ -309,19 +309,8 @@ class CommandDispatcher:
         self.checkpointing.tree_changed()
 
     def _applied(self, command: Command, applied: CommandResult) -> None:
-        late = self._view.found_at > 0
-        self._emit(
-            CommandApplied(
-                self._clock.at(),
-                self._step,
-                command,
-                applied.text,
-                applied.parameters,
-                applied.changed,
-                self._counter.left_out,
-                late,
-            )
-        )
+        at, step, left_out, late = self._clock.at(), self._step, self._counter.left_out, self._view.found_at > 0
+        self._emit(CommandApplied(at, step, command, applied.text, applied.parameters, applied.changed, left_out, late))
         if not isinstance(command, Undo):
             self._undo.applied(applied)
         if isinstance(command, Intervention):

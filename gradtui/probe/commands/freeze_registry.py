@@ -99,8 +99,8 @@ class FreezeRegistry:
         self.forget(named.values())
         held = list(modules)
         self.statistics.hold(held)
-        paths = {id(module): self._view.tree.modules[index].path for index, module in self._view.tree.live_modules()}
-        statistics = [(paths.get(id(module), ""), module) for module in held]
+        tree = self._view.tree
+        statistics = [(tree.modules[i].path if (i := tree.index_of(each)) >= 0 else "", each) for each in held]
         self._verifier.add(Freeze(command, step, named.items(), statistics))
         self._checked_at = step
         self._forwards = self.statistics.forwards
@@ -126,25 +126,22 @@ class FreezeRegistry:
 
     def at_boundary(self, step: int) -> None:
         """Freeze again, before a step begins, what the script has set back."""
-        cause = self._late_cause(BETWEEN_STEPS if self._checked_at == step else SINCE_LAST_STEP)
         # If no module was called, gradtui had no opportunity to hold the statistics: a compiled function contains its
         # model.
-        of_statistics = WITHIN_STEP if self._forwards == self.statistics.forwards else cause
+        of_statistics = WITHIN_STEP if self._forwards == self.statistics.forwards else None
         self._forwards = self.statistics.forwards
-        self._check(cause, of_statistics)
-        self._let_go_what_is_not_held()
+        self._check(BETWEEN_STEPS if self._checked_at == step else SINCE_LAST_STEP, of_statistics)
+        self._release_updated_statistics()
         back = [tensor for _, tensor in self.parameters() if tensor.requires_grad]
         if back:
             self._assert_again(step, back)
 
     def _check(self, cause: str, of_statistics: str | None = None) -> None:
+        """Check the counters. What is detected now may have happened some steps ago, if those steps checked only a part."""
+        if self._seen_in_part and self._verifier.rounds > 1:
+            cause = within_steps(self._verifier.rounds)
         self._seen_in_part = False
         self._verifier.check_counters(cause, of_statistics)
-
-    def _late_cause(self, cause: str) -> str:
-        """Return this cause, or that of several steps where what is detected now may have happened some steps ago."""
-        rounds = self._verifier.rounds
-        return within_steps(rounds) if self._seen_in_part and rounds > 1 else cause
 
     def _assert_again(self, step: int, tensors: list[torch.Tensor]) -> None:
         given_up = None
@@ -166,8 +163,8 @@ class FreezeRegistry:
         """Remove the gradients of frozen parameters before an optimizer applies them. A closure has yet to compute them."""
         if not self.freezes or with_closure:
             return
-        self._check(self._late_cause(WITHIN_STEP))
-        self._let_go_what_is_not_held()
+        self._check(WITHIN_STEP)
+        self._release_updated_statistics()
         trained = []
         for _, tensor in self.parameters():
             if tensor.is_leaf and tensor.grad is not None:
@@ -177,15 +174,11 @@ class FreezeRegistry:
         if set_back:
             self._report_override(step, set_back, None)
 
-    def _let_go_what_is_not_held(self) -> None:
+    def _release_updated_statistics(self) -> None:
         """Stop holding the running statistics that a forward has updated all the same."""
-        collected = self._verifier.collected()
-        if collected:
-            loose = [
-                module
-                for module in self.statistics.live()
-                if any(id(buffer) in collected for buffer in module.buffers(recurse=False))
-            ]
+        if collected := self._verifier.collected():
+            live = self.statistics.live()
+            loose = [each for each in live if not collected.isdisjoint(map(id, each.buffers(recurse=False)))]
             self.statistics.release(loose)
             self._loose += [weakref.ref(buffer) for module in loose for buffer in module.buffers(recurse=False)]
             self._is_reported = self._is_reported and not loose
@@ -195,7 +188,7 @@ class FreezeRegistry:
         if not self.freezes:
             return
         self._checked_at = step
-        self._check(self._late_cause(WITHIN_STEP if optimizer is None else optimizer_wrote(optimizer)))
+        self._check(WITHIN_STEP if optimizer is None else optimizer_wrote(optimizer))
         self._report(step)
 
     def report(self, step: int) -> None:
@@ -229,18 +222,9 @@ class FreezeRegistry:
             verdict = freeze.verdict() if is_due else freeze.news(of_statistics=freeze.is_young)
             freeze.is_young = freeze.is_young or (is_due and verdict is None)
             if verdict is not None and (verdict.tensors or verdict.moved):
-                steps = step - freeze.since_step
+                at, steps, moved = self._clock.at(), step - freeze.since_step, verdict.moved
                 self._emit(
-                    FreezeVerified(
-                        self._clock.at(),
-                        step,
-                        freeze.command,
-                        verdict.tensors,
-                        steps,
-                        verdict.moved,
-                        verdict.causes,
-                        held,
-                    )
+                    FreezeVerified(at, step, freeze.command, verdict.tensors, steps, moved, verdict.causes, held)
                 )
 
         if self._loose:

@@ -32,20 +32,20 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Comm
     if not 0 <= command.group < len(optimizer.param_groups):
         raise CommandRefused(f"{type(optimizer).__name__} has {len(optimizer.param_groups)} groups, from 0 on")
     group = optimizer.param_groups[command.group]
-    wishes = {"lr": command.learning_rate, "weight_decay": command.weight_decay}
-    wishes = {name: value for name, value in wishes.items() if value is not None}
-    _refuse(wishes, group, optimizer)
-    schedulers = _schedulers_of(optimizer) if "lr" in wishes else []
-    before = float(group["lr"]) if "lr" in wishes else 0.0
+    requested = {"lr": command.learning_rate, "weight_decay": command.weight_decay}
+    values = {name: value for name, value in requested.items() if value is not None}
+    _refuse(values, group, optimizer)
+    schedulers = _schedulers_of(optimizer) if "lr" in values else []
+    before = float(group["lr"]) if "lr" in values else 0.0
     if schedulers and not before:
         names = " and ".join(type(each).__name__ for each in schedulers)
         raise CommandRefused(f"the learning rate is 0 now, and {names} would set it again: change it once it is not")
-    undos = [_set(group, name, value) for name, value in wishes.items() if value is not None]
-    said = ", ".join(f"{_NAMES[name]} {old:g} → {wishes[name]:g}" for (name, old, _) in undos)
-    scaled = _scale(schedulers, group, command.group, wishes["lr"] / before) if schedulers and wishes["lr"] else []
+    undos = [_set(group, name, value) for name, value in values.items()]
+    said = ", ".join(f"{_NAMES[name]} {old:g} → {values[name]:g}" for (name, old, _) in undos)
+    scaled = _scale(schedulers, group, command.group, values["lr"] / before) if schedulers and values["lr"] else []
     title = f"{type(optimizer).__name__} group {command.group}"
     undo = _undo(title, optimizer, command.group, undos, scaled)
-    return CommandResult(f"{title}: {said}{_schedule_words(schedulers, wishes.get('lr'))}", (), undo)
+    return CommandResult(f"{title}: {said}{_schedule_words(schedulers, values.get('lr'))}", (), undo)
 
 
 _NAMES = {"lr": "learning rate", "weight_decay": "weight decay"}
@@ -54,17 +54,17 @@ _Change = tuple[str, float, float]
 """Name, value before, value after."""
 
 
-def _refuse(wishes: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
-    if not wishes:
+def _refuse(values: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
+    if not values:
         raise CommandRefused("neither a learning rate nor a weight decay was named")
-    for name, value in wishes.items():
+    for name, value in values.items():
         if name not in group:
             raise CommandRefused(f"{type(optimizer).__name__} has no {_NAMES[name]}")
         if not math.isfinite(value) or value < 0:
             raise CommandRefused(f"a {_NAMES[name]} is a number from 0 on, not {value:g}")
         if isinstance(group[name], torch.Tensor) and group[name].numel() != 1:
             raise CommandRefused(f"the {_NAMES[name]} of this group is no single number")
-    if all(float(group[name]) == value for name, value in wishes.items()):
+    if all(float(group[name]) == value for name, value in values.items()):
         raise CommandRefused("it is so already")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -25,17 +25,17 @@ _RANKS_AGREE = ("DistributedDataParallel", *SHARDED)
 class Training:
     """How the script trains, as far as known."""
 
-    in_use: Sequence[Sequence[Optimizer]] = ()
+    in_use: Sequence[Sequence[Optimizer]]
     """The optimizers that took part in the latest steps; those that one backward serves are in one group."""
-    scaled: bool = False
+    scaled: bool
     """The script uses a GradScaler."""
-    unreached: Container[int] = ()
+    unreached: Set[int]
     """Indexes of parameters that a sampled backward did not reach."""
-    untried: Container[int] = ()
+    untried: Set[int]
     """Indexes of parameters that were unfrozen so recently that no backward has run since."""
-    by_hand: bool = False
+    by_hand: bool
     """The script has no optimizer and updates its parameters itself."""
-    in_backward: bool | None = False
+    in_backward: bool | None
     """Whether an optimizer has stepped during backward; None if none has stepped at all."""
 
     @property
@@ -139,39 +139,26 @@ def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree,
     candidates = [tensor for optimizer in optimizers for tensor in membership.parameters(optimizer)]
     candidates = candidates or [tensor for _, tensor in tree.live_parameters()]
     rest = (tensor for tensor in candidates if id(tensor) not in frozen)
+    hint = " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)"
+    hint = hint if training.untried else ""
     if not _is_any_reached(rest, tree, training) and _is_any_reached(chosen.values(), tree, training):
-        raise CommandRefused("nothing would train: loss.backward() would fail" + _of_untried(tree, training))
+        raise CommandRefused(f"nothing would train: loss.backward() would fail{hint}")
+    groups: list[tuple[Sequence[Optimizer], str]] = []
     if training.scaled:
-        for optimizer in optimizers:
-            _refuse_to_empty(frozen, [optimizer], tree, training, "GradScaler would raise an error")
+        groups += [([optimizer], "GradScaler would raise an error") for optimizer in optimizers]
     if len(training.in_use) > 1:
-        for together in training.in_use:
-            _refuse_to_empty(frozen, together, tree, training, "its loss may have nothing to train")
-
-
-def _refuse_to_empty(
-    frozen: Container[int], together: Sequence[Optimizer], tree: ModuleTree, training: Training, why: str
-) -> None:
-    owned = [tensor for optimizer in together for tensor in membership.parameters(optimizer)]
-    rest = (tensor for tensor in owned if id(tensor) not in frozen)
-    if not _is_any_reached(rest, tree, training) and _is_any_reached(owned, tree, training):
-        names = " and ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in together))
-        raise CommandRefused(
-            f"this would leave {names} without a trainable parameter: {why}" + _of_untried(tree, training)
-        )
+        groups += [(together, "its loss may have nothing to train") for together in training.in_use]
+    for together, why in groups:
+        owned = [tensor for optimizer in together for tensor in membership.parameters(optimizer)]
+        rest = (tensor for tensor in owned if id(tensor) not in frozen)
+        if not _is_any_reached(rest, tree, training) and _is_any_reached(owned, tree, training):
+            names = " and ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in together))
+            raise CommandRefused(f"this would leave {names} without a trainable parameter: {why}{hint}")
 
 
 def _is_any_reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> bool:
-    for tensor in tensors:
-        index = tree.owns(tensor) if tensor.requires_grad else None
-        known = index is None or (index not in training.unreached and index not in training.untried)
-        if tensor.requires_grad and known:
-            return True
-    return False
-
-
-def _of_untried(tree: ModuleTree, training: Training) -> str:
-    untried = any(index in training.untried for index in range(len(tree.parameters)))
-    return (
-        " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)" if untried else ""
+    return any(
+        (index := tree.owns(tensor)) not in training.unreached and index not in training.untried
+        for tensor in tensors
+        if tensor.requires_grad
     )

@@ -9,12 +9,13 @@ from torch import nn
 from gradtui.probe.model import ModuleTree, module_at
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetMode
+from gradtui.text import plural
 
 
 def set_mode(command: SetMode, tree: ModuleTree) -> CommandResult:
     """Call `module.train(training)`, which also sets every submodule. Raises `CommandRefused`."""
     path, _, module = module_at(command.path, tree)
-    shown, mode = path or "the model", _mode(command.training)
+    shown, mode = path or "the model", "training" if command.training else "eval"
     before = [(weakref.ref(each), each.training) for each in module.modules()]
     if all(training is command.training for _, training in before):
         raise CommandRefused(f"{shown} is in {mode} mode already")
@@ -24,7 +25,7 @@ def set_mode(command: SetMode, tree: ModuleTree) -> CommandResult:
     if not changed:
         raise CommandRefused(f"the train() of {shown} leaves it as it is")
     return CommandResult(
-        f"put {shown} in {mode} mode: {_count(len(changed))}, until the script calls train() or eval() itself", (),
+        f"put {shown} in {mode} mode: {plural(len(changed), 'module')}, until the script calls train() or eval() itself", (),
         lambda: _put_back(shown, before),
     )  # fmt: skip
 
@@ -38,12 +39,4 @@ def _put_back(shown: str, before: list[tuple[weakref.ref[nn.Module], bool]]) -> 
             changed += 1
     if not changed:
         raise TargetGone("the script has set it back itself")
-    return CommandResult(f"put {shown} back in the mode it had: {_count(changed)}", ())
-
-
-def _mode(training: bool) -> str:
-    return "training" if training else "eval"
-
-
-def _count(modules: int) -> str:
-    return f"{modules} module{'' if modules == 1 else 's'}"
+    return CommandResult(f"put {shown} back in the mode it had: {plural(changed, 'module')}", ())

@@ -21,8 +21,8 @@ def in_order(changes: Sequence[Change]) -> CommandResult:
     for change in changes:
         try:
             done.append(change())
-        except NothingToDo as so_already:
-            idle = so_already
+        except NothingToDo as nothing:
+            idle = nothing
         except BaseException:
             for earlier in reversed(done):
                 if earlier.undo is not None:
@@ -48,7 +48,7 @@ class UndoStack:
     """Keeps the undo functions of applied commands."""
 
     def __init__(self) -> None:
-        self._undos: deque[tuple[str, Callable[[], CommandResult]]] = deque(maxlen=MOST)
+        self._undos: deque[tuple[str, Change]] = deque(maxlen=MOST)
 
     def applied(self, applied: CommandResult) -> None:
         """Store the undo function of an applied command, if it has one."""
@@ -67,9 +67,10 @@ class UndoStack:
         try:
             done = undo()
         except CommandRefused as refusal:
-            if isinstance(refusal, TargetGone):
-                self._undos.pop()
-            kind = TargetGone if isinstance(refusal, TargetGone) else CommandRefused
-            raise kind(f"{text.partition(':')[0]} cannot be undone: {refusal}") from None
+            answer = f"{text.partition(':')[0]} cannot be undone: {refusal}"
+            if not isinstance(refusal, TargetGone):
+                raise CommandRefused(answer) from None
+            self._undos.pop()
+            raise TargetGone(answer) from None
         self._undos.pop()
         return done

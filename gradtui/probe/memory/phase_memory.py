@@ -93,7 +93,7 @@ class PhaseMemory:
         part = self.take(Phase.FORWARD, stepped=False)
         if within is not Phase.FORWARD:
             self.peaks.read_within(part)
-        self._kept = facts if keeps_graph else facts.freed()
+        self._kept = facts if keeps_graph else GraphSummary(is_whole=facts.is_whole)
         if self._traces.current is not None and self.accountant.total is not None:
             self._traces.current.log.measured(self.accountant.total)
 
