@@ -102,14 +102,6 @@ class PhaseMemory:
         self._kept = None
         self.peaks.forward_left(self.begin_phase())
 
-    def passed_over(self, phase: Phase) -> None:
-        """Handle the end of a phase of a sampled step in which no breakdown may be computed."""
-        self.peaks.of(phase, self.begin_phase())
-
-    def began_within(self) -> None:
-        """What came before in the running phase is not its own."""
-        self.peaks.read_within(self.begin_phase())
-
     def take(self, phase: Phase, *, stepped: bool) -> Peak:
         """Emit the breakdown of a phase, once per step. Return the peak since the previous reading."""
         if phase not in self._emitted:

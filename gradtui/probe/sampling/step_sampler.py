@@ -249,7 +249,7 @@ class StepSampler:
             self._memory.peaks.skipped()
             return
         if not self._can_sample():
-            self._memory.passed_over(phase)
+            self._memory.peaks.of(phase, self._memory.begin_phase())
             return
         if phase is Phase.FORWARD:
             if not is_graph_known:
@@ -276,7 +276,7 @@ class StepSampler:
         elif self._phases.ended == self._guarded_end and self.sampled_step is None and self._evaluation_is_late():
             # Nothing has trained yet: memory from before this evaluation must not count as its own.
             self._memory.follow((self._view.tree.index_of(root),))
-            self._memory.began_within()
+            self._memory.peaks.read_within(self._memory.begin_phase())
 
     def _evaluation_is_due(self) -> bool:
         if not self._evaluation_is_late():
