@@ -5,8 +5,8 @@ gradient from the loss to a module.
 """
 
 from gradtui.probe.autograd import recomputation
-from gradtui.probe.autograd.flow_through import FlowThrough
 from gradtui.probe.autograd.gradient_flow import (
+    FlowThrough,
     GraphsOfStep,
     grad_mode_letters,
     gradient_bytes,

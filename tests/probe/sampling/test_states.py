@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe.autograd.flow_through import FlowThrough
-from gradtui.probe.autograd.gradient_flow import GraphsOfStep
+from gradtui.probe.autograd.gradient_flow import FlowThrough, GraphsOfStep
 from gradtui.probe.autograd.graph_summary import HiddenRegion
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import ProbeContext, RunClock
