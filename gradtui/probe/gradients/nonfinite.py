@@ -156,7 +156,8 @@ class NonFiniteDetector:
         loss = FINITE if reading.loss is None else kind_of(reading.loss)
         total = FINITE if reading.total is None else kind_of(reading.total)
         if loss == total == FINITE:
-            if not self._is_bad or self._ends_with(measured):
+            bad = self._bad_of() if self._bad_of is not None else None
+            if not self._is_bad or bad is None or (measured.optimizer is not None and measured.optimizer() is bad):
                 self._last_finite, self._is_bad, self._bad_of = reading.step, False, None
             return
         if self._is_bad:
@@ -167,16 +168,9 @@ class NonFiniteDetector:
         self._bad_of = measured.optimizer
         if loss != FINITE:
             # Only from a device: weights and graph have changed by now.
-            self._report(replace(self._event(reading.step, loss, None, exact=False), earliest=self._after_finite))
-            return
-        found = self._backward(reading)
-        if found is not None:
-            self._report(found)
-
-    def _ends_with(self, measured: _Measured) -> bool:
-        """Return whether this finite step ends the non-finite period."""
-        bad = self._bad_of() if self._bad_of is not None else None
-        return bad is None or (measured.optimizer is not None and measured.optimizer() is bad)
+            self._report(self._event(reading.step, loss, None, exact=False, earliest=self._after_finite))
+        else:
+            self._report(self._backward(reading))
 
     def stepped(self) -> None:
         """End the step, whether it was executed or skipped."""
@@ -197,9 +191,8 @@ class NonFiniteDetector:
         if self._is_bad or reading.total is None or math.isfinite(reading.total):
             return
         bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, NonFiniteCheck(self._left_s))
-        found = self._of_weights(bad, reading.step, Phase.OPTIMIZER)
-        if found is not None:
-            self._report(replace(found, exact=is_sure and self._last_finite == reading.step))
+        exact = is_sure and self._last_finite == reading.step
+        self._report(self._of_weights(bad, reading.step, Phase.OPTIMIZER, exact=exact))
 
     def _weights_before(self, check: NonFiniteCheck) -> NonFiniteFound | None:
         """Report weights that were not finite before backward, and therefore caused the loss."""
@@ -215,24 +208,21 @@ class NonFiniteDetector:
             return self._of_weights(bad, 1, Phase.LOAD)
         if self._last_finite == step - 1:
             return self._of_weights(bad, step - 1, Phase.OPTIMIZER)
-        found = self._of_weights(bad, step, None)
-        return replace(found, exact=False, earliest=self._after_finite) if found is not None else None
+        return self._of_weights(bad, step, None, exact=False, earliest=self._after_finite)
 
     @property
     def _after_finite(self) -> int:
         """The step after the last one that was measured and finite."""
         return (self._last_finite or 0) + 1
 
-    def _of_weights(self, bad: Kinds, step: int, phase: Phase | None) -> NonFiniteFound | None:
+    def _of_weights(self, bad: Kinds, step: int, phase: Phase | None, **facts: Any) -> NonFiniteFound | None:
         index = self._parameters.nearest(bad)
         if index is None:
             return None
-        return replace(
-            self._event(step, bad[index], phase),
-            parameter=self._parameters.path(index),
-            others=len(bad) - 1,
-            learning_rate=self._parameters.learning_rate(index) if phase is Phase.OPTIMIZER else None,
-        )
+        path, rate = self._parameters.path(index), None
+        if phase is Phase.OPTIMIZER:
+            rate = self._parameters.learning_rate(index)
+        return self._event(step, bad[index], phase, parameter=path, others=len(bad) - 1, learning_rate=rate, **facts)
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
         tracer, step = self._surroundings.tracer, self._counter.steps + 1
@@ -240,8 +230,8 @@ class NonFiniteDetector:
         in_batch = worst(each for each in batch if each is not None)
         if in_batch in (NAN, INF):
             return self._event(step, in_batch, Phase.DATA)
-        said = self._event(step, kind, Phase.FORWARD)
-        said = replace(said, batch_is_finite=bool(batch) and all(each == FINITE for each in batch))
+        is_finite = bool(batch) and all(each == FINITE for each in batch)
+        said = self._event(step, kind, Phase.FORWARD, batch_is_finite=is_finite)
         roots = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         trace = tracer.trace if tracer.on else None
         tree = self._view.tree
@@ -269,26 +259,26 @@ class NonFiniteDetector:
         self._left_s -= perf_counter() - began
         if weights:
             return self._began_bad(weights, reading.step)
-        said = self._of_gradients(reading, bad, is_sure=is_sure)
-        if (are_known and -1 not in bad) or self._after_finite == reading.step:
-            return said
-        return replace(said, exact=False, earliest=self._after_finite)
-
-    def _of_gradients(self, reading: GradNormSample, bad: Kinds, *, is_sure: bool) -> NonFiniteFound:
+        is_this_step = (are_known and -1 not in bad) or self._after_finite == reading.step
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         index = self._parameters.nearest(bad) if is_known else None
-        said = self._event(reading.step, worst(bad.values()) if index is None else bad[index], Phase.BACKWARD)
-        path = self._parameters.path(index) if index is not None else None
-        return replace(
-            said, parameter=path, others=len(bad) - 1, exact=is_sure and is_known and reading.loss is not None
+        return self._event(
+            reading.step,
+            worst(bad.values()) if index is None else bad[index],
+            Phase.BACKWARD,
+            parameter=self._parameters.path(index) if index is not None else None,
+            others=len(bad) - 1,
+            exact=is_sure and is_known and reading.loss is not None and is_this_step,
+            earliest=None if is_this_step else self._after_finite,
         )
 
-    def _event(self, step: int, kind: str, phase: Phase | None, *, exact: bool = True) -> NonFiniteFound:
-        return NonFiniteFound(
-            self._clock.at(), step, self._found + 1, _kind_words(kind), phase, self._last_finite, exact=exact
-        )
+    def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
+        value = _kind_words(kind)
+        return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
 
-    def _report(self, found: NonFiniteFound) -> None:
+    def _report(self, found: NonFiniteFound | None) -> None:
+        if found is None:
+            return
         self._is_bad = True
         self._found += 1
         was_requested, self.pauses = self.pauses, False

@@ -45,7 +45,7 @@ def find_origin(
 
     `loss` says what kind of value it is. Without a `trace`, operations are assigned to modules by the parameters they use.
     """
-    return _Search(tree, trace, check).over([root.grad_fn for root in roots if root.grad_fn is not None], loss)
+    return _Search(tree, trace, check).origin([root.grad_fn for root in roots if root.grad_fn is not None], loss)
 
 
 class _Search:
@@ -63,7 +63,7 @@ class _Search:
         self._inputs: list[tuple[int, str]] = []
         """(sequence number of the operation, what the tensor holds) for tensors that no operation of the graph made."""
 
-    def over(self, roots: list[GraphNode], loss: str) -> Origin | None:
+    def origin(self, roots: list[GraphNode], loss: str) -> Origin | None:
         known = _nodes(roots)
         if known is None:
             return None
@@ -82,16 +82,12 @@ class _Search:
 
     def _earliest(self, kinds: Collection[str]) -> Origin | None:
         """Return the earliest origin of a value of these kinds."""
-        results = [(number_of(node), node) for node, kind in self._results.items() if kind in kinds]
-        inputs = [each for each in self._inputs if each[1] in kinds]
-        first = min(results, key=lambda each: each[0], default=None)
-        given = min(inputs, default=None)
-        if given is not None and (first is None or given[0] <= first[0]):
+        result = min((node for node, kind in self._results.items() if kind in kinds), key=number_of, default=None)
+        given = min((each for each in self._inputs if each[1] in kinds), default=None)
+        if given is not None and (result is None or given[0] <= number_of(result)):
             index = self._module_of(given[0])
             return Origin(given[1], index, index, is_input=True, is_exact=self._is_exact)
-        if first is None:
-            return None
-        return self._back_from([first[1]], self._results[first[1]])
+        return None if result is None else self._back_from([result], self._results[result])
 
     def _back_from(self, start: list[GraphNode], kind: str) -> Origin:
         """Return the range of operations that a bad result may come from, back to those with saved, finite results."""
@@ -140,12 +136,12 @@ class _Search:
 def _nodes(roots: list[GraphNode]) -> set[GraphNode] | None:
     """Return every operation of the graph; None if traversing it would do harm (see `graph_depth`)."""
     seen, waiting, most = set(roots), list(roots), deepest()
-    is_known = False
+    is_checked = False
     while waiting:
-        if not is_known and len(seen) >= most:
-            is_known = True
+        if not is_checked and len(seen) >= most:
             if is_too_deep(roots, most):
                 return None
+            is_checked = True
         for node, _ in waiting.pop().next_functions:
             if node is not None and node not in seen and leaf_of(node) is None:
                 seen.add(node)

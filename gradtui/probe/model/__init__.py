@@ -6,6 +6,7 @@ Other packages refer to modules and parameters by their index in a `ModuleTree`.
 
 from gradtui.probe.model import optimizer_membership, running_module
 from gradtui.probe.model.added_parameters import AddedParameters, joined_words, left_words
+from gradtui.probe.model.discovery import modules_of
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.model.model_registry import ModelRegistry
@@ -32,6 +33,7 @@ __all__ = [
     "lineage",
     "lineages",
     "module_at",
+    "modules_of",
     "nearest_leaf",
     "optimizer_membership",
     "read_groups",

@@ -39,7 +39,7 @@ class _Own(NamedTuple):
     @classmethod
     def of(cls, root: nn.Module, ids: set[int]) -> _Own:
         references: list[weakref.ref[torch.Tensor]] = []
-        for module in _modules_of(root):
+        for module in modules_of(root):
             own = module._parameters.values()  # noqa: SLF001 - as in `_parameter_ids`
             references += [weakref.ref(each) for each in own if each is not None]
         return cls(frozenset(ids), tuple(references))
@@ -188,7 +188,7 @@ def _chosen(
 def _not_inside(candidates: list[nn.Module]) -> list[nn.Module]:
     """Return the candidates that are not inside another one. Two that are inside each other both stay."""
     roots = {id(module): module for module in candidates}
-    inside = {key: {*map(id, _modules_of(module))} for key, module in roots.items()}
+    inside = {key: {*map(id, modules_of(module))} for key, module in roots.items()}
     return [
         module
         for key, module in roots.items()
@@ -243,7 +243,7 @@ def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[n
     return tops + [seed for seed in seeds if id(seed) not in within]
 
 
-def _modules_of(root: nn.Module) -> Iterator[nn.Module]:
+def modules_of(root: nn.Module) -> Iterator[nn.Module]:
     """Yield the root and all modules in it, each once. `root.modules()` also makes their names, and takes longer."""
     seen, waiting = {id(root)}, [root]
     while waiting:
@@ -258,7 +258,7 @@ def _modules_of(root: nn.Module) -> Iterator[nn.Module]:
 def _parameter_ids(root: nn.Module) -> set[int]:
     """Return the ids of all its parameters. `root.parameters()` also makes their names, and takes three times as long."""
     found: set[int] = set()
-    for module in _modules_of(root):
+    for module in modules_of(root):
         found.update(map(id, module._parameters.values()))  # noqa: SLF001 - as above
     found.discard(id(None))
     return found

@@ -5,6 +5,7 @@ Runs on the training thread. Only names and numbers are kept from one step to th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -75,13 +76,11 @@ class GradientPathRequests:
         """Report the requests that a sampled step has completed."""
         for path, request in list(self._requests.items()):
             target = _target(sampled_step.tree, path)
-            if target is None:
+            request.steps_left -= 1
+            found = request.found or GradientPath(whole=False)
+            if target is None or found.found or request.steps_left <= 0:
                 del self._requests[path]
-            else:
-                request.steps_left -= 1
-                found = request.found or GradientPath(whole=False)
-                if found.found or request.steps_left <= 0:
-                    del self._requests[path]
+                if target is not None:
                     self._report(path, target, found, step)
 
     def _report(self, path: str, target: Target, found: GradientPath, step: int) -> None:
@@ -93,10 +92,9 @@ class GradientPathRequests:
             )
         )  # fmt: skip
         sizes = _state_bytes(_tensors(target), self._view.live_optimizers())
-        largest = sorted(sizes.items(), key=lambda entry: -entry[1])
-        rest = sum(size for _, size in largest[_ENTRIES:])
-        entries = (*largest[:_ENTRIES], *((("", rest),) if rest else ()))
-        self._emit(OptimizerStateRead(at, step, path, sum(sizes.values()), entries))
+        largest = sizes.most_common(_ENTRIES)
+        rest = sizes.total() - sum(size for _, size in largest)
+        self._emit(OptimizerStateRead(at, step, path, sizes.total(), (*largest, *((("", rest),) if rest else ()))))
 
 
 def _target(tree: ModuleTree, path: str) -> Target | None:
@@ -117,9 +115,9 @@ def _tensors(target: Target) -> list[torch.Tensor]:
     return [tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None]
 
 
-def _state_bytes(tensors: Iterable[torch.Tensor], optimizers: Sequence[Optimizer]) -> dict[str, int]:
-    """Return a map of the name of each optimizer state entry to its bytes."""
-    sizes: dict[str, int] = {}
+def _state_bytes(tensors: Iterable[torch.Tensor], optimizers: Sequence[Optimizer]) -> Counter[str]:
+    """Return the bytes of each optimizer state entry by its name."""
+    sizes: Counter[str] = Counter()
     seen: set[int] = set()
     for tensor in tensors:
         for optimizer in optimizers:
@@ -129,5 +127,5 @@ def _state_bytes(tensors: Iterable[torch.Tensor], optimizers: Sequence[Optimizer
                     key = storage_key(plain)
                     if key not in seen:
                         seen.add(key)
-                        sizes[str(name)] = sizes.get(str(name), 0) + plain.untyped_storage().nbytes()
+                        sizes[str(name)] += plain.untyped_storage().nbytes()
     return sizes

@@ -7,13 +7,13 @@ training thread.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.model import ModuleTree
+from gradtui.probe.model import ModuleTree, modules_of
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling.sampled_step import owners_of
 from gradtui.probe.torch_private.private_names import is_lazy
@@ -63,34 +63,19 @@ def _describe(
     `inside` has the ids of that model's parameters, `owned` those of the parameters that optimizers own.
     """
     index = tree.index_of(module)
-    own = [tensor for tensor in _parameters(module) if id(tensor) not in inside]
+    parameters = (each for part in modules_of(module) for each in part._parameters.values())  # noqa: SLF001 - as `modules_of`
+    own = {id(each): each for each in parameters if each is not None and id(each) not in inside and not is_lazy(each)}
     if not own or (index >= 0 and tree.roots[index] == tree.roots[caller]):
         return None
     return UnregisteredModule(
         caller=_name(tree, caller),
         type_name=type(module).__name__,
         model=_name(tree, index) if index >= 0 else None,
-        parameters=_elements(own),
-        trainable=_elements(tensor for tensor in own if tensor.requires_grad),
-        in_optimizer=_elements(tensor for tensor in own if id(tensor) in owned),
-        with_gradient=_elements(tensor for tensor in own if tensor.grad is not None),
+        parameters=_elements(own.values()),
+        trainable=_elements(tensor for tensor in own.values() if tensor.requires_grad),
+        in_optimizer=_elements(tensor for key, tensor in own.items() if key in owned),
+        with_gradient=_elements(tensor for tensor in own.values() if tensor.grad is not None),
     )
-
-
-def _parameters(module: nn.Module) -> Iterator[torch.Tensor]:
-    """Yield all parameters of a module, each once, without calling a method that the script may have overridden."""
-    seen: set[int] = set()
-    waiting: list[nn.Module] = [module]
-    while waiting:
-        current = waiting.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        for tensor in current._parameters.values():  # noqa: SLF001 - as `tree_builder`
-            if tensor is not None and id(tensor) not in seen and not is_lazy(tensor):
-                seen.add(id(tensor))
-                yield tensor
-        waiting += [child for child in current._modules.values() if child is not None]  # noqa: SLF001
 
 
 def _name(tree: ModuleTree, index: int) -> str:
