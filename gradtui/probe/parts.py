@@ -9,12 +9,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.commands import CommandDispatcher
-from gradtui.probe.gradients import GradNormCollector, Surroundings
+from gradtui.probe.gradients import GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter, RecentEvents
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import HookSet, OverheadMeter, ProbeContext, ProbeOptions, RunClock, SamplingSchedule
 from gradtui.probe.sampling import StepSampler
-from gradtui.probe.steps import Epochs, HookEventBuffer, PhaseTracker, StepCounter
+from gradtui.probe.steps import HookEventBuffer, PhaseTracker, StepCounter
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
 
@@ -53,16 +53,11 @@ class ProbeParts:
         rarely, often = (SamplingSchedule(budget * share, time) for share in (_SAMPLE_SHARE, _NORM_SHARE))
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
-        self.epochs = Epochs(self.counter)
-        surroundings = Surroundings(
-            epochs=self.epochs,
-            times=self.step_sampler.times,
-            tracer=self.step_sampler.tracer,
-            batch=self.step_sampler.batches.tensors,
-            aside=self.profiles.aside,
-            hold=lambda command: self.dispatcher.hold(command),
+        sampler = self.step_sampler
+        bad_steps = NonFiniteDetector(
+            context, sampler.tracer, sampler.batches.tensors, lambda command: self.dispatcher.hold(command)
         )
-        self.norms = GradNormCollector(context, often, surroundings)
+        self.norms = GradNormCollector(context, often, bad_steps, sampler.times, self.profiles.aside)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
         self.oom_reporter = OomReporter(self, allocator, recent, options.write_file)
 

@@ -99,7 +99,7 @@ class Probe:
 
     def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
         """Handle a batch that a DataLoader's iterator has returned."""
-        self.parts.epochs.fetched(iterator)
+        self.norms.epochs.fetched(iterator)
         self.step_sampler.batches.fetched(batch)
 
     def on_zero_grad_pre(self, now: int) -> None:

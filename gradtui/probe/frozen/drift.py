@@ -86,7 +86,7 @@ class DriftDetector:
         self._keep(frozen, elsewhere, began)
         for index, tensor in frozen:
             if not tensor.is_inference():
-                self._compare_counter(step, optimizer, index, tensor, began, norms)
+                _compare_counter(self._known[index], tensor, step, began.get(index), optimizer, norms.get(index))
         self._compare_bits(frozen)
         for index, tensor in frozen:
             known = self._known[index]
@@ -103,34 +103,6 @@ class DriftDetector:
         for index, tensor in frozen:
             if index not in self._known:
                 self._known[index] = _Frozen(began.get(index, _version(tensor)))
-
-    def _compare_counter(
-        self,
-        step: int,
-        optimizer: Optimizer | None,
-        index: int,
-        tensor: torch.Tensor,
-        began: Mapping[int, int],
-        norms: Mapping[int, float],
-    ) -> None:
-        known, version = self._known[index], version_of(tensor)
-        at_step = began.get(index, version)
-        last, known.last = known.last, (step, version)
-        followed = last is not None and step - last[0] <= 1
-        if version == known.version or shares_version(tensor):
-            return
-        if version != at_step:
-            # A norm read on a device is one step old: it may be from before the freeze.
-            norm = norms.get(index) if tensor.device.type == "cpu" or followed else None
-            if norm == 0 and _adds_only_the_gradient(optimizer, tensor):
-                if known.version == at_step:
-                    known.version = version
-                    return
-            else:
-                known.cause = _of_step(optimizer, tensor, norm)
-        elif followed and last is not None and last[1] != at_step:
-            known.cause = StateReason.OUTSIDE_STEP
-        known.moved = True
 
     def _compare_bits(self, frozen: Sequence[tuple[int, torch.Tensor]]) -> None:
         self._arrived()
@@ -152,6 +124,29 @@ class DriftDetector:
             elif known.bits != now:
                 known.moved = True
         self._under_way = None
+
+
+def _compare_counter(
+    known: _Frozen, tensor: torch.Tensor, step: int, began: int | None, optimizer: Optimizer | None, norm: float | None
+) -> None:
+    version = version_of(tensor)
+    at_step = version if began is None else began
+    last, known.last = known.last, (step, version)
+    followed = last is not None and step - last[0] <= 1
+    if version == known.version or shares_version(tensor):
+        return
+    if version != at_step:
+        # A norm read on a device is one step old: it may be from before the freeze.
+        norm = norm if tensor.device.type == "cpu" or followed else None
+        if norm == 0 and _adds_only_the_gradient(optimizer, tensor):
+            if known.version == at_step:
+                known.version = version
+                return
+        else:
+            known.cause = _of_step(optimizer, tensor, norm)
+    elif followed and last is not None and last[1] != at_step:
+        known.cause = StateReason.OUTSIDE_STEP
+    known.moved = True
 
 
 def _version(tensor: torch.Tensor) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -19,10 +20,11 @@ from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
-from gradtui.probe.gradients.nonfinite import NonFiniteDetector, Surroundings
+from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule
+from gradtui.probe.steps import DeviceTimes, Epochs
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
 from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured
@@ -32,12 +34,22 @@ _AFTER_A_CHANGE = 8
 
 
 class GradNormCollector:
-    """Measures the gradients that an optimizer applies, and the loss they came from."""
+    """Measures the gradients that an optimizer applies, and the loss they came from.
+
+    `aside` returns a context in which gradtui's own operations are not part of a memory profile.
+    """
 
     _without_room = 0
     """Number of steps and micro-steps not measured because a device had no free memory."""
 
-    def __init__(self, context: ProbeContext, cadence: SamplingSchedule, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        context: ProbeContext,
+        cadence: SamplingSchedule,
+        bad_steps: NonFiniteDetector,
+        times: DeviceTimes,
+        aside: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self.is_due = True
         """Whether the current step is measured."""
         self._wanted = True
@@ -48,12 +60,12 @@ class GradNormCollector:
         """The step that was measured last."""
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
-        self.epochs = surroundings.epochs
+        self.epochs = Epochs(context.counter)
         self.latest = LatestNorms(context)
         by_hand = partial(self.measure, optimizer=None, has_run=True)
         self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self.latest.applied)
-        self.bad_steps = NonFiniteDetector(context, surroundings)
-        self.clippings = Clippings(self.bad_steps.clipping, self._clipped)
+        self.bad_steps = bad_steps
+        self.clippings = Clippings(bad_steps.clipping, self._clipped)
         self.micro_steps = MicroSteps(context)
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._meter = GradNorms(self._deliver)
@@ -62,14 +74,13 @@ class GradNormCollector:
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
         self._hooks = context.hooks
-        self._times = surroundings.times
+        self._times, self._aside = times, aside
         self._polled = (
             ("device times", self._times),
             ("micro-steps", self.micro_steps),
             ("gradient figures", self._statistics),
             ("gradient histograms", self._watched),
         )
-        self._aside = surroundings.aside
         self._cadence = cadence
         self._reading_ns = 0
         """Nanoseconds spent reading the loss and the norms of the current step."""
@@ -113,11 +124,8 @@ class GradNormCollector:
     def begin_step(self, executed: int, *, wanted: bool, expected: bool, waits: bool = False) -> None:
         """Begin the step after `executed` steps. The last step of an epoch is measured early: it may be the last of the run.
 
-        Args:
-            executed: number of steps executed so far.
-            wanted: the step is sampled.
-            expected: the user will see the step.
-            waits: it is too early for a measurement, except of a step that the user follows or that may be the last one.
+        `wanted`: the step is sampled. `expected`: the user will see the step. `waits`: it is too early for a measurement,
+        except of a step that the user follows or that may be the last one.
         """
         if self.is_due:
             self._cadence.record_cost(
@@ -149,10 +157,9 @@ class GradNormCollector:
 
     def _ends_epoch_within(self, executed: int) -> int | None:
         """Return how many steps after the next one an epoch ends whose last step is to be measured; None if there is none."""
-        left = self.epochs.steps_left
+        left, steps = self.epochs.steps_left, self.epochs.steps
         if left is None or self._view.round_length > 1:
             return None
-        steps = self.epochs.steps
         # Not every epoch is measured if epochs are short.
         return left + steps * math.ceil(self._cadence.too_early(executed + left, steps) / steps)
 

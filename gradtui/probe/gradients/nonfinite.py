@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -34,7 +33,6 @@ from gradtui.probe.gradients.nonfinite_forward import find_origin
 from gradtui.probe.memory import devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext
-from gradtui.probe.steps import DeviceTimes, Epochs
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound
@@ -47,22 +45,6 @@ _UNDER_WAY = 8
 """At least the maximum number of readings under way from a device."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What surrounds the gradients of a step, and the callback that can pause the run."""
-
-    epochs: Epochs
-    times: DeviceTimes
-    tracer: ModuleCallLogger
-    aside: Callable[[], AbstractContextManager[None]]
-    """Return a context in which gradtui's own operations are not part of a memory profile."""
-    batch: Callable[[], Iterable[torch.Tensor]]
-    """Return the tensors of the step's batch; empty if they were not recorded."""
-    hold: Callable[[PauseAtBadStep], bool]
-    """Pause the run at the next boundary as the command requested. Returns False if pausing is not allowed, and the command
-    is rejected."""
-
-
 class _Measured(NamedTuple):
     """A step whose gradients are being measured."""
 
@@ -73,16 +55,29 @@ class _Measured(NamedTuple):
 
 
 class NonFiniteDetector:
-    """Reports each time that values stop being finite, and may pause the run then."""
+    """Reports each time that values stop being finite, and may pause the run then.
 
-    def __init__(self, context: ProbeContext, surroundings: Surroundings) -> None:
+    Args:
+        context: the probe's context.
+        tracer: logs the module calls of sampled steps.
+        batch: returns the tensors of the step's batch; empty if they were not recorded.
+        hold: pauses the run at the next boundary as the command requested; returns False if it rejects the command.
+    """
+
+    def __init__(
+        self,
+        context: ProbeContext,
+        tracer: ModuleCallLogger,
+        batch: Callable[[], Iterable[torch.Tensor]],
+        hold: Callable[[PauseAtBadStep], bool],
+    ) -> None:
         self.pauses = False
         """Whether to pause the run at the next step that is not finite. Until then every step is measured."""
         self._wish = PauseAtBadStep(0)
         """The command that requested the pause."""
         self.left_out = False
         """The next measured step is one that a loss scaler skips: Inf in the gradients is how it finds its scale."""
-        self._surroundings = surroundings
+        self._tracer, self._batch, self._hold = tracer, batch, hold
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter = context.counter
         self._parameters = BadParameters(context.models)
@@ -136,7 +131,7 @@ class NonFiniteDetector:
 
     def clipping(self) -> None:
         """Check the gradients before the script clips them: on the CPU, at steps whose module calls are logged."""
-        if not self._surroundings.tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
+        if not self._tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
             return
         self._clipped = self._parameters.gradients(NonFiniteCheck(self._left_s))
 
@@ -174,9 +169,9 @@ class NonFiniteDetector:
 
     def stepped(self) -> None:
         """End the step, whether it was executed or skipped."""
-        tracer, self._finite_losses, self._clipped, self._before_step = self._surroundings.tracer, 0, {}, None
-        if tracer.on and tracer.trace.grad_modes:
-            self._parameters.called = tracer.trace.grad_modes
+        self._finite_losses, self._clipped, self._before_step = 0, {}, None
+        if self._tracer.on and self._tracer.trace.grad_modes:
+            self._parameters.called = self._tracer.trace.grad_modes
         self._weights.poll()
         if self.pauses and not self._is_bad and not operations_are_observed():
             live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]
@@ -225,15 +220,15 @@ class NonFiniteDetector:
         return self._event(step, bad[index], phase, parameter=path, others=len(bad) - 1, learning_rate=rate, **facts)
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
-        tracer, step = self._surroundings.tracer, self._counter.steps + 1
-        batch = [check.at(each) for each in self._surroundings.batch()]
+        step = self._counter.steps + 1
+        batch = [check.at(each) for each in self._batch()]
         in_batch = worst(each for each in batch if each is not None)
         if in_batch in (NAN, INF):
             return self._event(step, in_batch, Phase.DATA)
         is_finite = bool(batch) and all(each == FINITE for each in batch)
         said = self._event(step, kind, Phase.FORWARD, batch_is_finite=is_finite)
         roots = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-        trace = tracer.trace if tracer.on else None
+        trace = self._tracer.trace if self._tracer.on else None
         tree = self._view.tree
         origin = find_origin([each for each in roots if isinstance(each, torch.Tensor)], kind, tree, trace, check)
         if origin is None:
@@ -282,7 +277,7 @@ class NonFiniteDetector:
         self._is_bad = True
         self._found += 1
         was_requested, self.pauses = self.pauses, False
-        holds = was_requested and self._surroundings.hold(self._wish)
+        holds = was_requested and self._hold(self._wish)
         if self._found <= _MOST or was_requested:
             self._emit(replace(found, holds=holds))
 
