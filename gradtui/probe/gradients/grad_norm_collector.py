@@ -207,13 +207,14 @@ class GradNormCollector:
     def on_backward_post(self, step: int) -> None:
         """Measure the micro-step after a backward that accumulates for `step`."""
         with self._aside():
-            if not operations_are_observed():
-                parameters = [parameter for _, parameter in self._view.tree.live_parameters()]
-                if not has_room(self._devices):
-                    self._without_room += 1
-                    return
-                with of_this_process.apart(self._devices), self._times.own():
-                    self.micro_steps.ended(step, parameters, self._loss_scale())
+            if operations_are_observed():
+                return
+            if not has_room(self._devices):
+                self._without_room += 1
+                return
+            with of_this_process.apart(self._devices), self._times.own():
+                parameters = (parameter for _, parameter in self._view.tree.live_parameters())
+                self.micro_steps.ended(step, parameters, self._loss_scale())
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
-from gradtui.probe.model import IndexMapping
+from gradtui.probe.model import IndexMapping, optimizer_membership
 from gradtui.probe.runtime import ProbeContext
 from gradtui.protocol.events import GradientsMeasured
 
@@ -87,12 +87,7 @@ class LatestNorms:
             if index >= 0 and (tensor := references[index]()) is not None and not tensor.requires_grad
         }
         if frozen:
-            owned = {
-                id(tensor)
-                for optimizer in self._view.live_optimizers()
-                for group in optimizer.param_groups
-                for tensor in group["params"]
-            }
+            owned = optimizer_membership.owners(self._view.live_optimizers())
             for index in [index for key, index in frozen.items() if key not in owned]:
                 del self.by_index[index]
 

@@ -49,11 +49,10 @@ class MicroSteps:
         """Measure after a backward for `step` has ended; `scale` is a loss scaler's factor that is in all gradients."""
         self._number += 1
         gradients = [(0, p.grad) for p in parameters if p.requires_grad and p.grad is not None and p.grad.numel()]
-        if not gradients:
-            return
-        self._readings += 1
-        self.under_way[self._readings] = (step, self._number)
-        self._meter.measure(self._readings, gradients, None, scale)
+        if gradients:
+            self._readings += 1
+            self.under_way[self._readings] = (step, self._number)
+            self._meter.measure(self._readings, gradients, None, scale)
 
     def on_step_post(self) -> None:
         """End the step, executed or skipped: the next backward is the first micro-step of another step."""

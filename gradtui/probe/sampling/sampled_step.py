@@ -6,7 +6,7 @@ Only sampled steps are measured; the sampling schedule keeps their cost within t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -103,7 +103,7 @@ class SampledStep:
         self,
         before: Classified,
         stepped: Optimizer | None,
-        optimizers: Sequence[Optimizer],
+        owner: Mapping[int, tuple[Optimizer, dict[str, Any]]],
         norms: Mapping[int, float],
         moved: Mapping[int, StateReason],
         evaluated: Iterable[int],
@@ -113,11 +113,11 @@ class SampledStep:
         """Return the states of all parameters after `stepped` has run or was skipped.
 
         Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where the
-        script updates its parameters itself; gradtui cannot tell then which of them the script leaves out. `moved` has the
-        frozen parameters that changed, `evaluated` the modules that ran as a whole between steps.
+        script updates its parameters itself; gradtui cannot tell then which of them the script leaves out. `owner` maps id() of
+        a parameter to its optimizer and group. `moved` has the frozen parameters that changed, `evaluated` the modules that ran
+        as a whole between steps.
         """
         tree, owners = self.tree, self.tree.owners
-        owner = owners_of(optimizers, stepped)
         letters, trainable, reasons = _begun(before, len(tree.parameters))
         only_evaluated, passing = self._only_evaluated(evaluated, owner), None
         if self.graphs is not None:
@@ -126,7 +126,7 @@ class SampledStep:
             trains = tensor.requires_grad
             trainable[index] = "1" if trains else "0"
             own = owner.get(id(tensor))
-            if trains and own is not None and own is not stepped:
+            if trains and own is not None and own[0] is not stepped:
                 continue
             if trains and owners[index] in only_evaluated:
                 # The script only evaluates this model, so the parameter is no orphan.
@@ -151,7 +151,7 @@ class SampledStep:
             reasons[index] = why
         return Classified("".join(letters), "".join(trainable), "".join(reasons))
 
-    def _only_evaluated(self, evaluated: Iterable[int], owner: Mapping[int, Optimizer]) -> set[int]:
+    def _only_evaluated(self, evaluated: Iterable[int], owner: Container[int]) -> set[int]:
         """Return the modules of models that ran for evaluation, that no optimizer owns, and that no backward reached."""
         tree = self.tree
         found = {tree.roots[model] for model in evaluated}
@@ -165,15 +165,6 @@ class SampledStep:
 _UNREACHED, _MOVED, _UNKNOWN = (
     ParameterState.UNREACHED.value, ParameterState.MOVED.value, ParameterState.UNKNOWN.value
 )  # fmt: skip
-
-
-def owners_of(optimizers: Iterable[Optimizer], stepped: Optimizer | None) -> dict[int, Optimizer]:
-    """Return a map of id() of a parameter to the optimizer that owns it; `stepped` takes precedence."""
-    owner: dict[int, Optimizer] = {}
-    for optimizer in (*optimizers, *(() if stepped is None else (stepped,))):
-        for group in optimizer.param_groups:
-            owner |= {id(tensor): optimizer for tensor in group["params"]}
-    return owner
 
 
 def _begun(before: Classified, count: int) -> tuple[list[str], list[str], list[str]]:

@@ -14,13 +14,13 @@ from gradtui.probe.activation_checkpointing import CheckpointedModules
 from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
 from gradtui.probe.frozen import DriftDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory
-from gradtui.probe.model import IndexMapping
+from gradtui.probe.model import IndexMapping, optimizer_membership
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
-from gradtui.probe.sampling.sampled_step import SampledStep, owners_of, sequence
+from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.steps import DeviceTimes, PhaseTracker
 from gradtui.probe.torch_private.private_names import operations_are_observed
@@ -339,10 +339,13 @@ class StepSampler:
         self, sampled_step: SampledStep, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool
     ) -> None:
         step, optimizers = self._counter.steps, self._view.live_optimizers()
+        # The first optimizer counts as the owner of a parameter that several have.
+        owner = optimizer_membership.owners(optimizers if optimizer is None else (optimizer, *optimizers))
         still = [each for each in sampled_step.tree.live_parameters() if not each[1].requires_grad]
-        owner = owners_of(optimizers, optimizer) if still else {}
         # Parameters trained in turns may since have been trained in another optimizer's step and switched off again.
-        elsewhere = {each for each, tensor in still if optimizer not in (None, owner.get(id(tensor), optimizer))}
+        elsewhere: set[int] = set()
+        if optimizer is not None:
+            elsewhere = {index for index, each in still if owner.get(id(each), (optimizer,))[0] is not optimizer}
         here = [each for each in still if each[0] not in elsewhere]
         known = self._frozen.moved.copy()
         with self.times.own():
@@ -355,7 +358,7 @@ class StepSampler:
             # Two consecutive sampled steps show what moves the parameter.
             self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
         found = sampled_step.classify(
-            self.states.now, optimizer, optimizers, norms, moved, self._reach.evaluated, skipped=skipped
+            self.states.now, optimizer, owner, norms, moved, self._reach.evaluated, skipped=skipped
         )
         self.states.classified(found, step)
 

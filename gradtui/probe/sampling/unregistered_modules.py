@@ -7,15 +7,14 @@ training thread.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.model import ModuleTree, modules_of
+from gradtui.probe.model import ModuleTree, modules_of, optimizer_membership
 from gradtui.probe.runtime import ProbeContext
-from gradtui.probe.sampling.sampled_step import owners_of
 from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.protocol.events import UnregisteredFound
 from gradtui.protocol.vocabulary import UnregisteredModule
@@ -38,7 +37,7 @@ class Unregistered:
     def on_step_post(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
         """Record the calls that modules without a known parent made in a sampled step, after its optimizer step."""
         self._seen = {key: seen for key, seen in self._seen.items() if seen[0]() is not None}
-        owned = set(owners_of(optimizers, None)) if calls else set()
+        owned = optimizer_membership.owners(optimizers) if calls else {}
         inside: dict[int, set[int]] = {}
         owners = tree.owners
         for key, (reference, caller) in calls.items():
@@ -56,7 +55,7 @@ class Unregistered:
 
 
 def _describe(
-    module: nn.Module, tree: ModuleTree, caller: int, inside: set[int], owned: set[int]
+    module: nn.Module, tree: ModuleTree, caller: int, inside: set[int], owned: Container[int]
 ) -> UnregisteredModule | None:
     """Describe a module; None where the caller's model contains the module, or all its parameters.
 
