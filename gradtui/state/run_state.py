@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
-from gradtui.protocol.histogram import GradientHistogram
+from gradtui.protocol.measurements import GradientHistogram
 from gradtui.protocol.vocabulary import (
     BufferInfo,
     GradientStats,

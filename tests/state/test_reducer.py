@@ -10,7 +10,7 @@ from fakes import Node, coop_model, coop_run, coop_states, found, held, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
-from gradtui.protocol.histogram import BINS, GradientHistogram
+from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
 from gradtui.reducer import apply
 from gradtui.reducer.measured import HISTOGRAMS_KEPT

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from gradtui.probe.activation_checkpointing import Wanted
-from gradtui.probe.commands.refusals import SHARDED
-from gradtui.probe.model import ModuleTree, module_at
+from gradtui.probe.commands.refusals import SHARDED, module_at
+from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private.private_names import compiled_in_place

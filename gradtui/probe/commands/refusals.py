@@ -1,4 +1,4 @@
-"""Refuse toggles that would break a run, with the reason in words. Changes nothing; runs on the training thread."""
+"""Refuse commands that name no module, and toggles that would break a run, with the reason in words. Training thread."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
+from gradtui.state.selection import spellings, unknown_path
 
 SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 """Classes of modules whose parameters are sharded across ranks."""
@@ -42,6 +43,19 @@ class Training:
     def optimizers(self) -> list[Optimizer]:
         """All optimizers in use."""
         return [optimizer for together in self.in_use for optimizer in together]
+
+
+def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
+    """Return the path as in the tree, the module's index and the module. Raises `CommandRefused` if there is none."""
+    indices = {info.path: index for index, info in enumerate(tree.modules)}
+    for spelling in spellings(path, tree):
+        index = indices.get(spelling)
+        module = tree.module_refs[index]() if index is not None else None
+        if index is not None and module is not None:
+            return spelling, index, module
+    if any(path in info.names for info in tree.parameters):
+        raise CommandRefused(f"{path} is a parameter, not a module")
+    raise CommandRefused(unknown_path(path, tree))
 
 
 def refuse_data_parallel(tree: ModuleTree) -> None:

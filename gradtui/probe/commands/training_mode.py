@@ -6,7 +6,8 @@ import weakref
 
 from torch import nn
 
-from gradtui.probe.model import ModuleTree, module_at
+from gradtui.probe.commands.refusals import module_at
+from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetMode
 from gradtui.text import plural

@@ -16,7 +16,7 @@ import torch
 from gradtui.probe.gradients.grad_norms import in_memory_order, plain_gradient, unscaled, would_wait
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.protocol.histogram import BINS, LOWEST, MAX_WATCHED, GradientHistogram
+from gradtui.protocol.measurements import BINS, LOWEST, MAX_WATCHED, GradientHistogram
 
 MAX_ELEMENTS = 1 << 20
 """Maximum number of elements per sampled step, shared evenly; a gradient with more than its share is subsampled."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import torch
 
-from gradtui.samplers.cuda_allocator import counter
+from gradtui.samplers.device import counter
 
 PIECE_BYTES = 1 << 20
 """Maximum bytes of a gradtui operation. Up to this size the allocator takes blocks from segments of 2 MiB."""

@@ -12,9 +12,11 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import OUTSIDE, GraphSummary
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading, device_allocator
-from gradtui.probe.memory.phase_peaks import Peak
 from gradtui.probe.model import ModuleTree, StorageCount, buffers_of, state_tensors
 from gradtui.protocol.vocabulary import MemoryBytes
+
+Peak = tuple["int | None", bool]
+"""The highest total between two readings in bytes, and whether it is exact or a lower bound."""
 
 
 @dataclass(frozen=True)

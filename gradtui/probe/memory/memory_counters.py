@@ -11,7 +11,7 @@ import torch
 
 from gradtui.probe.memory import peak_counters
 from gradtui.probe.memory.peak_counters import PeakCounters
-from gradtui.samplers.cuda_allocator import counter, counts_no_requests
+from gradtui.samplers.device import counter, counts_no_requests
 
 
 @dataclass(frozen=True, slots=True)

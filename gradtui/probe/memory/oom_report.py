@@ -32,7 +32,7 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
 from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, ModelsFound, OutOfMemory
 from gradtui.protocol.vocabulary import Phase
-from gradtui.samplers.cuda_allocator import read_allocator
+from gradtui.samplers.device import read_allocator
 from gradtui.text import oom_report
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from gradtui.text import NORM_WIDTH, nonfinite_text, norm_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
-from gradtui.tui.explanations.norm_curve import CLIP_ROLE, TOTAL_ROLE, NormCurve
-from gradtui.tui.plots.rows import Selection
+from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.rendering import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, floor
+from math import ceil, floor, isfinite
 
 from gradtui.text import norm_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
-from gradtui.tui.plots.decimate import standing_out
 from gradtui.tui.plots.options import Curve, PlotOptions
 from gradtui.tui.plots.smoothing import smoothed
 from gradtui.tui.plots.table import Table, joined
@@ -138,3 +137,33 @@ def _lines(entries: Sequence[list[Span]], width: int) -> list[Line]:
         else:
             lines.append(list(entry))
     return [tuple(line) for line in lines]
+
+
+def standing_out(values: Sequence[float | None], pieces: int) -> list[int]:
+    """Return the indexes, in order, of the points to draw if the curve is divided into at most `pieces` pieces.
+
+    Of each piece these are the lowest and the highest finite value, the lowest positive value, and one None, NaN, Inf and
+    -Inf. So every gap and mark stays.
+    """
+    size = max(1, -(-len(values) // pieces))
+    kept: list[int] = []
+    for start in range(0, len(values), size):
+        piece = values[start : start + size]
+        kept += [start + index for index in (_extremes_if_positive(piece) or _extremes(piece))]
+    return kept
+
+
+def _extremes_if_positive(piece: Sequence[float | None]) -> list[int] | None:
+    """Return the extremes of a piece if every value is a positive number (checked at the speed of C), else None."""
+    try:
+        low, high, whole = min(piece), max(piece), sum(piece)  # type: ignore[type-var,arg-type]
+    except TypeError:
+        return None
+    return sorted({piece.index(low), piece.index(high)}) if low > 0 and isfinite(whole) else None  # type: ignore[operator]
+
+
+def _extremes(piece: Sequence[float | None]) -> list[int]:
+    finite = [(value, index) for index, value in enumerate(piece) if value is not None and isfinite(value)]
+    positive = [each for each in finite if each[0] > 0]
+    others = {str(value): piece.index(value) for value in piece if value is None or not isfinite(value)}
+    return sorted({*others.values(), *(end(of)[1] for of in (finite, positive) for end in (min, max) if of)})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log10
 
-from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
+from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 from gradtui.state.run_state import RunState
 from gradtui.text import plural, share_text
 from gradtui.tui.charts.chart import LABEL_WIDTH

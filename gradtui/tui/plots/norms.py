@@ -7,10 +7,9 @@ from dataclasses import replace
 from gradtui.state.run_state import RunState
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.explanations.norm_curve import CLIP_ROLE, TOTAL_ROLE
 from gradtui.tui.plots.curves import curves_request, legend_of, short, step_note, table_of, whole_range
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
-from gradtui.tui.plots.rows import is_part
+from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, is_part
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 

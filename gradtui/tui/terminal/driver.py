@@ -21,47 +21,18 @@ import select
 import signal
 import termios
 import threading
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 
+if TYPE_CHECKING:
+    from gradtui.runner.terminal import ControllingTerminal
+
 RESIZE_INTERVAL = 0.25
 """Seconds between two polls of the terminal."""
-
-
-class Terminal(Protocol):
-    """The terminal that the driver draws on. The driver notifies it when it enters and leaves application mode."""
-
-    descriptor: int
-
-    def entered(self) -> None:
-        """Called before the terminal's mode changes."""
-
-    def left(self) -> None:
-        """Called after the terminal's mode is restored."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the other end of the terminal is closed."""
-
-    def handle_hang_up(self) -> None:
-        """End the process if a SIGHUP was sent to the supervisor on purpose, and not by the terminal."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the script has closed gradtui's descriptor of the terminal; `restore` opens another."""
-
-    def is_orphaned(self) -> bool:
-        """Whether no process is left that would repair the terminal after this one."""
-
-    def stop_job(self) -> None:
-        """Stop the whole job, the calling thread first; return when it is continued."""
-
-    def restore(self) -> None:
-        """Restore the terminal by force."""
 
 
 class TerminalWriter:
@@ -101,7 +72,7 @@ class TerminalWriter:
 class ThreadDriver(LinuxDriver):
     """Textual's driver for Linux and macOS, usable on any thread. Use it through `bound_driver`."""
 
-    terminal: ClassVar[Terminal]
+    terminal: ClassVar[ControllingTerminal]
     current: ClassVar[ThreadDriver | None] = None
     """The instance of this class that a running app uses."""
 
@@ -229,7 +200,7 @@ class ThreadDriver(LinuxDriver):
         """Do nothing: a terminal that supports it would also switch the mouse to pixels, and polling the size is enough."""
 
 
-def bound_driver(terminal: Terminal) -> type[ThreadDriver]:
+def bound_driver(terminal: ControllingTerminal) -> type[ThreadDriver]:
     """Make the driver class for one terminal, to be passed as an app's `driver_class`."""
     return type("BoundThreadDriver", (ThreadDriver,), {"terminal": terminal, "current": None})
 

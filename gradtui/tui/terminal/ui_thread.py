@@ -16,11 +16,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gradtui.tui.terminal.driver import Terminal, bound_driver, terminal_size
+from gradtui.tui.terminal.driver import bound_driver, terminal_size
 
 if TYPE_CHECKING:
     from textual.app import App
     from textual.pilot import Pilot
+
+    from gradtui.runner.terminal import ControllingTerminal
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ class UiThread:
     def __init__(
         self,
         app_factory: Callable[[], App[Any]],
-        terminal: Terminal,
+        terminal: ControllingTerminal,
         *,
         on_end: Callable[[UiThread], None] = lambda _thread: None,
     ) -> None:

@@ -19,7 +19,7 @@ from gradtui.probe.gradients.grad_histograms import GradHistograms, by_sorting
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.events import CommandApplied, GradientFiguresMeasured, GradientHistogramsMeasured
-from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
+from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 EDGES = np.ldexp(1.0, np.arange(LOWEST, LOWEST + BINS + 1))

@@ -11,7 +11,6 @@ from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
-from gradtui.tui.explanations.norm_curve import NormCurve
 from gradtui.tui.panels.gradients import (
     RowNorms,
     gradient_request,
@@ -21,6 +20,7 @@ from gradtui.tui.panels.gradients import (
     step_shown,
     waiting_text,
 )
+from gradtui.tui.plots.rows import NormCurve
 from gradtui.tui.rendering.lines import Line, line_width
 
 

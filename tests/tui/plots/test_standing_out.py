@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.plots.curves import MAX_POINTS, series_of
-from gradtui.tui.plots.decimate import standing_out
+from gradtui.tui.plots.curves import MAX_POINTS, series_of, standing_out
 from gradtui.tui.plots.options import Curve
 
 values = st.none() | st.floats() | st.sampled_from([0.0, 1.0, -1.0])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.histogram import BINS, LOWEST, GradientHistogram
+from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState

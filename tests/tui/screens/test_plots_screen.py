@@ -15,7 +15,7 @@ from fakes import coop_run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Watch
-from gradtui.protocol.histogram import BINS, GradientHistogram
+from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.runner.run_files import RunFiles
 from gradtui.tui.screens.plots import PlotScreen

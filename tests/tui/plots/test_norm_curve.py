@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gradtui.state.series import RowHistory, joint_norm
-from gradtui.tui.explanations.norm_curve import NormCurve
+from gradtui.tui.plots.rows import NormCurve
 
 
 def history(rows: int, width: int) -> RowHistory:
