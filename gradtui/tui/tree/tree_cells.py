@@ -108,28 +108,31 @@ class TreeCells:
         """Return everything in a row that can change with the same structure and columns, except measured gradients."""
         if buffer_at(self.tree, row) is not None:
             return None
-        if row < 0:
-            return self.tree.states[~row], self._pending_mark(row), self._rail(row)
         where, totals = self._parameters(row), self.totals
+        pending = self.pending.mark(where.start, where.stop)
+        if row < 0:
+            return self.tree.states[~row], pending, self._rail(row)
         return (
-            totals.letters(where), self._pending_mark(row), totals.kept(row), self._mark(row), totals.trainable(where),
+            totals.letters(where), pending, totals.kept(row), self._mark(row), totals.trainable(where),
             self.rows.is_folded(row), self._rail(row),
         )  # fmt: skip
 
     def _spans(self, row: int) -> list[Span]:
         spans: list[Span] = [*self.state_cell(row), (self._rail(row), "gradients"), *self._name_cell(row)]
+        where = self._parameters(row)
         for column in self._before:
             spans.append((" ", ""))
             if column.key == "kept" and row >= 0:
-                spans += (self._mark(row), *self._cell(column.key, column.width - MARK_WIDTH, row))
+                spans += (self._mark(row), *self._cell(column.key, column.width - MARK_WIDTH, row, where))
             else:
-                spans += self._cell(column.key, column.width, row)
+                spans += self._cell(column.key, column.width, row, where)
         return spans
 
     def _measured_spans(self, row: int) -> list[Span]:
         spans: list[Span] = []
+        where = self._parameters(row)
         for column in self._measured:
-            spans += ((" ", ""), *self._cell(column.key, column.width, row))
+            spans += ((" ", ""), *self._cell(column.key, column.width, row, where))
         return spans
 
     def _mark(self, row: int) -> Span:
@@ -151,9 +154,9 @@ class TreeCells:
         width = self.columns.state
         if buffer_at(self.tree, row) is not None:
             return fit((), width)
-        pending = self._pending_mark(row)
-        letters = self.totals.letters(self._parameters(row))
-        spans: list[Span] = [(pending or " ", "pending")]
+        where = self._parameters(row)
+        letters = self.totals.letters(where)
+        spans: list[Span] = [(self.pending.mark(where.start, where.stop) or " ", "pending")]
         room = width - 1
         shown = letters if len(letters) <= room else letters[: room - 1]
         spans += map(state_letter, shown)
@@ -166,10 +169,6 @@ class TreeCells:
         if row >= 0:
             return subtree(self.tree.modules[row])
         return range(~row, min(~row + 1, len(self.tree.parameters)))
-
-    def _pending_mark(self, row: int) -> str:
-        where = self._parameters(row)
-        return self.pending.mark(where.start, where.stop)
 
     def _name_cell(self, row: int) -> Line:
         width = self.columns.name
@@ -200,8 +199,7 @@ class TreeCells:
             spans.append((" " + elide(kind, room), "faint"))
         return spans
 
-    def _cell(self, key: str, width: int, row: int) -> Line:
-        where = self._parameters(row)
+    def _cell(self, key: str, width: int, row: int, where: range) -> Line:
         if key == "spark":
             return sparkline(self.totals.recent(where), SPARK_WIDTH)
         if key == "norm" and where:
