@@ -249,7 +249,7 @@ class FreezeRegistry:
         frozen = [tensor for _, tensor in self.parameters()]
         modules = {id(module) for module in self.statistics.live()}
         now = (
-            tuple(sorted(index for each in frozen if (index := tree.owns(each)) is not None)),
+            tuple(sorted([index for index in tree.indices(frozen) if index is not None])),
             tuple(sorted(index for tensor in self._overridden.living() if (index := tree.owns(tensor)) is not None)),
             tuple(index for index, module in tree.live_modules() if id(module) in modules),
         )

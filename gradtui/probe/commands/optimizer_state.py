@@ -120,7 +120,8 @@ def _states(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> 
     owners = membership.owners(optimizers)
     for tensor in frozen:
         optimizer, _ = owners.get(id(tensor), (None, None))
-        entries = optimizer.state.get(tensor) if optimizer is not None else None
+        # Of an empty state no tensor is asked for its hash, which a subclass may define.
+        entries = optimizer.state.get(tensor) if optimizer is not None and optimizer.state else None
         if optimizer is not None and isinstance(entries, dict) and entries:
             yield optimizer, tensor, entries
 

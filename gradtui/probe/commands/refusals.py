@@ -138,8 +138,8 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
 
 def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:
     """Refuse changes of LBFGS, which treats all its parameters as one vector and keeps a history of it."""
-    owners = membership.owners(optimizers)
-    if any(isinstance(owners.get(id(tensor), (None,))[0], torch.optim.LBFGS) for tensor in chosen.values()):
+    owned = membership.owners(optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.LBFGS))
+    if not owned.keys().isdisjoint(map(id, chosen.values())):
         raise CommandRefused(f"LBFGS cannot be changed while it runs: {why}")
 
 

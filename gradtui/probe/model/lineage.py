@@ -29,7 +29,7 @@ def lineages(indices: Iterable[int], tree: ModuleTree) -> list[Lineage]:
 
 
 def _from(module: int, tree: ModuleTree) -> Lineage:
-    return tuple((tree.modules[each].type_name, tree.module_refs[each]) for each in tree.around(module))
+    return tuple([(tree.modules[each].type_name, tree.module_refs[each]) for each in tree.around(module)])
 
 
 def is_same_model(before: Lineage, now: Lineage) -> bool:

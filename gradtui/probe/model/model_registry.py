@@ -195,6 +195,9 @@ class ModelRegistry:
         self.describe_optimizers(step)
 
     def _number_of(self, root: object) -> int:
+        if root is None:
+            # The model ended while it was listed.
+            return 0
         number = self._numbers.get(root)
         if number is None:
             self._numbers.set(root, number := next(self._next_number))
@@ -202,7 +205,7 @@ class ModelRegistry:
 
     def describe_optimizers(self, step: int, *, at_end: bool = False) -> None:
         """Emit an event if the optimizers or their parameters have changed."""
-        described = self.discovery.optimizers.describe(self.tree.owns, at_end=at_end)
+        described = self.discovery.optimizers.describe(self.tree.indices, at_end=at_end)
         self.round_length = max(1, len(self.live_optimizers()))
         self._sizes = self.discovery.optimizers.sizes()
         if described != self._described:

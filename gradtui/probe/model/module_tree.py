@@ -84,11 +84,13 @@ class ModuleTree:
         """For each module the index of its parent, -1 if there is none."""
         return [module.parent for module in self.modules]
 
-    def around(self, module: int) -> Iterator[int]:
-        """Yield the index of a module and those of its ancestors, innermost first; nothing for -1."""
+    def around(self, module: int) -> list[int]:
+        """Return the index of a module and those of its ancestors, innermost first; nothing for -1."""
+        found, parents = [], self.parents
         while module >= 0:
-            yield module
-            module = self.parents[module]
+            found.append(module)
+            module = parents[module]
+        return found
 
     def with_ancestors(self, modules: Iterable[int]) -> set[int]:
         """Return the indexes of these modules and of all their ancestors."""
@@ -122,6 +124,14 @@ class ModuleTree:
         """Return the index of a live parameter, None if it is not of these models."""
         index = self.parameter_index.get(id(parameter))
         return index if index is not None and self.parameter_refs[index]() is parameter else None
+
+    def indices(self, parameters: Iterable[object]) -> list[int | None]:
+        """Return the index of each of these parameters, as `owns` does, without a call for each."""
+        known, references = self.parameter_index, self.parameter_refs
+        return [
+            index if (index := known.get(id(each))) is not None and references[index]() is each else None
+            for each in parameters
+        ]
 
     def index_of(self, module: object) -> int:
         """Return the index of a live module, -1 if it is not of these models."""

@@ -18,7 +18,7 @@ from gradtui.protocol.vocabulary import OptimizerInfo
 MAX_OPTIMIZERS = 1_000
 """Each optimizer has its own index up to this number. After that a new one gets the index of one that was freed."""
 
-_IndexOf = Callable[[torch.Tensor], "int | None"]
+_IndicesOf = Callable[[list[torch.Tensor]], "list[int | None]"]
 
 
 class OptimizerRegistry:
@@ -43,7 +43,7 @@ class OptimizerRegistry:
         self._references[index : index + 1] = [weakref.ref(optimizer)]
         self._indices[id(optimizer)] = index
         sharing = self._described[index].sharing + 1 if index < len(self._described) else 1
-        self._described[index : index + 1] = [_describe(optimizer, sharing, lambda _: None)]
+        self._described[index : index + 1] = [_describe(optimizer, sharing, _unlisted)]
         self._new.append(index)
         self._found()
         return index
@@ -57,15 +57,15 @@ class OptimizerRegistry:
         """Return every optimizer by index; None for one that was freed."""
         return [reference() for reference in self._references]
 
-    def describe(self, index_of: _IndexOf, *, at_end: bool = False) -> tuple[OptimizerInfo, ...]:
-        """Describe every optimizer by index. `index_of` returns the index of a listed parameter, None for any other.
+    def describe(self, indices_of: _IndicesOf, *, at_end: bool = False) -> tuple[OptimizerInfo, ...]:
+        """Describe every optimizer by index. `indices_of` returns the indexes of parameters, None for unlisted ones.
 
         A freed optimizer owns no parameters. `at_end` of the run its description says that it is freed, with what it owned.
         """
         for index, optimizer in enumerate(self.all()):
             known = self._described[index]
             if optimizer is not None:
-                self._described[index] = _describe(optimizer, known.sharing, index_of)
+                self._described[index] = _describe(optimizer, known.sharing, indices_of)
             elif at_end:
                 self._described[index] = replace(known, freed=True)
             elif not known.freed:
@@ -86,11 +86,14 @@ class OptimizerRegistry:
         return next((index for index, reference in enumerate(self._references) if reference() is None), end)
 
 
-def _describe(optimizer: Optimizer, sharing: int, index_of: _IndexOf) -> OptimizerInfo:
-    indices = [
-        (index_of(tensor), number) for number, group in enumerate(optimizer.param_groups) for tensor in group["params"]
-    ]
-    listed = [(index, number) for index, number in indices if index is not None]
+def _unlisted(parameters: list[torch.Tensor]) -> list[int | None]:
+    return [None] * len(parameters)
+
+
+def _describe(optimizer: Optimizer, sharing: int, indices_of: _IndicesOf) -> OptimizerInfo:
+    numbers = [number for number, group in enumerate(optimizer.param_groups) for _ in group["params"]]
+    indices = indices_of([tensor for group in optimizer.param_groups for tensor in group["params"]])
+    listed = [(index, number) for index, number in zip(indices, numbers) if index is not None]
     return OptimizerInfo(
         type(optimizer).__name__,
         len(optimizer.param_groups),
