@@ -81,6 +81,17 @@ def _hidden(code: CodeType) -> CodeType:
     return code.replace(co_filename=_hidden_name(code.co_filename))
 
 
+def script_line() -> tuple[str, int] | None:
+    """Return the file and line of the innermost active frame that is neither of gradtui, torch nor the standard library."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((PACKAGE_DIRECTORY, _HIDDEN, "<")) and not _is_library(file):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
 def strip_own_frames(error: BaseException) -> None:
     """Remove the frames of gradtui, and of libraries that gradtui calls, from the traceback of `error`, in place.
 

@@ -15,6 +15,7 @@ from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
@@ -60,11 +61,31 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "refused": _refused(state),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
-        "findings": [],
+        "findings": [_finding(finding) for finding in by_gravity(state.findings)],
         "problems": {part: asdict(problem) for part, problem in state.problems.items()},
         "unregistered": [asdict(module) for module in state.unregistered],
         "unregistered_omitted": state.unregistered_omitted,
         "cost": _cost(state, dropped),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "level": finding.level.value,
+        "status": finding.status.value,
+        "message": finding.message,
+        "why": finding.why,
+        "paths": list(finding.paths),
+        "first_step": finding.first_step,
+        "last_step": finding.last_step,
+        "cleared_step": finding.cleared_step,
+        "evidence": dict(finding.evidence),
+        "remedy": finding.remedy,
+        "command": finding.command,
+        "explains": list(finding.explains),
+        "file": finding.file,
+        "line": finding.line,
     }
 
 

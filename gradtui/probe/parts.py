@@ -14,13 +14,16 @@ from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReport
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import HookSet, OverheadMeter, ProbeContext, ProbeOptions, RunClock, SamplingSchedule
 from gradtui.probe.sampling import StepSampler
-from gradtui.probe.steps import HookEventBuffer, PhaseTracker, StepCounter
+from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, StepCounter
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
 
 _SAMPLE_SHARE, _NORM_SHARE, _PROFILE_SHARE = 0.25, 0.17, 0.1
 """Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
 step, and for costs above the median that the sampling schedules use."""
+
+_ORDER_EACH = 4
+"""Events of progress for each event of the order of calls, which has the counts of the whole run."""
 
 
 class ProbeParts:
@@ -53,6 +56,8 @@ class ProbeParts:
         rarely, often = (SamplingSchedule(budget * share, time) for share in (_SAMPLE_SHARE, _NORM_SHARE))
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
+        self._flushes = 0
+        self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(
             context, sampler.tracer, sampler.batches.tensors, lambda command: self.dispatcher.hold(command)
@@ -75,10 +80,13 @@ class ProbeParts:
             self.dispatcher.steps_until_due(executed),
         )
 
-    def flush(self, now: int) -> None:
+    def flush(self, now: int, *, at_end: bool = False) -> None:
         """Emit the counts and times since the last flush."""
         since = now, self.clock.at(), self.phases.take(now), self.cost.to_report(), self.step_sampler.times.take_own()
+        self._flushes += 1
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped))
+        if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):
+            self.emit(self.order.measured(self.clock.at(), self.counter.steps, self.evaluation.unused_graphs))
 
     def flush_if_due(self, now: int) -> None:
         """Flush if the last flush was some tenths of a second ago."""

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 from torch.optim import Optimizer
@@ -18,7 +18,7 @@ from gradtui.probe.model import is_constructing
 from gradtui.probe.parts import ProbeParts
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.sampling import Extent
-from gradtui.probe.steps import BACKWARD, STEP, EvalDetector, OptimizerStepStack, replay
+from gradtui.probe.steps import BACKWARD, STEP, OptimizerStepStack, replay
 from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Phase
@@ -37,25 +37,23 @@ class Probe:
         self.commands = options.commands
         self.parts = parts = ProbeParts(emit, allocator, options, self._on_buffered)
         self.clock, self.hooks, self.counter, self.view = parts.clock, parts.hooks, parts.counter, parts.view
-        self.phases, self.buffer = parts.phases, parts.buffer
+        self.phases, self.buffer, self._order = parts.phases, parts.buffer, parts.order
         self.step_sampler, self.norms, self.dispatcher = parts.step_sampler, parts.norms, parts.dispatcher
-        self._cost, self._profiles = parts.cost, parts.profiles
+        self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
         self._steps = OptimizerStepStack(self._steps_lost)
-        self._scalers = GradScalers(parts.context, self.norms, self._on_step_skipped)
-        self._evaluation = EvalDetector()
+        self._scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped)
         self._graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._boundary_open = True
         """Whether a step has ended (or none has begun), and nothing of the next one has run yet."""
         self._stepped: set[int] = set()
         """Indexes of the optimizers that have stepped in this iteration."""
-        self._latest: Callable[[], Optimizer | None] = lambda: None
-        """The optimizer that stepped last."""
-        self._latest_index = 0
+        self._latest, self._latest_index = cast("Callable[[], Optimizer | None]", lambda: None), 0
+        """The optimizer that stepped last, and its index."""
 
     def attach(self) -> None:
         """Install the hooks."""
         torch_hooks.install(self, self._scalers)
-        clipping.install(self.hooks, self.norms.clippings)
+        clipping.install(self.hooks, self.norms.clippings, self._order)
         cuda_graphs.install(self.hooks, self._graphs)
 
     def detach(self) -> None:
@@ -91,10 +89,11 @@ class Probe:
                 self.step_sampler.finish()
             with self.hooks.guarded("freezes"):
                 self.dispatcher.trainability.detach()
-        self.parts.flush(self.clock.now())
+        self.parts.flush(self.clock.now(), at_end=True)
 
     def on_next_batch(self, now: int) -> None:
         """Handle the request of a batch from a DataLoader."""
+        self._order.on_batch()
         self.phases.data_began(now)
 
     def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
@@ -102,8 +101,9 @@ class Probe:
         self.norms.epochs.fetched(iterator)
         self.step_sampler.batches.fetched(batch)
 
-    def on_zero_grad_pre(self, now: int) -> None:
-        """Handle the start of `zero_grad`."""
+    def on_zero_grad_pre(self, now: int, owner: Any) -> None:
+        """Handle the start of `zero_grad` of an optimizer or module."""
+        self._order.on_zero_grad(owner)
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):
                 self.norms.end_by_hand()
@@ -166,6 +166,7 @@ class Probe:
                 self._on_boundary(module)
                 now = self.clock.now()
                 self._begin_buffering(now, module)
+            self._order.on_forward(module, self.counter.steps + 1)
         self.phases.forward_began(now)
         if not self.step_sampler.tracer.on:
             return False
@@ -199,6 +200,7 @@ class Probe:
         elif self._boundary_open and not (self.counter.by_hand and self.view.tree.parameters):
             # No module was called: the script computes with bare functions and tensors.
             self._on_boundary()
+        self._order.on_backward(outputs)
         if self.norms.is_due:
             with self.hooks.guarded("gradient norms"):
                 self.norms.on_loss(outputs)
@@ -221,6 +223,7 @@ class Probe:
             return
         self.counter.micro_steps += 1
         if self.step_sampler.sampled_step is not None:
+            self._order.on_backward_post()
             with self.hooks.guarded("examination"):
                 self.step_sampler.on_backward_post()
         self.phases.on_backward_post(now, in_step=self._steps.are_running())
@@ -253,6 +256,7 @@ class Probe:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps + 1, optimizer)
         if self.step_sampler.sampled_step is not None:
+            self._order.on_step_pre()
             with self.hooks.guarded("examination"):
                 self.step_sampler.step_begins()
         self.phases.on_step_pre(now)
@@ -264,7 +268,9 @@ class Probe:
         step = self._steps.ended(optimizer)
         if step is None or step.nested:
             return
-        if not step.with_closure:
+        if step.with_closure:
+            self._order.on_closure_step()
+        else:
             self._profiles.leave()
         if self.norms.is_due and step.with_closure:
             # A closure's gradients exist only now. They stay as they were applied until they are cleared.
@@ -289,11 +295,14 @@ class Probe:
             return
         if optimizer is None:
             self.counter.stepped_by_hand()
+            self._order.on_step(None, -1, self.counter.steps)
         elif skipped:
             self.counter.skipped()
+            self._order.on_step_skipped()
         else:
             index = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
             self.counter.stepped(index)
+            self._order.on_step(optimizer, index, self.counter.steps)
             self._latest, self._latest_index = weakref.ref(optimizer), index
             self._stepped.add(index)
         self._cost.steps_ended((now,))
@@ -337,6 +346,7 @@ class Probe:
     def _replay(self, events: list[int]) -> None:
         ends, optimizer = replay(events, self.phases), self._latest()
         self.counter.micro_steps += events[::2].count(-BACKWARD)
+        self._order.replay(events[::2], self._latest_index, self.counter.steps)
         if ends:
             self.counter.stepped(self._latest_index, len(ends))
             self._cost.steps_ended(ends)
@@ -371,10 +381,7 @@ class Probe:
         self.counter.stop_if_done()
 
     def _measure_newest(self) -> None:
-        """Measure the gradients of the newest step, if it is over and the next one has not begun.
-
-        Between two steps the gradients of the newest one may still be in `.grad`, as they were applied.
-        """
+        """Measure the gradients of the newest step, if it is over, the next one has not begun, and they are still there."""
         if self.norms.by_hand.step:
             self.norms.end_by_hand()
         optimizer = self._latest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event

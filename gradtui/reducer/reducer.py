@@ -51,6 +51,10 @@ def _is_of_another_listing(state: RunState, event: ev.Event) -> bool:
     return event.listing not in (None, state.tree.listing) and not isinstance(event, ev.ModelsFound)
 
 
+def _call_order(state: RunState, event: ev.CallOrderMeasured) -> None:
+    state.calls = event
+
+
 def _run_started(state: RunState, event: ev.RunStarted) -> None:
     state.started = event
     state.note(event, "run", f"started {event.script}")
@@ -301,6 +305,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.MemoryMeasured: measured.ledger_taken,
     ev.DeviceTimesMeasured: measured.device_times,
     ev.GraphsAlive: measured.graphs_alive,
+    ev.CallOrderMeasured: _call_order,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientFlowMeasured: measured.reach,
     ev.StepMemoryProfiled: measured.step_traced,

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TypeVar
 
 from gradtui.descriptors import duplicate_aside
+from gradtui.diagnostics import FindingTracker
 from gradtui.printable import printable
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
@@ -28,7 +29,8 @@ PROGRESS_S = 5.0
 _DRAIN_S = 0.25
 
 _REPORTED = {
-    "applied", "rejected", "receipt", "verified", "moved", "not finite", "growth", "out of memory", "probe", "checkpoint",
+    "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "out of memory", "probe",
+    "checkpoint",
 }  # fmt: skip
 """The kinds of log entries that are written."""
 
@@ -41,6 +43,7 @@ class PlainReporter:
     def __init__(self, source: EventQueue, *, silent: bool = False) -> None:
         """Report on the events of `source`. A `silent` reporter writes only the text passed to `say`."""
         self.state = RunState()
+        self._findings = FindingTracker()
         self._source = source
         self._silent = silent
         self._stop = threading.Event()
@@ -64,6 +67,7 @@ class PlainReporter:
         if self._thread.ident is not None and os.getpid() == self._owner:
             self._thread.join()
         self.drain()
+        self._findings.run(self.state)
         if self._thread.ident is not None and not self._silent:
             self._report_log()
         return self.state
@@ -117,6 +121,7 @@ class PlainReporter:
             for event in self._source.drain(100_000):
                 try:
                     apply(self.state, event)
+                    self._findings.on_event(self.state, event)
                 except Exception as error:  # noqa: BLE001 - one event that cannot be understood must not cost the others
                     self.state.note_problem("report", f"{type(event).__name__}: {error!r}")
 

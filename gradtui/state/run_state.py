@@ -17,6 +17,7 @@ from gradtui.protocol.vocabulary import (
     Phase,
     UnregisteredModule,
 )
+from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.ratio_history import RatioHistory
 from gradtui.state.series import MicroStepNorms, RowHistory, Series
@@ -316,6 +317,10 @@ class RunState:
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None
     """The newest event about graphs that are alive although no backward of the step reached them."""
+    calls: ev.CallOrderMeasured | None = None
+    """The order of calls in the run so far."""
+    findings: list[Finding] = field(default_factory=list)
+    """What is wrong with the run, in the order in which it was found. `gradtui.diagnostics` keeps it."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)
     """Detects that memory at the end of a step keeps growing."""
     out_of_memory: list[ev.OutOfMemory] = field(default_factory=list)

@@ -5,6 +5,7 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 
 from gradtui.text.closing_lines import closing_lines, progress_line, schedule_lines
 from gradtui.text.commands import command_text
+from gradtui.text.findings import finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import (
     called,
@@ -61,6 +62,8 @@ __all__ = [
     "contending_text",
     "count_text",
     "dtype_text",
+    "finding_lines",
+    "finding_text",
     "frontier_sentence",
     "graph_lines",
     "growth_text",

@@ -8,6 +8,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import CostRecord, ModelRecord, NormSummary, PhaseRecord, RunState
+from gradtui.text.findings import finding_lines
 from gradtui.text.freezes import checkpoint_lines
 from gradtui.text.frontier import frontier_sentence
 from gradtui.text.memory import graph_lines, most_saved_text
@@ -66,6 +67,7 @@ def closing_lines(state: RunState) -> list[str]:
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
+    lines += finding_lines(state)
     lines += _model_lines(state)
     frontier = frontier_sentence(tree)
     if frontier is not None:

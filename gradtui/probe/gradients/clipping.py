@@ -16,6 +16,7 @@ from torch import nn
 
 from gradtui.own_frames import hide
 from gradtui.probe.runtime import HookSet
+from gradtui.probe.steps import CallOrder
 
 _NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
 """Functions of `torch.nn.utils`; some versions of torch lack one. Clipping by value has no norm to record."""
@@ -64,16 +65,18 @@ class Clippings:
         return only
 
 
-def install(hooks: HookSet, clippings: Clippings) -> None:
+def install(hooks: HookSet, clippings: Clippings, order: CallOrder) -> None:
     """Wrap torch's clipping functions, under both names by which a script may import them."""
     # One wrapper for both names of a function: the script may compare them.
-    wrap = functools.cache(lambda original: _listening(original, hooks, clippings))
+    wrap = functools.cache(lambda original: _listening(original, hooks, clippings, order))
     for owner, name in itertools.product((nn.utils, nn.utils.clip_grad), _NAMES):
         if hasattr(owner, name):
             hooks.patch(owner, name, wrap)
 
 
-def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clippings) -> Callable[..., Any]:
+def _listening(
+    original: Callable[..., Any], hooks: HookSet, clippings: Clippings, order: CallOrder
+) -> Callable[..., Any]:
     is_dynamo = torch.compiler.is_dynamo_compiling
     returns_total = original.__name__ == "clip_grad_norm_"
 
@@ -82,6 +85,8 @@ def _listening(original: Callable[..., Any], hooks: HookSet, clippings: Clipping
         # Nothing may be read before this test: while dynamo traces, every value read becomes a guard.
         if is_dynamo():
             return original(parameters, max_norm, *args, **kwargs)
+        if hooks.active and order.awaits_clips:
+            hooks.guard("call order", order.on_clip)
         if hooks.active and clippings.on:
             hooks.guard("first bad step", clippings.coming)
         try:

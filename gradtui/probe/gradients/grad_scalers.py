@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
 from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import CallOrder
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import found_inf, operations_are_observed
 
@@ -27,9 +28,13 @@ class GradScalers:
     """Receives the calls of every enabled `GradScaler`; `left_out` receives the time and optimizer of each skipped step."""
 
     def __init__(
-        self, context: ProbeContext, norms: GradNormCollector, left_out: Callable[[int, Optimizer], None]
+        self,
+        context: ProbeContext,
+        norms: GradNormCollector,
+        order: CallOrder,
+        left_out: Callable[[int, Optimizer], None],
     ) -> None:
-        self._norms = norms
+        self._norms, self._order = norms, order
         self._counter = context.counter
         self._index_of = context.models.discovery.register_optimizer
         self._left_out = left_out
@@ -72,7 +77,12 @@ class GradScalers:
 
     def scaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
         """Record that `GradScaler.scale` is called on a tensor that backward will be called on."""
+        self._order.on_scaling(is_scaled=True)
         self._norms.on_scaling(scaler)
+
+    def unscaled(self, now: int) -> None:  # noqa: ARG002
+        """Record that the script unscales the gradients of an optimizer."""
+        self._order.on_scaling(is_scaled=False)
 
     def stepping(self, now: int) -> None:  # noqa: ARG002
         """Handle the beginning of `GradScaler.step`, which may skip the optimizer's step."""

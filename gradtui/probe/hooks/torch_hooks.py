@@ -57,6 +57,7 @@ def install(probe: Probe, scalers: GradScalers) -> None:
     scaler = torch.amp.GradScaler
     hooks.patch(scaler, "__init__", partial(_init, hooks, "grad scaler", scalers.made))
     hooks.patch(scaler, "scale", partial(_scaler_scale, hooks, scalers))
+    hooks.patch(scaler, "unscale_", lambda original: _scaler_unscale(original, hooks, scalers))
     hooks.patch(scaler, "step", partial(_scaler_step, hooks, scalers))
     iterator = data_loader_iterator()
     if iterator is not None:
@@ -185,7 +186,7 @@ def _zero_grad(probe: Probe, original: Function) -> Function:
             marks.within, marks.idle = ZERO_GRAD, 0
             marks.add((ZERO_GRAD, perf_counter_ns()))
         elif hooks.active:
-            hooks.run("zero_grad", probe.on_zero_grad_pre)
+            hooks.run("zero_grad", probe.on_zero_grad_pre, self)
         else:
             return original(self, *args, **kwargs)
         try:
@@ -208,6 +209,16 @@ def _scaler_scale(hooks: HookSet, scalers: GradScalers, original: Function) -> F
         return original(self, *args, **kwargs)
 
     return leave_to_python(hide(scale))
+
+
+def _scaler_unscale(original: Callable[..., Any], hooks: HookSet, scalers: GradScalers) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def unscale_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if hooks.active and self.is_enabled():
+            hooks.run("grad scaler", scalers.unscaled)
+        return original(self, *args, **kwargs)
+
+    return leave_to_python(hide(unscale_))
 
 
 def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Function:

@@ -142,6 +142,11 @@ class ModuleTree:
         """Return whether all listed models are freed. A model that runs now is then not listed yet."""
         return bool(self.models) and all(self.module_refs[model.root]() is None for model in self.models)
 
+    def is_whole_model(self, module: object) -> bool:
+        """Return whether a module has all parameters of its model. True for a module that is not listed."""
+        index = self.index_of(module)
+        return index < 0 or self.modules[index].subtree_parameters == self.modules[self.roots[index]].subtree_parameters
+
     def live_ids(self) -> set[int]:
         """Return the ids of the listed modules that are alive, and of the wrappers around compiled ones."""
         references = (*self.module_refs, *self.wrapper_refs)

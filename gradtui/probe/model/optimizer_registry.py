@@ -48,6 +48,11 @@ class OptimizerRegistry:
         self._found()
         return index
 
+    def index_of(self, optimizer: Optimizer) -> int | None:
+        """Return the index of a registered optimizer, None for another object: frameworks wrap optimizers in copies."""
+        known = self._indices.get(id(optimizer))
+        return known if known is not None and self._references[known]() is optimizer else None
+
     def take_new(self) -> list[int]:
         """Return the indexes of the optimizers registered since the last call."""
         new, self._new = self._new, []

@@ -4,6 +4,7 @@ This package owns the phase tracker, the step counter, the fast path of steps th
 evaluation and of epoch ends.
 """
 
+from gradtui.probe.steps.call_order import CallOrder
 from gradtui.probe.steps.device_times import DeviceTimes
 from gradtui.probe.steps.epochs import Epochs
 from gradtui.probe.steps.eval_detection import EvalDetector
@@ -19,6 +20,7 @@ __all__ = [
     "FORWARD",
     "STEP",
     "ZERO_GRAD",
+    "CallOrder",
     "DeviceTimes",
     "Epochs",
     "EvalDetector",

@@ -24,6 +24,10 @@ class EvalDetector:
         self._began = 0
         self._last: tuple[weakref.ref[nn.Module], int] | None = None
         """(module, duration in nanoseconds) of the latest such call that autograd recorded."""
+        self._is_unused = False
+        """Whether that call was of a module with trainable parameters, and no backward has followed it."""
+        self.unused_graphs = 0
+        """Number of such calls that no backward followed."""
 
     def is_evaluation(self, module: nn.Module) -> bool:
         """Return whether a call of this root module that begins now is evaluation."""
@@ -33,6 +37,7 @@ class EvalDetector:
 
     def began(self, module: nn.Module, now: int) -> None:
         """Record the start of an evaluation call."""
+        self._count_unused()
         self._running, self._began, self._last = module, now, None
         self._records = torch.is_grad_enabled()
 
@@ -43,11 +48,13 @@ class EvalDetector:
         self._running = None
         if self._records:
             self._last = (weakref.ref(module), now - self._began)
+            self._is_unused = any(each.requires_grad for each in module.parameters())
         return True
 
     def forget(self) -> None:
         """Forget the latest evaluation call: the next backward does not belong to it."""
         self._last = None
+        self._count_unused()
 
     def backward(self, now: int) -> int | None:
         """Handle the start of a backward.
@@ -55,7 +62,7 @@ class EvalDetector:
         Returns the nanoseconds of a call in eval mode that turns out to have been training, None if there was none.
         """
         module, last = self._running, self._last
-        self._last = None
+        self._last, self._is_unused = None, False
         if module is not None and self._records:
             # The backward runs within that call: the rest of the call is not evaluation either.
             self._running = None
@@ -66,3 +73,7 @@ class EvalDetector:
         if (called := last[0]()) is not None:
             self._trains_in_eval.set(called, True)
         return last[1]
+
+    def _count_unused(self) -> None:
+        self.unused_graphs += self._is_unused
+        self._is_unused = False

@@ -17,6 +17,7 @@ from textual.timer import Timer
 from textual.types import CSSPathType
 
 from gradtui.atomic_file import WriteFile
+from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Resume, StopTraining
 from gradtui.protocol.events import GradientHistogramsMeasured
 from gradtui.reducer import apply
@@ -83,6 +84,7 @@ class GradtuiApp(App[str]):
         save_schedule: Callable[[RunState], str] | None = None,
     ) -> None:
         self.run_state = RunState()
+        self._findings = FindingTracker()
         super().__init__()
         self.animation_level = "none"
         self._filters.append(NoControls())
@@ -179,6 +181,7 @@ class GradtuiApp(App[str]):
         for event in self._source.drain(_BATCH):
             try:
                 apply(self.run_state, event)
+                self._findings.on_event(self.run_state, event)
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
                 self.run_state.note_problem("screen", f"{type(event).__name__}: {error!r}")
             self._notifier.announce(event)

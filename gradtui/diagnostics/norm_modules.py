@@ -1,0 +1,52 @@
+"""Modules that work differently in train mode, within frozen parts of a model. Pure."""
+
+from __future__ import annotations
+
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import subtree
+
+
+def frozen_modules_in_train_mode(state: RunState, kind: str) -> list[int]:
+    """Return the indexes of the modules that ran in train mode in the newest sampled step, without trainable parameters.
+
+    Args:
+        state: the state of the run.
+        kind: `running_mean` for modules with this buffer, else a part of the name of the module's type.
+
+    A module without parameters of its own counts as frozen if the closest module around it that has parameters has no
+    trainable one.
+    """
+    tree, reach = state.tree, state.tree.reach
+    if reach is None or len(reach.training) != len(tree.modules) or not reach.called:
+        return []
+    if kind == "running_mean":
+        chosen = {buffer.module for buffer in tree.buffers if buffer.path.rpartition(".")[2] == kind}
+    else:
+        chosen = {index for index, module in enumerate(tree.modules) if kind in module.type_name}
+    held = set(tree.freezes.holding) if tree.freezes is not None else set()
+    return [
+        index
+        for index in sorted(chosen - held)
+        if reach.training[index] == "1" and reach.called[index] > 0 and _is_frozen(state, index)
+    ]
+
+
+def is_trained(state: RunState, module: int) -> bool:
+    """Return whether the model that contains a module has trainable parameters."""
+    modules = state.tree.modules
+    while modules[module].parent >= 0:
+        module = modules[module].parent
+    return "1" in _flags(state, module)
+
+
+def _is_frozen(state: RunState, module: int) -> bool:
+    modules = state.tree.modules
+    while not modules[module].subtree_parameters and modules[module].parent >= 0:
+        module = modules[module].parent
+    flags = _flags(state, module)
+    return bool(flags) and "1" not in flags and "-" not in flags
+
+
+def _flags(state: RunState, module: int) -> str:
+    where = subtree(state.tree.modules[module])
+    return state.tree.trainable[where.start : where.stop]

@@ -1,0 +1,35 @@
+"""GT102: the optimizer moves frozen parameters that have no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.parameters import are, elements, in_state, named, optimized, paths
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.protocol.vocabulary import ParameterState, StateReason
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match frozen parameters of an optimizer that change within its step, although `.grad` is None."""
+    tree, owned = state.tree, optimized(state)
+    moved = [each for each in in_state(tree, ParameterState.MOVED, StateReason.NO_GRADIENT) if each in owned]
+    if not moved:
+        return
+    yield Match(
+        f"{named(tree, moved)} {are(moved)} frozen and moved by the optimizer without a gradient",
+        {"tensors": len(moved), "elements": elements(tree, moved)},
+        paths(tree, moved),
+        is_exact=True,
+    )
+
+
+RULE = Rule(
+    "GT102",
+    Level.ERROR,
+    "the optimizer moves parameters without a gradient",
+    "the optimizer's step does not skip parameters whose .grad is None, for example when it applies weight decay",
+    "leave frozen parameters out of its groups, or skip them in its step",
+    check,
+)

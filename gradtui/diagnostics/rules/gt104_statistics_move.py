@@ -1,0 +1,35 @@
+"""GT104: running statistics move in modules whose parameters are frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_trained
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match normalisation modules in train mode, frozen within a model that trains."""
+    modules = [each for each in frozen_modules_in_train_mode(state, "running_mean") if is_trained(state, each)]
+    if not modules:
+        return
+    names = tuple(state.tree.modules[index].path for index in modules)
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    yield Match(
+        f"the running statistics of {names[0]}{more} move although their parameters are frozen: they are in train mode",
+        {"modules": len(names)},
+        names,
+        command=f"freeze {names[0]}",
+    )
+
+
+RULE = Rule(
+    "GT104",
+    Level.WARNING,
+    "running statistics of frozen modules move",
+    "requires_grad = False does not stop running_mean and running_var: train mode updates them at every forward",
+    "call eval() on the frozen modules after each train(), or freeze them with gradtui, which holds the statistics",
+    check,
+)

@@ -1,0 +1,36 @@
+"""GT105: a frozen model that runs under no_grad is in train mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_trained
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match dropout and running statistics of a model without trainable parameters."""
+    tree = state.tree
+    random = [each for each in frozen_modules_in_train_mode(state, "Dropout") if not is_trained(state, each)]
+    moving = [each for each in frozen_modules_in_train_mode(state, "running_mean") if not is_trained(state, each)]
+    if not random and not moving:
+        return
+    names = tuple(tree.modules[index].path or tree.modules[index].name for index in (*random, *moving))
+    yield Match(
+        f"a frozen model runs in train mode: {len(random)} dropout modules are random, "
+        f"the statistics of {len(moving)} modules move",
+        {"dropout_modules": len(random), "statistics_modules": len(moving)},
+        names,
+    )
+
+
+RULE = Rule(
+    "GT105",
+    Level.NOTE,
+    "a frozen model runs in train mode",
+    "the outputs of a teacher or a feature extractor are random, and its statistics move, unless it is in eval mode",
+    "call eval() on it, unless that is intended",
+    check,
+)

@@ -1,0 +1,36 @@
+"""GT110: modules run inside a model that does not register them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+from gradtui.text import plural
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match unregistered modules with trainable parameters that no optimizer has."""
+    lost: dict[str, list[int]] = {}
+    for module in state.unregistered:
+        if module.trainable > module.in_optimizer:
+            lost.setdefault(module.caller, []).append(module.trainable - module.in_optimizer)
+    for caller, counts in lost.items():
+        yield Match(
+            f"{plural(len(counts), 'module')} with {sum(counts):,} trainable elements run in {caller} without being "
+            "registered: they are in no optimizer and in no state_dict",
+            {"modules": len(counts), "elements": sum(counts)},
+            is_exact=True,
+            key=caller,
+        )
+
+
+RULE = Rule(
+    "GT110",
+    Level.ERROR,
+    "modules run without being registered",
+    "parameters() and state_dict() contain only modules that are attributes of a module, or in a ModuleList or ModuleDict",
+    "put the modules into an nn.ModuleList or nn.ModuleDict instead of a list or dict",
+    check,
+)

@@ -1,0 +1,49 @@
+"""GT112: the optimizer steps, and no parameter can train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_optimizer
+from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+from gradtui.text import plural
+
+_STEPS = 3
+_WITHOUT_GRADIENT = frozenset("-" + ParameterState.UNREACHED.value)
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match a run whose parameters are all frozen, or all without a gradient, while an optimizer steps."""
+    tree, steps = state.tree, sum(state.optimizer_steps)
+    free = sum(optimizer.unknown_parameters for optimizer in state.optimizers)
+    if steps < _STEPS or not tree.parameters or free or "-" in tree.trainable:
+        return
+    owned = sum(len(optimizer.parameters) for optimizer in state.optimizers if not optimizer.freed)
+    if "1" not in tree.trainable:
+        yield Match(
+            f"no parameter is trainable: {steps:,} optimizer steps moved none of {plural(len(tree.parameters), 'tensor')}",
+            {"steps": steps, "tensors": len(tree.parameters), "tensors_in_optimizers": owned},
+        )
+    elif all(letter in _WITHOUT_GRADIENT for letter, flag in zip(tree.states, tree.trainable) if flag == "1"):
+        trainable = tree.trainable.count("1")
+        if ParameterState.UNREACHED.value in tree.states:
+            yield Match(
+                f"no trainable parameter gets a gradient: {steps:,} optimizer steps moved none of "
+                f"{plural(trainable, 'trainable tensor')}",
+                {"steps": steps, "trainable_tensors": trainable, "tensors_in_optimizers": owned},
+            )
+
+
+RULE = Rule(
+    "GT112",
+    Level.ERROR,
+    "nothing trains",
+    "an optimizer moves only parameters that require a gradient and get one",
+    "unfreeze what is to train before the forward, and check that the loss depends on it",
+    check,
+    explains=frozenset({"GT201"}),
+    needs=needs_optimizer,
+)

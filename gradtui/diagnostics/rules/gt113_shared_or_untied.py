@@ -1,0 +1,40 @@
+"""GT113: two Parameters over one storage are stepped twice, or tied weights are no longer tied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.parameters import optimized
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match different Parameters of optimizers that share their memory."""
+    tree, owned = state.tree, optimized(state)
+    by_path = {info.path: index for index, info in enumerate(tree.parameters)}
+    named: set[str] = set()
+    for index, info in enumerate(tree.parameters):
+        others = [path for path in info.same_storage if by_path.get(path) in owned]
+        if index not in owned or not others or info.path in named or tree.trainable[index] != "1":
+            continue
+        named.update(others)
+        yield Match(
+            f"{info.path} and {', '.join(others)} are different Parameters over one storage: each step is applied "
+            f"{'twice' if len(others) == 1 else f'{len(others) + 1} times'}",
+            {"tensors": len(others) + 1},
+            (info.path, *others),
+            is_exact=True,
+            key=f"shared {info.path}",
+        )
+
+
+RULE = Rule(
+    "GT113",
+    Level.ERROR,
+    "tied weights are two Parameters",
+    "the optimizer sees two parameters, gives each a state of its own, and applies both updates to the same numbers",
+    "tie weights by assigning the Parameter itself: head.weight = embedding.weight",
+    check,
+)

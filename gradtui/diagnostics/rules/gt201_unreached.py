@@ -1,0 +1,74 @@
+"""GT201: trainable parameters that an optimizer has get no gradient: a leaf, a detached output, no_grad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.parameters import elements, in_state, named, optimized, paths
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+_LEAVES = 2
+_OFF = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match backwards of leaves, and parameters of optimizers in modules that ran without a graph or outside of the loss's."""
+    leaves = state.calls.leaf_backwards if state.calls is not None else 0
+    if leaves >= _LEAVES:
+        yield Match(
+            "backward() is called on a leaf: no operation leads from any parameter to it",
+            {"backwards": leaves},
+            is_exact=True,
+            call="backward",
+            remedy="do not rebuild the loss from numbers: no torch.tensor(loss), .item() or requires_grad_() on it",
+            key="leaf",
+        )
+    tree, reach, owned = state.tree, state.tree.reach, optimized(state)
+    if reach is None or not reach.reach:
+        return
+    unreached = [index for index in in_state(tree, ParameterState.UNREACHED) if index in owned]
+    modules = [tree.parameters[index].module for index in unreached]
+    without_graph = [index for index, module in zip(unreached, modules) if reach.grad_modes[module] in _OFF]
+    if without_graph:
+        yield Match(
+            f"{named(tree, without_graph)} get no gradient: forward runs under no_grad",
+            {"tensors": len(without_graph), "elements": elements(tree, without_graph)},
+            paths(tree, without_graph),
+            remedy="leave the no_grad block for what is to train, or freeze it",
+            key="no_grad",
+        )
+    entered = [
+        reach.called[tree.parameters[index].module]
+        for index in range(len(tree.parameters))
+        if reach.reach[tree.parameters[index].module] in ENTERED and reach.called[tree.parameters[index].module] > 0
+    ]
+    first = min(entered, default=0)
+    detached = [
+        index
+        for index, module in zip(unreached, modules)
+        if reach.reach[module] == Reach.NOT_ENTERED.value
+        and reach.grad_modes[module] == GradMode.GRAD.value
+        and 0 < reach.called[module] < first
+    ]
+    if detached:
+        yield Match(
+            f"{named(tree, detached)} get no gradient: what their modules compute reaches the loss without a graph",
+            {"tensors": len(detached), "elements": elements(tree, detached)},
+            paths(tree, detached),
+            remedy="pass the tensor on as it is: no .detach(), .data, .item(), .tolist() or torch.tensor()",
+            key="detached",
+        )
+
+
+RULE = Rule(
+    "GT201",
+    Level.ERROR,
+    "trainable parameters get no gradient",
+    "backward follows the operations that autograd recorded; where the graph is interrupted, nothing before it trains",
+    "find where the graph ends: key j in gradtui shows the path of a gradient",
+    check,
+    explains=frozenset({"GT112"}),
+)

@@ -1,0 +1,54 @@
+"""GT205: gradients accumulate over several batches, and the loss is not divided by their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_optimizer, optimizer_name, windows_by_optimizer
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+_STEPS = 3
+_SHARE = 0.8
+"""Share of the steps that must have the usual number of backwards."""
+_WITHOUT_LOADER = 3
+"""Backwards of a step that are taken for batches where no DataLoader yields any: two may be two losses, as in a GAN."""
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match regular accumulation over batches, of losses that no factor has made smaller."""
+    calls = state.calls
+    if calls is None or calls.loss_is_scaled is not False or calls.gradients_replaced:
+        return
+    optimizers = list(windows_by_optimizer(state))
+    for each in optimizers:
+        length = each.usual_length
+        usual = [window for window in each.windows if window.applied == length and window.forwards >= length]
+        steps = sum(window.count for window in usual)
+        if length < 2 or steps < _STEPS or steps < _SHARE * each.steps:
+            continue
+        has_batches = all(window.batches >= length for window in usual)
+        has_none = not any(window.batches for window in each.windows) and len(optimizers) == 1
+        if not has_batches and not (has_none and length >= _WITHOUT_LOADER):
+            continue
+        yield Match(
+            f"each step of {optimizer_name(state, each.optimizer)} sums the gradients of {length} batches: "
+            f"the loss is not divided by {length}",
+            {"backwards_a_step": length, "steps": steps},
+            first_step=min(window.first_step for window in usual),
+            call="backward",
+            remedy=f"call (loss / {length}).backward(), unless the loss is meant as a sum",
+            key=str(each.optimizer),
+        )
+
+
+RULE = Rule(
+    "GT205",
+    Level.WARNING,
+    "the loss is not divided by the number of accumulated batches",
+    "the gradient is larger by that number than that of one large batch, so clipping and learning rate no longer fit",
+    "divide the loss by the number of backwards of a step",
+    check,
+    needs=needs_optimizer,
+)

@@ -1,0 +1,41 @@
+"""GT209: the first NaN or Inf, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+from gradtui.text import nonfinite_text
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match the first value of the run that was not finite."""
+    event = state.bad_step
+    if event is None:
+        return
+    yield Match(
+        nonfinite_text(event),
+        {
+            "value": event.value,
+            "phase": event.phase.value if event.phase is not None else None,
+            "last_finite_step": event.last_finite,
+            "module": event.module,
+            "parameter": event.parameter,
+        },
+        tuple(path for path in (event.parameter, event.module) if path),
+        first_step=event.earliest or event.step,
+        is_exact=True,
+    )
+
+
+RULE = Rule(
+    "GT209",
+    Level.ERROR,
+    "values are not finite",
+    "NaN spreads to everything that is computed with it, and a step with it overwrites the weights",
+    "look at the operation where it began: a square root, logarithm or division near 0, or a step that was too large",
+    check,
+    explains=frozenset({"GT210"}),
+)

@@ -1,0 +1,46 @@
+"""GT401: training continues in eval mode after an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+_CALLS = 3
+_DEPENDENT = ("Dropout", "BatchNorm", "InstanceNorm", "RReLU")
+"""Modules whose type has one of these in its name work differently in eval mode."""
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match a module that trained in train mode before, and has modules that depend on the mode."""
+    affected: dict[str, int] = {}
+    for module in state.tree.modules:
+        name = next((name for name in _DEPENDENT if name in module.type_name), None)
+        if name is not None:
+            affected[module.type_name] = affected.get(module.type_name, 0) + 1
+    if not affected:
+        return
+    for each in state.calls.eval_mode if state.calls is not None else ():
+        if not each.trained_before or each.calls < _CALLS:
+            continue
+        what = ", ".join(f"{count} {name}" for name, count in affected.items())
+        yield Match(
+            f"{each.module} trains in eval mode since step {each.since_step:,}: {what} off",
+            {"since_step": each.since_step, "forwards": each.calls, "modules": sum(affected.values())},
+            first_step=each.since_step,
+            is_exact=True,
+            call="backward",
+            key=each.module,
+        )
+
+
+RULE = Rule(
+    "GT401",
+    Level.ERROR,
+    "training runs in eval mode after an evaluation",
+    "eval() stays in force until train() is called: dropout stays off and BatchNorm normalises with frozen statistics",
+    "call model.train() after each evaluation",
+    check,
+)

@@ -1,0 +1,120 @@
+"""Turn the matches of rules into findings with a history. Any thread, but one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from gradtui.diagnostics.registry import all_rules
+from gradtui.diagnostics.rule import Match, Rule
+from gradtui.protocol.events import (
+    CallOrderMeasured,
+    Event,
+    GradientFlowMeasured,
+    NonFiniteFound,
+    OutOfMemory,
+    RunEnded,
+)
+from gradtui.state.findings import Finding, Status
+from gradtui.state.run_state import RunState
+from gradtui.text import finding_text
+
+_OCCASIONS = (CallOrderMeasured, GradientFlowMeasured, NonFiniteFound, OutOfMemory)
+"""The events after which the rules are run."""
+_SHARE = 0.01
+"""Share of the time of the thread that the rules may take on average."""
+
+Key = tuple[str, str]
+
+
+class FindingTracker:
+    """Runs rules over a state, and keeps `RunState.findings` up to date."""
+
+    def __init__(self, rules: Sequence[Rule] | None = None) -> None:
+        self._rules = tuple(rule for rule in all_rules() if rule.is_default) if rules is None else tuple(rules)
+        self._rest_until = 0.0
+
+    def on_event(self, state: RunState, event: Event) -> None:
+        """Run the rules if this event, which has been applied to the state, may change what they say."""
+        if isinstance(event, RunEnded) or (isinstance(event, _OCCASIONS) and perf_counter() >= self._rest_until):
+            self.run(state)
+
+    def run(self, state: RunState) -> None:
+        """Run all rules."""
+        began = perf_counter()
+        matches = self._matches(state)
+        explained = self._fold(matches)
+        known = {(finding.rule, finding.key): finding for finding in state.findings}
+        found = [
+            _found(state, known.get(key), rule, match, explained.get(key, ())) for key, (rule, match) in matches.items()
+        ]
+        # One that was never sure, and is not so any more, is not history either.
+        past = [each for key, each in known.items() if key not in matches and each.status is Status.CONFIRMED]
+        for each in found:
+            former = known.get((each.rule, each.key))
+            is_new = former is None or former.status is not Status.CONFIRMED or not former.is_open
+            if is_new and each.status is Status.CONFIRMED:
+                state.note(Event(state.seconds, state.step), "finding", finding_text(each))
+        state.findings = [each if not each.is_open else replace(each, cleared_step=state.step) for each in past] + found
+        ended = perf_counter()
+        self._rest_until = ended + (ended - began) / _SHARE
+
+    def _matches(self, state: RunState) -> dict[Key, tuple[Rule, Match]]:
+        found: dict[Key, tuple[Rule, Match]] = {}
+        for rule in self._rules:
+            try:
+                for match in rule.check(state):
+                    found[rule.id, match.key] = rule, match
+            except Exception as error:  # noqa: BLE001 - a rule that fails must not cost the others
+                state.note_problem(f"rule {rule.id}", f"{type(error).__name__}: {error}")
+        return found
+
+    @staticmethod
+    def _fold(matches: dict[Key, tuple[Rule, Match]]) -> dict[Key, tuple[str, ...]]:
+        """Remove the matches that follow from others; return the ids of the rules that each remaining one explains."""
+        explained: dict[Key, set[str]] = {}
+        folded: set[Key] = set()
+        for key, (rule, match) in matches.items():
+            for other, (symptom, seen) in matches.items():
+                if symptom.id in rule.explains and _concern_the_same(match, seen):
+                    explained.setdefault(key, set()).add(symptom.id)
+                    folded.add(other)
+        for key in folded:
+            del matches[key]
+        return {key: tuple(sorted(ids)) for key, ids in explained.items()}
+
+
+def _found(state: RunState, known: Finding | None, rule: Rule, match: Match, explains: tuple[str, ...]) -> Finding:
+    sample = state.tree.measured
+    samples = 1 if known is None else known.samples + (sample != known.last_sample)
+    was_confirmed = known is not None and known.status is Status.CONFIRMED
+    is_confirmed = was_confirmed or match.is_exact or samples >= rule.samples
+    first = state.step if match.first_step is None else match.first_step
+    sites = state.calls.sites if state.calls is not None else ()
+    site = next((each for each in sites if each.call == match.call), None)
+    return Finding(
+        rule.id,
+        match.level or rule.level,
+        Status.CONFIRMED if is_confirmed else Status.SUSPECTED,
+        match.message,
+        rule.why,
+        match.remedy or rule.remedy,
+        min(first, known.first_step) if known is not None else first,
+        state.step,
+        None,
+        match.paths,
+        dict(match.evidence),
+        match.command,
+        explains,
+        site.file if site is not None else None,
+        site.line if site is not None else None,
+        samples,
+        sample,
+        match.key,
+    )
+
+
+def _concern_the_same(match: Match, other: Match) -> bool:
+    """Return whether two matches concern the same parameters. A match without paths concerns the whole run."""
+    return not match.paths or not other.paths or not set(match.paths).isdisjoint(other.paths)

@@ -1,0 +1,57 @@
+"""What the windows of `CallOrderMeasured` say about the optimizers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gradtui.protocol.call_order import AccumulationWindow
+from gradtui.state.run_state import RunState
+
+
+class OptimizerWindows(NamedTuple):
+    """The windows of one optimizer."""
+
+    optimizer: int
+    windows: tuple[AccumulationWindow, ...]
+
+    @property
+    def steps(self) -> int:
+        """Number of its steps."""
+        return sum(window.count for window in self.windows)
+
+    def count(self, where: Callable[[AccumulationWindow], bool]) -> int:
+        """Return the number of steps whose window satisfies `where`."""
+        return sum(window.count for window in self.windows if where(window))
+
+    def first(self, where: Callable[[AccumulationWindow], bool]) -> int:
+        """Return the first step whose window satisfies `where`; 0 if none does."""
+        return min((window.first_step for window in self.windows if where(window)), default=0)
+
+    @property
+    def usual_length(self) -> int:
+        """The number of backwards that most steps apply."""
+        lengths: dict[int, int] = {}
+        for window in self.windows:
+            lengths[window.applied] = lengths.get(window.applied, 0) + window.count
+        return max(lengths, key=lambda length: (lengths[length], length), default=0)
+
+
+def windows_by_optimizer(state: RunState) -> Iterator[OptimizerWindows]:
+    """Yield the windows of each optimizer that has stepped."""
+    windows = state.calls.windows if state.calls is not None else ()
+    for optimizer in dict.fromkeys(window.optimizer for window in windows if window.optimizer >= 0):
+        yield OptimizerWindows(optimizer, tuple(window for window in windows if window.optimizer == optimizer))
+
+
+def optimizer_name(state: RunState, optimizer: int) -> str:
+    """Return the type of an optimizer, with its number if there are several."""
+    if optimizer >= len(state.optimizers):
+        return "the optimizer"
+    name = state.optimizers[optimizer].type_name
+    return name if len(state.optimizers) == 1 else f"{name} (optimizer {optimizer})"
+
+
+def needs_optimizer(state: RunState) -> str | None:
+    """Return why no rule about an optimizer's steps could match; None if one stepped."""
+    return None if any(state.optimizer_steps) else "no optimizer stepped"

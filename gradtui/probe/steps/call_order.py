@@ -1,0 +1,380 @@
+"""Record the order in which the training loop calls backward, `zero_grad`, clipping and the optimizer. Training thread only.
+
+It costs nothing in buffered steps: their events are counted when the buffer is replayed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from gradtui.own_frames import script_line
+from gradtui.probe.runtime import ByIdentity, ProbeContext
+from gradtui.probe.steps.first_gradients import NotedGradients, is_scaled
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
+from gradtui.probe.torch_private.private_names import version_of
+from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite, EvalModeTraining
+
+_ALL = -2
+"""The target of `nn.Module.zero_grad`: gradients of every optimizer."""
+_MAX_KINDS = 64
+"""Maximum number of different windows that are counted apart."""
+_FIRST_WINDOWS = 64
+_GRADIENTS_COMPARED = 4
+"""Gradients per optimizer that are compared between a step and the next backward."""
+_COMPARED_STEPS = 16
+"""The first steps that are not buffered, in which gradients are compared."""
+_MAX_ELEMENTS = 100_000
+"""A gradient with more elements is not searched for a value that is not zero."""
+
+
+class _Kind(NamedTuple):
+    """What the fields of `AccumulationWindow` of the same names mean."""
+
+    optimizer: int
+    applied: int
+    cleared: int
+    forwards: int
+    batches: int
+    carries: bool
+
+
+@dataclass
+class _Count:
+    count: int
+    first_step: int
+    last_step: int
+
+
+@dataclass
+class _EvalMode:
+    module: str
+    since: int
+    last: int
+    calls: int
+    trained_before: bool
+
+
+class CallOrder:
+    """Counts the windows between optimizer steps by what ran in them."""
+
+    def __init__(self, context: ProbeContext) -> None:
+        self._models, self._hooks = context.models, context.hooks
+        self._kinds: dict[_Kind, _Count] = {}
+        self._first: list[tuple[int, int]] = []
+        self._backwards = self._forwards = self._batches = 0
+        """Calls since the window began."""
+        self._cleared_at: dict[int, int] = {}
+        """By target of `zero_grad`: the number of backwards of this window before its last call."""
+        self._uncleared: set[int] = set()
+        """The optimizers that have stepped, and whose gradients nothing has cleared since."""
+        self._stepped: set[int] = set()
+        """The optimizers that have stepped in this window. The first backward after that begins a new one."""
+        self._clears = self._leaf_backwards = self._skips = 0
+        self._clips = self._scaled_clips = self._clips_in_window = 0
+        self._is_loss_scaled: bool | None = None
+        """Whether a GradScaler has multiplied the loss, and has not unscaled the gradients; None if none is in use."""
+        self._kept = self._cleared = 0
+        self._noted = NotedGradients()
+        self._used = self._unused = self._replaced = 0
+        self._is_scaled: bool | None = None
+        self._compared_steps = 0
+        self._gradients: list[tuple[weakref.ref[torch.Tensor], int, int]] = []
+        """Some parameters, and id() and version counter of the gradients that the newest step applied to them."""
+        self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
+        self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
+        self._newest_trained: Callable[[], nn.Module | None] = lambda: None
+        self._eval_modes: list[_EvalMode] = []
+        self._sites: dict[str, CallSite] = {}
+        self._latest: _Kind | None = None
+        self._round: list[int] = []
+        """The buffered events of a whole step, if the last two steps had the same; empty otherwise."""
+        self._round_before: list[int] = []
+        self._round_clears = 0
+
+    def on_forward(self, module: nn.Module, step: int) -> None:
+        """Count a training call of a root module with parameters, before `step`."""
+        self._round = self._round_before = []
+        if self._stepped:
+            self._end_window()
+        self._forwards += 1
+        if module.training:
+            if self._newest_trained() is not module:
+                self._newest_trained = weakref.ref(module)
+                self._trained.set(module, True)
+        else:
+            self._on_eval_mode(module, step)
+
+    def on_batch(self) -> None:
+        """Count a batch of a DataLoader."""
+        if self._stepped:
+            self._end_window()
+        self._batches += 1
+
+    def on_backward(self, outputs: Any) -> None:
+        """Count a backward that accumulates into `.grad`."""
+        if self._gradients:
+            with self._hooks.guarded("call order"):
+                self._compare_gradients()
+        if self._stepped:
+            self._end_window()
+        self._backwards += 1
+        if "backward" not in self._sites:
+            self._note_site("backward")
+        if self._compared_steps < _COMPARED_STEPS:
+            with self._hooks.guarded("call order"):
+                self._note_loss(outputs)
+
+    def on_backward_post(self) -> None:
+        """Remember the gradients that a backward has left, in the first sampled steps."""
+        if self._compared_steps < _COMPARED_STEPS:
+            with self._hooks.guarded("call order"):
+                self._noted.after_backward(self._models.tree)
+
+    def on_step_pre(self) -> None:
+        """Compare these gradients with those that the optimizer applies."""
+        if self._compared_steps < _COMPARED_STEPS:
+            with self._hooks.guarded("call order"):
+                self._replaced += self._noted.is_replaced(clips=self._clips_in_window)
+            self._clips_in_window = 0
+
+    @property
+    def awaits_clips(self) -> bool:
+        """Whether clipping calls must be reported."""
+        return self._compared_steps < _COMPARED_STEPS or self._is_loss_scaled is not None
+
+    def on_zero_grad(self, owner: Any) -> None:
+        """Count a call of `zero_grad` of an optimizer or module."""
+        if "zero_grad" not in self._sites:
+            self._note_site("zero_grad")
+        if isinstance(owner, Optimizer):
+            index = self._models.discovery.optimizers.index_of(owner)
+            self._clear(_ALL if index is None else index)
+        elif self._models.tree.is_whole_model(owner):
+            self._clear(_ALL)
+        else:
+            # The script may clear a part on purpose, so that the step leaves it as it is.
+            self._clears += 1
+            self._uncleared.clear()
+            return
+        if self._backwards and not self._stepped:
+            if "clearing" not in self._sites:
+                self._note_site("clearing")
+            if self._compared_steps < _COMPARED_STEPS:
+                with self._hooks.guarded("call order"):
+                    self._compare_uses()
+
+    def on_step(self, optimizer: Optimizer | None, index: int, step: int) -> None:
+        """Count an executed step of this optimizer (None, -1 where there is none); `step` is its number."""
+        if "step" not in self._sites:
+            self._note_site("step")
+        self._skips = 0
+        cleared = max(self._cleared_at.get(index, 0), self._cleared_at.get(_ALL, 0))
+        # The second step in a row has nothing new to apply.
+        backwards = 0 if index in self._stepped else self._backwards
+        cleared = min(cleared, backwards)
+        applied, carries = backwards - cleared, index in self._uncleared
+        kind = _Kind(index, applied, cleared, self._forwards, self._batches, carries)
+        self._add(kind, step, 1)
+        if len(self._first) < _FIRST_WINDOWS:
+            self._first.append((index, applied))
+        self._stepped.add(index)
+        self._uncleared.add(index)
+        self._latest = kind
+        if optimizer is not None and self._compared_steps < _COMPARED_STEPS:
+            self._compared_steps += 1
+            self._note_gradients(optimizer)
+
+    def on_step_skipped(self) -> None:
+        """Count a step that a GradScaler skipped: the script did what it does at a step."""
+        self._skips += 1
+        self._stepped.add(_ALL)
+        self._uncleared.clear()
+
+    def on_closure_step(self) -> None:
+        """Drop the calls of a step with a closure: the closure ran backward as often as the optimizer asked for it."""
+        self._end_window()
+
+    def on_scaling(self, *, is_scaled: bool) -> None:
+        """Handle a GradScaler that multiplies a loss, or that unscales gradients."""
+        self._is_loss_scaled = is_scaled
+
+    def on_clip(self) -> None:
+        """Count a clipping call."""
+        self._clips_in_window += 1
+        if self._is_loss_scaled is not None:
+            self._clips += 1
+            self._scaled_clips += self._is_loss_scaled
+        if "clip" not in self._sites:
+            self._note_site("clip")
+
+    def replay(self, kinds: list[int], optimizer: int, step: int) -> None:
+        """Count buffered events of a simple loop: one model and one optimizer, which has executed `step` steps before them."""
+        at = 0
+        while at < len(kinds):
+            end = kinds.index(-STEP, at) + 1 if -STEP in kinds[at:] else len(kinds)
+            events = kinds[at:end]
+            again = 0
+            # A round that is equal to the two before it does the same.
+            while events == self._round and kinds[at : at + len(events)] == events:
+                at, again = at + len(events), again + 1
+            if again and self._latest is not None:
+                step += again
+                self._add(self._latest, step, again)
+                self._clears += self._round_clears * again
+                self._first += [(optimizer, self._latest.applied)] * min(_FIRST_WINDOWS - len(self._first), again)
+                continue
+            clears = self._clears
+            self._replay_round(events, optimizer, step)
+            is_round = events[-1] == -STEP
+            self._round = events if is_round and events == self._round_before else []
+            self._round_before = events if is_round else []
+            self._round_clears = self._clears - clears
+            step, at = step + is_round, end
+
+    def _replay_round(self, events: list[int], optimizer: int, step: int) -> None:
+        for kind in events:
+            if self._stepped and kind in (FORWARD, BACKWARD, DATA):
+                self._end_window()
+            if kind == FORWARD:
+                self._forwards += 1
+            elif kind == BACKWARD:
+                self._backwards += 1
+            elif kind == ZERO_GRAD:
+                self._clear(_ALL)
+            elif kind == DATA:
+                self._batches += 1
+            elif kind == -STEP:
+                self.on_step(None, optimizer, step + 1)
+
+    def _note_gradients(self, optimizer: Optimizer) -> None:
+        """Remember gradients that a step has applied, to see whether something clears them.
+
+        Where several optimizers take turns, the next backward may not be one that this optimizer waits for.
+        """
+        self._gradients = []
+        if len(self._stepped) != len({kind.optimizer for kind in self._kinds}):
+            return
+        with self._hooks.guarded("call order"):
+            for tensor in _first_with_gradient(optimizer):
+                gradient = tensor.grad
+                if gradient is not None and not gradient.is_sparse:
+                    self._gradients.append((weakref.ref(tensor), id(gradient), version_of(gradient)))
+
+    def _compare_gradients(self) -> None:
+        """Compare the remembered gradients with those at the first backward after that step."""
+        noted, self._gradients = self._gradients, []
+        kept = 0
+        for reference, identity, version in noted:
+            tensor = reference()
+            gradient = tensor.grad if tensor is not None else None
+            is_same = gradient is not None and id(gradient) == identity and version_of(gradient) == version
+            kept += is_same and not _is_known_zero(gradient)
+        self._kept += kept > 0
+        self._cleared += not kept
+
+    def measured(self, at: float, step: int, unused_eval_graphs: int) -> CallOrderMeasured:
+        """Return all counts as an event."""
+        windows = tuple(
+            AccumulationWindow(*kind, known.count, known.first_step, known.last_step)
+            for kind, known in self._kinds.items()
+        )
+        return CallOrderMeasured(
+            at,
+            step,
+            windows,
+            tuple(self._first),
+            self._clears,
+            self._leaf_backwards,
+            self._skips,
+            self._clips,
+            self._scaled_clips,
+            self._kept,
+            self._cleared,
+            self._used,
+            self._unused,
+            self._replaced,
+            self._is_scaled,
+            tuple(
+                EvalModeTraining(each.module, each.since, each.last, each.calls, each.trained_before)
+                for each in self._eval_modes
+            ),
+            unused_eval_graphs,
+            tuple(self._sites.values()),
+        )
+
+    def _note_loss(self, outputs: Any) -> None:
+        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
+        if not isinstance(first, torch.Tensor) or not first.requires_grad:
+            return
+        if first.grad_fn is None:
+            self._leaf_backwards += 1
+        else:
+            self._is_scaled = bool(self._is_scaled) or is_scaled(
+                first.grad_fn, by_scaler=self._is_loss_scaled is not None
+            )
+            self._noted.before_backward(self._models.tree)
+
+    def _compare_uses(self) -> None:
+        if self._noted.has_written():
+            self._used += 1
+        else:
+            self._unused += 1
+
+    def _end_window(self) -> None:
+        self._stepped.clear()
+        self._cleared_at.clear()
+        self._backwards = self._forwards = self._batches = 0
+
+    def _clear(self, target: int) -> None:
+        self._clears += 1
+        self._cleared_at[target] = self._backwards
+        if target == _ALL:
+            self._uncleared.clear()
+        else:
+            self._uncleared.discard(target)
+
+    def _add(self, kind: _Kind, step: int, times: int) -> None:
+        known = self._kinds.get(kind)
+        if known is not None:
+            known.count, known.last_step = known.count + times, step
+        elif len(self._kinds) < _MAX_KINDS:
+            self._kinds[kind] = _Count(times, step, step)
+
+    def _on_eval_mode(self, module: nn.Module, step: int) -> None:
+        known = self._eval_mode.get(module)
+        if known is None:
+            if len(self._eval_modes) >= _MAX_KINDS or not any(each.requires_grad for each in module.parameters()):
+                return
+            known = _EvalMode(type(module).__name__, step, step, 0, bool(self._trained.get(module)))
+            self._eval_mode.set(module, known)
+            self._eval_modes.append(known)
+        known.last, known.calls = step, known.calls + 1
+
+    def _note_site(self, call: str) -> None:
+        if (line := script_line()) is not None:
+            self._sites[call] = CallSite(call, *line)
+
+
+def _first_with_gradient(optimizer: Optimizer) -> Iterable[torch.Tensor]:
+    given = 0
+    for group in optimizer.param_groups:
+        for tensor in group["params"]:
+            if isinstance(tensor, torch.Tensor) and tensor.grad is not None:
+                yield tensor
+                given += 1
+                if given == _GRADIENTS_COMPARED:
+                    return
+
+
+def _is_known_zero(gradient: torch.Tensor | None) -> bool:
+    """Return whether a gradient is zero; False where reading it would wait for a device."""
+    if gradient is None or gradient.device.type != "cpu" or gradient.numel() > _MAX_ELEMENTS:
+        return False
+    return not bool(gradient.any())

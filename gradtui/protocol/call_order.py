@@ -1,0 +1,91 @@
+"""The order in which a training loop calls backward, `zero_grad`, gradient clipping and the optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.measurements import Event
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulationWindow:
+    """The steps of one optimizer that had the same calls since the step before them.
+
+    A *window* is what runs between two steps: one backward in most loops, several where gradients accumulate.
+    """
+
+    optimizer: int
+    """Index of the optimizer; -1 where the script updates its parameters itself."""
+    applied: int
+    """Backwards whose gradients were still there when the optimizer stepped."""
+    cleared: int
+    """Backwards whose gradients `zero_grad` had cleared by then, with no step in between."""
+    forwards: int
+    """Training calls of root modules."""
+    batches: int
+    """Batches that DataLoaders yielded."""
+    carries: bool
+    """Nothing called `zero_grad` on these parameters since the optimizer's step before."""
+    count: int
+    """Number of such steps."""
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """The line of the script, or of a library that it uses, from which something was called first."""
+
+    call: str
+    """`backward`, `zero_grad`, `step`, `clip`, or `clearing` for a `zero_grad` between a backward and the step."""
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvalModeTraining:
+    """A root module whose training calls run in eval mode."""
+
+    module: str
+    """Its type."""
+    since_step: int
+    last_step: int
+    calls: int
+    trained_before: bool
+    """It trained in train mode before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallOrderMeasured(Event):
+    """The order of calls in the whole run so far. Every step is counted, sampled or not."""
+
+    windows: tuple[AccumulationWindow, ...]
+    first_windows: tuple[tuple[int, int], ...]
+    """(index of the optimizer, `applied`) of the first windows of the run."""
+    clears: int
+    """Calls of `zero_grad`."""
+    leaf_backwards: int
+    """Backwards of a tensor that no operation has computed, so that no gradient reaches any other tensor."""
+    skips_in_a_row: int
+    """The newest steps that a GradScaler skipped, without an executed step since."""
+    clips: int
+    """Calls of torch's functions that clip by norm, while a GradScaler is in use."""
+    scaled_clips: int
+    """Those of them on gradients that were still multiplied by the GradScaler's scale."""
+    kept_gradients: int
+    """Of the first steps: those before which gradients were still those of the step before, unchanged."""
+    cleared_gradients: int
+    """Of the first steps: those before which they were not."""
+    gradients_used: int
+    """Of the first calls of `zero_grad` between a backward and the step: those before which the script wrote to parameters
+    after that backward, as sharpness-aware minimisation does."""
+    gradients_unused: int
+    """The other ones."""
+    gradients_replaced: int
+    """Of the first steps: those before which the script wrote to `.grad` after backward, other than by clipping."""
+    loss_is_scaled: bool | None
+    """Whether the loss of the first backwards was a quotient by, or a product with, a number; None if unknown."""
+    eval_mode: tuple[EvalModeTraining, ...]
+    unused_eval_graphs: int
+    """Calls in eval mode, outside of `no_grad`, of modules with trainable parameters, that no backward followed."""
+    sites: tuple[CallSite, ...]
