@@ -81,9 +81,12 @@ class CallOrder:
         self._is_loss_scaled: bool | None = None
         """Whether a GradScaler has multiplied the loss, and has not unscaled the gradients; None if none is in use."""
         self._kept = self._cleared = 0
+        """How often `_gradients` were unchanged at the next backward, and how often not."""
         self._noted = NotedGradients()
         self._used = self._unused = self._replaced = 0
+        """How often `_noted` showed that the script used the gradients before it cleared them, did not, and replaced them."""
         self._is_scaled: bool | None = None
+        """Whether the script multiplies or divides its loss by a number."""
         self._compared_steps = 0
         self._gradients: list[tuple[weakref.ref[torch.Tensor], int, int]] = []
         """Some parameters, and id() and version counter of the gradients that the newest step applied to them."""
@@ -204,6 +207,8 @@ class CallOrder:
     def on_scaling(self, *, is_scaled: bool) -> None:
         """Handle a GradScaler that multiplies a loss, or that unscales gradients."""
         self._is_loss_scaled = is_scaled
+        # Unscaling writes to the gradients once, as clipping does.
+        self._clips_in_window += not is_scaled
 
     def on_clip(self) -> None:
         """Count a clipping call."""
@@ -350,11 +355,11 @@ class CallOrder:
     def _on_eval_mode(self, module: nn.Module, step: int) -> None:
         known = self._eval_mode.get(module)
         if known is None:
-            if len(self._eval_modes) >= _MAX_KINDS or not any(each.requires_grad for each in module.parameters()):
-                return
             known = _EvalMode(type(module).__name__, step, step, 0, bool(self._trained.get(module)))
             self._eval_mode.set(module, known)
-            self._eval_modes.append(known)
+            # A frozen network within the loss is in eval mode on purpose.
+            if len(self._eval_modes) < _MAX_KINDS and any(each.requires_grad for each in module.parameters()):
+                self._eval_modes.append(known)
         known.last, known.calls = step, known.calls + 1
 
     def _note_site(self, call: str) -> None:
