@@ -143,11 +143,6 @@ class GradientHistogram:
         """Whether the counts are those of a sample of the elements."""
         return self.seen < self.elements
 
-    @property
-    def finite(self) -> int:
-        """Number of elements that are neither zero, nor NaN, nor infinite."""
-        return sum(self.counts) + self.smaller + self.larger
-
 
 @dataclass(frozen=True, slots=True)
 class GradientHistogramsMeasured(Measurement):

@@ -20,7 +20,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from gradtui.descriptors import duplicate_aside
 from gradtui.own_frames import PACKAGE_DIRECTORY
@@ -44,16 +43,6 @@ OUTPUT_LINES = 20
 
 DUMP_LINES = 40
 """Maximum number of lines of the crashing thread's stack shown."""
-
-
-@dataclass
-class _Watch:
-    """The supervisor's state while it waits."""
-
-    child: int
-    terminal: ControllingTerminal | None
-    connection: TrainingProcessConnection
-    at_end: Callable[[], None]
 
 
 def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[], None] = lambda: None) -> int:
@@ -90,8 +79,9 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
     for watched in _WATCHED:
         # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
         signal.signal(watched, lambda _number, _frame: None)
-    watch = _Watch(process, terminal, TrainingProcessConnection(reading), at_end)
-    return _conclude(_wait(watch), watch, dump)
+    to_training = TrainingProcessConnection(reading)
+    status = _wait(process, terminal, to_training)
+    return _conclude(status, terminal, to_training, dump, at_end)
 
 
 def _open_terminal() -> ControllingTerminal | None:
@@ -117,27 +107,27 @@ def _become_training_process(mask: Iterable[int], dump: int | None) -> None:
             faulthandler.enable(file=dump)
 
 
-def _wait(watch: _Watch) -> int:
+def _wait(process: int, terminal: ControllingTerminal | None, connection: TrainingProcessConnection) -> int:
     """Handle signals until the training process has ended. Returns its wait status."""
     while True:
         number = _next_signal()
-        if number == signal.SIGHUP and watch.terminal is not None:
-            if is_gone(watch.terminal.descriptor):
+        if number == signal.SIGHUP and terminal is not None:
+            if is_gone(terminal.descriptor):
                 # A shell that ends sends SIGHUP to its jobs; training continues.
                 continue
-            watch.connection.hang_up()
+            connection.hang_up()
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(watch.child, number)
+                os.kill(process, number)
             continue
-        found, status = os.waitpid(watch.child, os.WNOHANG | os.WUNTRACED)
+        found, status = os.waitpid(process, os.WNOHANG | os.WUNTRACED)
         if found == 0:
             continue
         if not os.WIFSTOPPED(status):
             return status
         if signal.SIGCONT not in signal.sigpending():
             # Otherwise the whole group was stopped and is running again: the reported stop is over.
-            _stop_along(watch)
+            _stop_along(terminal, connection)
 
 
 def _next_signal() -> int:
@@ -153,28 +143,34 @@ def _next_signal() -> int:
                 return number
 
 
-def _stop_along(watch: _Watch) -> None:
+def _stop_along(terminal: ControllingTerminal | None, connection: TrainingProcessConnection) -> None:
     """Restore the terminal after the training process was stopped, and stop too so that the shell notices.
 
     After a Ctrl+Z, stop all other processes of the group too, as the terminal would have done. When the shell continues the
     group, the training process continues by itself and redraws its screen.
     """
-    state = watch.connection.read()
-    if watch.terminal is not None and state.screen_up:
-        watch.terminal.restore(state.settings)
+    state = connection.read()
+    if terminal is not None and state.screen_up:
+        terminal.restore(state.settings)
     if state.stop_group:
         os.killpg(os.getpgrp(), signal.SIGSTOP)
     else:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _conclude(status: int, watch: _Watch, dump: int | None) -> int:
+def _conclude(
+    status: int,
+    terminal: ControllingTerminal | None,
+    connection: TrainingProcessConnection,
+    dump: int | None,
+    at_end: Callable[[], None],
+) -> int:
     """Restore the terminal if the screen was still up, report what happened, and end as the training process did."""
-    state = watch.connection.read()
-    was_left_open = state.screen_up and (watch.terminal is None or watch.terminal.is_raw)
-    if state.screen_up and watch.terminal is not None:
-        watch.terminal.restore(state.settings)
-    watch.at_end()
+    state = connection.read()
+    was_left_open = state.screen_up and (terminal is None or terminal.is_raw)
+    if state.screen_up and terminal is not None:
+        terminal.restore(state.settings)
+    at_end()
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by
     if was_left_open or killed_by not in (None, signal.SIGINT):

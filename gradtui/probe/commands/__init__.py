@@ -6,12 +6,10 @@ schedules.
 
 from gradtui.probe.commands.dispatcher import CommandDispatcher
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
-from gradtui.probe.commands.norm_statistics import PinnedNormStats
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 
 __all__ = [
     "CommandDispatcher",
     "FreezeRegistry",
-    "PinnedNormStats",
     "ReplayedSchedule",
 ]

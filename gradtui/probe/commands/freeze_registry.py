@@ -42,15 +42,9 @@ class FreezeRegistry:
 
     def __init__(self, context: ProbeContext, training: Callable[[], Training]) -> None:
         self.statistics = PinnedNormStats()
-        self._verifier = FreezeVerifier()
-        self.freezes = self._verifier.freezes
-        """The same list for the whole run."""
-        self.holds = self._verifier.holds
-        """Returns whether a command has frozen this parameter."""
-        self.parameters = self._verifier.parameters
-        """Iterates over (path, parameter) of every parameter that a command has frozen. The path is that at the freeze."""
-        self.has_gradient = self._verifier.has_gradient
-        """Returns whether a frozen parameter has a gradient that an optimizer would apply. Also called at every step."""
+        verifier = self._verifier = FreezeVerifier()
+        self.freezes, self.parameters = verifier.freezes, verifier.parameters
+        self.holds, self.has_gradient = verifier.holds, verifier.has_gradient
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._training = training
         self._overridden: ByIdentity[torch.Tensor, bool] = ByIdentity()

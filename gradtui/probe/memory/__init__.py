@@ -4,7 +4,6 @@ This package owns the memory counters of each device, the memory breakdown at ph
 the report of an out-of-memory error.
 """
 
-from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.free_memory import PIECE_BYTES, devices_with_room, has_room
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.memory_counters import MemoryCounter, cpu_allocator
@@ -15,7 +14,6 @@ from gradtui.probe.memory.phase_memory import PhaseMemory
 
 __all__ = [
     "PIECE_BYTES",
-    "BatchStorages",
     "MemoryAccountant",
     "MemoryCounter",
     "MemoryProfileSchedule",

@@ -55,7 +55,6 @@ class _Builder:
         self._prefixed = prefixed
         self._tree = ModuleTree()
         self._modules: list[_Module] = []
-        self._depths: list[int] = []
         self._sizes: list[tuple[int, int]] = []
         """For each module: parameters and modules of its subtree, zeros as long as its children are being listed."""
         self._parameters: list[_Parameter] = []
@@ -131,8 +130,7 @@ class _Builder:
             if buffer is not None and id(buffer) not in self._buffers:
                 persistent = own_name not in module._non_persistent_buffers_set  # noqa: SLF001
                 self._buffers[id(buffer)] = _buffer_info(buffer, _join(path, own_name), index, persistent=persistent)
-        depth = self._depths[parent] + 1 if parent >= 0 else 0
-        self._depths.append(depth)
+        depth = self._modules[parent][3] + 1 if parent >= 0 else 0
         own = len(self._parameters) - first
         self._modules.append((path, name, type(module).__name__, depth, parent, first, own))
         self._sizes.append((0, 0))

@@ -241,8 +241,7 @@ class StepSampler:
         # Also measure before the first training step: a script may only evaluate.
         first = phase is Phase.LOAD or (phase is Phase.EVAL and self._evaluation_is_due())
         if first and self.sampled_step is None and self._can_sample():
-            self._memory.emit(phase, NOTHING_KEPT)
-            self._emit_evaluation(phase)
+            self._emit_outside_of_steps(phase)
         self._traces.phase(self._phases.phase)
         sampled_step = self.sampled_step
         if sampled_step is None:
@@ -291,17 +290,16 @@ class StepSampler:
     def _evaluation_ended(self, phase: Phase) -> None:
         if phase is Phase.EVAL:
             self._phases.listen(None)
-            if not self._can_sample():
-                return
-            with self.hooks.guarded("ledger"):
-                self._memory.emit(phase, NOTHING_KEPT)
-            with self.hooks.guarded("ledger"):
-                self._emit_evaluation(phase)
-            self.batches.begin(on=False)
+            if self._can_sample():
+                self._emit_outside_of_steps(phase)
+                self.batches.begin(on=False)
 
-    def _emit_evaluation(self, phase: Phase) -> None:
-        if phase is Phase.EVAL and self._reach.evaluation_measured(self._memory.device_type):
-            self.states.toggled(self._counter.steps)
+    def _emit_outside_of_steps(self, phase: Phase) -> None:
+        with self.hooks.guarded("ledger"):
+            self._memory.emit(phase, NOTHING_KEPT)
+        with self.hooks.guarded("ledger"):
+            if phase is Phase.EVAL and self._reach.evaluation_measured(self._memory.device_type):
+                self.states.toggled(self._counter.steps)
 
     @alone
     def finish_step(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:

@@ -112,8 +112,10 @@ def export_plots(app: App[Any], context: ActionContext, tables: list[tuple[str, 
     from gradtui.tui.plots.export_files import export
 
     script = context.state.started.script if context.state.started is not None else ""
-    said = export(tables, lambda: app.export_screenshot(title=f"gradtui {script}".strip()), context.write_file)
-    app.notify(said.text, severity="information" if said.written else "warning", timeout=15, markup=False)
+    text, is_written = export(
+        tables, lambda: app.export_screenshot(title=f"gradtui {script}".strip()), context.write_file
+    )
+    app.notify(text, severity="information" if is_written else "warning", timeout=15, markup=False)
 
 
 def export_schedule(app: App[Any], context: ActionContext) -> None:
