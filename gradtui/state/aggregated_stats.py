@@ -66,7 +66,7 @@ def aggregated_stats(tree: TreeState, parameters: range) -> AggregatedStats | No
         not_finite=sum(each.not_finite for each in stats),
         weight_norm=math.hypot(*(each.weight_norm for each in stats)),
         update_ratio=math.hypot(*(ratio * weight for ratio, weight in with_ratio)) / moved_weight
-        if moved_weight
+        if moved_weight > 0
         else None,
         ratio_tensors=len(with_ratio),
         ratio_is_exact=all(each.ratio_is_exact or each.update_ratio is None for each in stats),

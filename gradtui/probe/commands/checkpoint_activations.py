@@ -126,7 +126,7 @@ class Checkpointing:
 
     def _refuse(self, index: int, module: nn.Module, tree: ModuleTree) -> None:
         path = tree.modules[index].path
-        around = [*tree.around(tree.parents[index])]
+        around = tree.around(tree.parents[index])
         if not around:
             raise CommandRefused(
                 "checkpointing the whole model saves nothing: backward would keep all of it again at once"

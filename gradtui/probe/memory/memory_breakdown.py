@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -62,10 +63,6 @@ def _unclaimed(storages: Mapping[int, int], claimed: Container[int]) -> int:
     return sum(size for key, size in storages.items() if key not in claimed)
 
 
-_StateKey = tuple[list[tuple["weakref.ref[Optimizer]", int]], int]
-"""The optimizers whose state was counted with the number of entries of each, and the number of states that wait."""
-
-
 class MemoryAccountant:
     """Computes the bytes of every category, and caches between two calls what cannot have changed."""
 
@@ -77,7 +74,12 @@ class MemoryAccountant:
         """The device that holds most of the models' bytes. Only tensors on it count."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
-        self._optimizer_state: tuple[_StateKey | None, tuple[int, int]] = None, (0, 0)
+        self._counted: list[weakref.ref[Optimizer]] = []
+        """The optimizers whose state was counted last."""
+        self._entries: tuple[list[int], int] | None = None
+        """The number of entries of each, and of the states that wait; None if they must be counted."""
+        self._optimizer_state = 0, 0
+        """The bytes of that state."""
 
     @property
     def total(self) -> int | None:
@@ -96,7 +98,7 @@ class MemoryAccountant:
         self.home = home
         self.allocator = self._cpu if home.type == "cpu" else device_allocator(home)
         # Do not read yet: the first reading returns the peak since the process began, which is the peak of loading.
-        self._before, self._optimizer_state = Reading(None, None), (None, (0, 0))
+        self._before, self._entries = Reading(None, None), None
         return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
 
     def excluded_storages(self, tree: ModuleTree) -> dict[int, int]:
@@ -177,9 +179,11 @@ class MemoryAccountant:
         self, optimizers: list[Optimizer], waiting: Sequence[object], count: StorageCount, *, stepped: bool
     ) -> tuple[int, int]:
         """Return the bytes on the models' device and, if that is not the CPU, on the host."""
-        key = [(weakref.ref(optimizer), len(optimizer.state)) for optimizer in optimizers], len(waiting)
-        if not stepped and key == self._optimizer_state[0]:
-            return self._optimizer_state[1]
+        entries = [len(optimizer.state) for optimizer in optimizers], len(waiting)
+        # By identity: references are equal if the objects are, by an `__eq__` that the script may have defined.
+        are_same = entries == self._entries and all(map(is_, [reference() for reference in self._counted], optimizers))
+        if are_same and not stepped:
+            return self._optimizer_state
         states = [*(optimizer.state for optimizer in optimizers), *waiting]
         size = count.add(tensor for state in states for tensor in state_tensors(state))
         host = 0
@@ -187,7 +191,8 @@ class MemoryAccountant:
             # An optimizer counts its steps in one-element tensors, which stay on the host by default.
             tensors = (tensor for state in states for tensor in state_tensors(state))
             host = StorageCount("cpu").add(tensor for tensor in tensors if tensor.dim() > 0)
-        self._optimizer_state = (key, (size, host))
+        self._counted, self._entries = [weakref.ref(optimizer) for optimizer in optimizers], entries
+        self._optimizer_state = size, host
         return size, host
 
 

@@ -86,8 +86,8 @@ class MemoryProfileSchedule:
         try:
             yield
         finally:
-            if is_paused and self.current is not None:
-                self.current.log.enter()
+            if is_paused and log is not None and self.current is not None and self.current.log is log:
+                log.enter()
 
     def phase(self, phase: Phase) -> None:
         """Record that a phase begins."""

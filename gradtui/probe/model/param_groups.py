@@ -61,7 +61,8 @@ class GroupWatch:
 
     def finish(self, step: int) -> None:
         """Call `look` at the end of the run, unless an optimizer was freed: its last settings stay reported."""
-        if None not in self._optimizers():
+        # Not `None in …`, which calls an `__eq__` that the script may have defined.
+        if all(optimizer is not None for optimizer in self._optimizers()):
             self.look(step)
 
     def read(self, step: int) -> None:

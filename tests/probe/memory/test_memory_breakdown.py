@@ -575,3 +575,28 @@ def test_what_a_gradient_in_the_middle_keeps_is_no_part_of_nothing() -> None:
     assert within.held.activations == seen.ledgers(Phase.FORWARD)[-1].held.activations
     assert not within.exact
     assert (after.held.activations, after.exact) == (0, True)
+
+
+class _Comparable(torch.optim.SGD):
+    """Counts comparisons, as a script's own optimizer class may define them."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        type(self).comparisons += 1
+        return isinstance(other, _Comparable)
+
+    __hash__ = object.__hash__
+
+
+def test_no_optimizer_is_compared_by_its_own_method() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    with watched() as seen:
+        optimizer = _Comparable(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(X).sum().backward()
+            optimizer.step()
+    # SGD keeps one momentum buffer for each parameter.
+    assert seen.ledgers(Phase.BACKWARD)[-1].held.optimizer_state == held_by(list(model.parameters()))
+    assert _Comparable.comparisons == 0

@@ -166,7 +166,7 @@ def test_no_command_calls_it(kind: type[Command], tmp_path: Path) -> None:
         make = lambda id_: SaveCheckpoint(id_, str(tmp_path / "saved.pt"))  # noqa: E731
     before: list[Counter[str]] = []
     with watched(commands=ScriptedCommands(), budget=1e6) as seen:
-        apply = seen.probe.dispatcher._boundary._apply
+        apply = seen.probe.dispatcher._boundary.apply
 
         def counted(command: Command, step: int) -> Any:
             calls.clear()
@@ -175,7 +175,7 @@ def test_no_command_calls_it(kind: type[Command], tmp_path: Path) -> None:
             finally:
                 before.append(Counter(calls))
 
-        seen.probe.dispatcher._boundary._apply = counted  # type: ignore[method-assign]
+        seen.probe.dispatcher._boundary.apply = counted  # type: ignore[method-assign]
         try:
             train(6, lambda number: seen.submit(make) if number in (2, 4) else None)
         except SystemExit:
