@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from gradtui.export.schedule_file import schedule_text
 from gradtui.state.run_state import RunState
 from gradtui.text import plural
+
+if TYPE_CHECKING:
+    from gradtui.runner.run_files import RunFiles
 
 _SCRIPT = """\
 # Put these lines where the model and its optimizers have been made. Several models: {{"name": model, ...}}.
@@ -19,26 +22,16 @@ gradtui.apply_schedule({schedule}, model, optimizer)
 """
 
 
-class Files(Protocol):
-    """Makes the files of a run (`runner.run_files.RunFiles`). Each method returns the path and raises OSError."""
-
-    def write(self, kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str: ...
-    def write_beside(self, path: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str: ...
-
-
 class InterventionFiles:
     """The files of one run's interventions; `words` are those of the command line that say what is run."""
 
-    def __init__(self, files: Files, words: Sequence[str]) -> None:
+    def __init__(self, files: RunFiles, words: Sequence[str]) -> None:
         self._files = files
         self._run = shlex.join(words)
         self._written: int | None = None
 
-    def save(self, state: RunState) -> str:
-        """Write both files, since a person asks for them, and say where they are, in words. Raises OSError."""
-        return self._saved(state, "saved-schedule")
-
-    def _saved(self, state: RunState, kind: str) -> str:
+    def save(self, state: RunState, kind: str = "saved-schedule") -> str:
+        """Write both files, and return a sentence that says where they are. Raises OSError."""
         schedule = self._files.write(kind, ".toml", _writer(schedule_text(state, self._run)))
         script = self._files.write_beside(schedule, ".py", _writer(_SCRIPT.format(schedule=json.dumps(schedule))))
         self._written = state.intervention_count
@@ -53,7 +46,7 @@ class InterventionFiles:
             return None
         try:
             # By this name the oldest of many are removed.
-            return self._saved(state, "schedule")
+            return self.save(state, "schedule")
         except OSError as error:
             return f"what was done to the run could not be written down: {error.strerror or error}"
 

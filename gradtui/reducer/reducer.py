@@ -47,7 +47,6 @@ def apply(state: RunState, event: ev.Event) -> None:
 
 
 def _is_of_another_listing(state: RunState, event: ev.Event) -> bool:
-    """Return whether the event's indexes refer to an earlier or later listing of models."""
     return event.listing not in (None, state.tree.listing) and not isinstance(event, ev.ModelsFound)
 
 
@@ -216,14 +215,6 @@ def _groups(state: RunState, event: ev.GroupsRead) -> None:
     state.groups, state.groups_since = event, since
 
 
-def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
-    state.note(event, "receipt" if event.held else "rejected", event.text)
-
-
-def _verified(state: RunState, event: ev.FreezeVerified) -> None:
-    state.note(event, "moved" if event.moved else "verified", verified_text(event))
-
-
 def _in_force(state: RunState, event: ev.FreezeStateChanged) -> None:
     state.tree.freezes = event if event.frozen or event.holding else None
 
@@ -234,10 +225,6 @@ def _extended(state: RunState, event: ev.OptimizersExtended) -> None:
     for line in checkpoint_lines(state):
         if line not in said:
             state.note(event, "checkpoint", line)
-
-
-def _contended(state: RunState, event: ev.FreezeOverridden) -> None:
-    state.note(event, "contending", contended_text(event))
 
 
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
@@ -316,13 +303,15 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.DeviceSampled: measured.device_sampled,
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
-    ev.FreezeVerified: _verified,
+    ev.FreezeVerified: lambda state, event: state.note(
+        event, "moved" if event.moved else "verified", verified_text(event)
+    ),
     ev.FreezeStateChanged: _in_force,
-    ev.FreezeOverridden: _contended,
+    ev.FreezeOverridden: lambda state, event: state.note(event, "contending", contended_text(event)),
     ev.OptimizersExtended: _extended,
     ev.CheckpointingChanged: _checkpointing,
     ev.GroupsRead: _groups,
-    ev.ReceiptTaken: _receipt,
+    ev.ReceiptTaken: lambda state, event: state.note(event, "receipt" if event.held else "rejected", event.text),
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,

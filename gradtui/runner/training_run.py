@@ -81,12 +81,10 @@ class TrainingRun:
         return counter is not None and counter.steps + counter.micro_steps > 0
 
     def _ends(self, error: BaseException) -> None:
-        """Handle an exception that ends the script."""
         if self._watched is not None:
             self._watched.probe.hooks.ends(error)
 
     def _leave(self) -> int:
-        """Stop the probe and return the number of steps."""
         if self._watched is not None:
             self._watched.stop()
             return self._watched.probe.counter.steps

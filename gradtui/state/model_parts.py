@@ -133,7 +133,6 @@ def children(tree: Listing, parent: int) -> Iterator[int]:
 
 
 def _alike(tree: Listing, modules: Sequence[int]) -> list[list[int]]:
-    """Group the children with parameters by type and by the beginning of their names."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index in modules:
         module = tree.modules[index]

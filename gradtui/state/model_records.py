@@ -125,7 +125,6 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
 
 
 def _regimes(tree: TreeState, where: range) -> tuple[Regime, ...]:
-    """Count elements by grad mode and by whether they require a gradient."""
     counts: dict[tuple[str, bool], int] = {}
     modes = tree.reach.grad_modes if tree.reach is not None else ""
     for index in where:

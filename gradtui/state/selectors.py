@@ -178,7 +178,6 @@ def pending_parameters(state: RunState) -> dict[int, bool]:
 
 
 def _indices(tree: TreeState, selection: str) -> Iterable[int]:
-    """Return the indexes of the parameters of a selection; none if it cannot be resolved."""
     module = module_at(tree, selection)
     if module is not None:
         return subtree(tree.modules[module])

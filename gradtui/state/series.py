@@ -35,7 +35,6 @@ class _History:
         raise NotImplementedError
 
     def _keep(self, indices: list[int]) -> None:
-        """Keep only the entries at these indexes."""
         self.steps = [self.steps[index] for index in indices]
 
     def _start_again(self) -> None:
@@ -90,7 +89,6 @@ class Series(_History):
         super().__init__()
         self._capacity = capacity
         self.values: list[float] = []
-        self.version = 0
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
         return iter(zip(self.steps, self.values))
@@ -104,7 +102,6 @@ class Series(_History):
         """Add a point. Steps must be in order."""
         self.steps.append(step)
         self.values.append(value)
-        self.version += 1
         self._thin(self._capacity)
 
     def _keep(self, indices: list[int]) -> None:

@@ -74,15 +74,6 @@ def test_a_long_run_costs_the_same_per_point() -> None:
     assert moved / 20_000 < 12
 
 
-def test_version_grows_with_every_point() -> None:
-    series = Series(4)
-    seen = []
-    for step in range(20):
-        series.append(step, 1.0)
-        seen.append(series.version)
-    assert seen == sorted(set(seen))
-
-
 def test_an_empty_series_has_no_last_value() -> None:
     assert Series().last is None
     with pytest.raises(ValueError, match="at least 4"):

@@ -193,7 +193,6 @@ class _Graph:
 
 
 def _path_to(node: GraphNode, before: _Before) -> list[GraphNode]:
-    """Return the nodes from the first one to this one."""
     path = [node]
     while (previous := before[path[-1]]) is not None:
         path.append(previous)

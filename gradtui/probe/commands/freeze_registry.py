@@ -169,7 +169,6 @@ class FreezeRegistry:
             self._report_override(step, set_back, None)
 
     def _release_updated_statistics(self) -> None:
-        """Stop holding the running statistics that a forward has updated all the same."""
         if collected := self._verifier.collected():
             live = self.statistics.live()
             loose = [each for each in live if not collected.isdisjoint(map(id, each.buffers(recurse=False)))]

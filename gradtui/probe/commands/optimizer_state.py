@@ -135,7 +135,6 @@ def _tensors(entries: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _sizes(found: Iterable[_State]) -> Counter[str]:
-    """Return the bytes of state by class name of the optimizer, without those that have none."""
     sizes: Counter[str] = Counter()
     for optimizer, _, entries in found:
         sizes[type(optimizer).__name__] += sum(value.nbytes for value in _tensors(entries).values())

@@ -87,7 +87,6 @@ def saved_sizes(state: Any) -> list[int] | None:
 
 
 def _sizes(optimizer: Optimizer) -> list[int]:
-    """Return how many parameters each group of an optimizer has."""
     return [len(group["params"]) for group in optimizer.param_groups]
 
 

@@ -150,7 +150,6 @@ def _counts(rows: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
 
 
 def _kinds(values: torch.Tensor) -> torch.Tensor:
-    """Return the kind of each element."""
     # |g| = m * 2**e with 1/2 <= m < 1, so the bin of |g| begins at 2**(e - 1).
     kinds = (torch.frexp(values).exponent - (LOWEST + 1) + _FIRST).clamp_(_SMALLER, _LARGER)
     # `frexp` defines no exponent for zero, Inf and NaN.

@@ -271,7 +271,6 @@ class GradNormCollector:
                     self._watched.before_step(step, known, scale)
 
     def _clipped(self) -> None:
-        """Handle a clipping call, of a step without an optimizer or before an optimizer's step."""
         if self.by_hand.step:
             self.by_hand.read()
             self._statistics.after_step()
@@ -355,7 +354,6 @@ class GradNormCollector:
             self.latest.applied(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
-        """Handle the first reading of a step without an optimizer: the gradients as backward left them."""
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
         self.latest.by_index.update(reading.norms)

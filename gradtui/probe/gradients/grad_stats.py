@@ -160,7 +160,6 @@ def _has_statistics(parameter: torch.Tensor) -> bool:
 
 
 def _stored(parameter: torch.Tensor) -> torch.Tensor:
-    """Return the elements that the parameter's gradient stores."""
     gradient = parameter.grad
     return parameter.detach()[:0] if gradient is None else plain_gradient(gradient)
 

@@ -81,7 +81,6 @@ class _Search:
         return None if self._check.is_over else self._back_from(roots, loss)
 
     def _earliest(self, kinds: Collection[str]) -> Origin | None:
-        """Return the earliest origin of a value of these kinds."""
         result = min((node for node, kind in self._results.items() if kind in kinds), key=number_of, default=None)
         given = min((each for each in self._inputs if each[1] in kinds), default=None)
         if given is not None and (result is None or given[0] <= number_of(result)):

@@ -197,7 +197,6 @@ class MemoryAccountant:
 
 
 def _parameters(tree: ModuleTree, optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
-    """Return the parameters of the models, and any others that the optimizers own."""
     found = [tensor for _, tensor in tree.live_parameters()]
     known = set(map(id, found))
     groups = [group["params"] for optimizer in optimizers for group in optimizer.param_groups]

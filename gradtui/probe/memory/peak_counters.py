@@ -151,7 +151,6 @@ def protect_this_process() -> None:
 
 
 def _peaks(stats: Stats, above: _Path = ()) -> Counter[_Path]:
-    """Return every peak by the path to it."""
     found: Counter[_Path] = Counter()
     for key, value in stats.items():
         if isinstance(value, dict):

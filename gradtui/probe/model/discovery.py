@@ -156,10 +156,7 @@ class Discovery:
         self._roots = []
 
     def _is_fleeting(self, module: nn.Module) -> bool:
-        """Return whether this is a wrapper constructed anew for every call or so (torchdiffeq's).
-
-        The model is then the module that it wraps.
-        """
+        """Return whether this is a wrapper that is constructed anew for every call (torchdiffeq's): no model itself."""
         gone = self._gone.get(type(module))
         times, own = gone.get(frozenset(_parameter_ids(module)), (0, None)) if gone else (0, None)
         return times >= _OFTEN_GONE and own is not None and own.are_alive()
@@ -197,9 +194,7 @@ def _not_inside(candidates: list[nn.Module]) -> list[nn.Module]:
 
 
 def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[[nn.Module], bool]) -> list[nn.Module]:
-    """Return the outermost modules around called modules and owners of wanted parameters.
-
-    Modules for which `is_left_out` is true are skipped.
+    """Return the outermost modules around called modules and owners of wanted parameters, without those left out.
 
     One scan of the garbage collector's list takes about 20 ms for 200,000 objects, and is needed only in the rare case of a
     new module or parameter. It also finds what no construction hook would: modules that were deep-copied or unpickled.

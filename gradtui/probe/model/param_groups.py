@@ -97,7 +97,6 @@ def _without_rates(groups: _Groups) -> list[list[GroupSettings]]:
 
 
 def _further(group: dict[str, Any]) -> tuple[tuple[str, Setting], ...]:
-    """Return the other settings, in the optimizer's order."""
     named = [(name, _setting(value)) for name, value in group.items() if name not in _NO_SETTINGS]
     return tuple([(str(name), value) for name, value in named if value is not None][:_MOST])
 

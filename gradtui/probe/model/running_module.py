@@ -98,7 +98,6 @@ _constructs_module: WeakKeyDictionary[CodeType, bool] = WeakKeyDictionary()
 
 
 def _constructors() -> set[CodeType]:
-    """Return the code of the constructors of all module classes, including those behind decorators."""
     found: set[CodeType] = set()
     for kind in module_classes():
         function = vars(kind).get("__init__")

@@ -181,16 +181,12 @@ class _Builder:
             waiting += [(child, _join(here, name), within) for name, child in reversed([*self._children(current)])]
 
     def _is_listed(self, module: nn.Module) -> bool:
-        """Return whether the listing of this module is complete."""
         index = self._tree.index_of(module)
         return index >= 0 and self._sizes[index] != (0, 0)
 
 
 def _same_storage(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ...]]:
-    """Return the groups of parameters that are different objects over the same memory.
-
-    `load_state_dict(assign=True)` makes them of tied parameters.
-    """
+    """Return the groups of different objects over one memory, as `load_state_dict(assign=True)` makes them."""
     found: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
     for index, tensor in parameters:
         memory = memory_of(tensor)

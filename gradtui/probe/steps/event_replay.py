@@ -41,7 +41,6 @@ def replay(marks: list[int], phases: PhaseTracker) -> list[int]:
 
 
 def _end_of_step(kinds: list[int], at: int) -> int:
-    """Return the index behind the step that contains index `at`."""
     try:
         return kinds.index(-STEP, at) + 1
     except ValueError:

@@ -134,7 +134,6 @@ def _below(ticks: Sequence[CellTick], columns: int) -> tuple[Line, Line]:
 
 
 def _runs(cells: Iterable[Cell]) -> Line:
-    """Join adjacent cells of one style."""
     by_key = groupby(cells, key=itemgetter(1))
     return tuple(("".join(character for character, _ in group), key) for key, group in by_key)
 

@@ -168,5 +168,4 @@ def _inside(lower: float, upper: float, powers: list[_Power]) -> tuple[Tick, ...
 
 
 def _distinct(ticks: tuple[Tick, ...]) -> tuple[Tick, ...]:
-    """Return the ticks without those whose label equals the previous one."""
     return tuple(tick for i, tick in enumerate(ticks) if i == 0 or tick.label != ticks[i - 1].label)

@@ -151,7 +151,6 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
 
 
 def _whole_run(state: RunState, module: ModuleInfo) -> list[DetailRow]:
-    """Return the facts about the whole run; only for the root of a model."""
     if module.parent >= 0:
         return []
     everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
@@ -188,7 +187,6 @@ def _module_words(state: RunState, index: int) -> str:
 
 
 def _recomputed(state: RunState, index: int) -> str | None:
-    """Describe the activations that checkpointed regions recompute in backward instead of saving them."""
     found, saved = recomputed_bytes(state.tree, index), state.tree.saved
     if found is None or saved is None:
         return None
@@ -275,7 +273,6 @@ def _setting_words(name: str, value: Setting) -> str:
 
 
 def _state_bytes(state: RunState, path: str) -> list[DetailRow]:
-    """Say how many bytes optimizers keep for a row, if that was requested."""
     read = state.tree.optimizer_state.get(path)
     if read is None or not state.optimizers:
         return []
@@ -286,7 +283,6 @@ def _state_bytes(state: RunState, path: str) -> list[DetailRow]:
 
 
 def _norm_history(state: RunState, parameters: range) -> list[DetailRow]:
-    """Return the newest norms as a small curve; empty before there are two."""
     history = state.history
     if len(parameters) * _POINTS > _CELLS:
         return []
@@ -316,7 +312,6 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
 
 
 def _toggle_facts(state: RunState, parameters: range) -> list[DetailRow]:
-    """Describe every freeze and unfreeze of these parameters, the newest first."""
     applied = toggles_of(state, parameters)
     if not applied:
         return text_rows("toggled", "Never, as far as this screen knows.")

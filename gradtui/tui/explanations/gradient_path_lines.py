@@ -106,7 +106,6 @@ def _sentence(state: RunState, chain: GradientPathFound) -> str:
 
 
 def _trains(tree: TreeState, module: int) -> bool:
-    """Whether the gradient reaches parameters of the module or of its descendants."""
     unreached = ParameterState.UNREACHED.value
     within = subtree(tree.modules[module])
     return any(tree.trainable[index] == "1" and tree.states[index] != unreached for index in within)
@@ -233,10 +232,7 @@ def _letters(tree: TreeState, module: int) -> str:
 
 
 def _norm(state: RunState, parameter: int) -> tuple[str, str, str]:
-    """Return the note, mark and short note of a parameter that the gradient reaches.
-
-    The note has the norm, and the share of its square in the squared norm of all gradients. The shares add up to 100 %.
-    """
+    """Return note, mark and short note: the norm, and the share of its square in the squared norm of all gradients."""
     tree = state.tree
     norm = joint_norm((tree.norms[parameter],)) if tree.norms is not None else None
     if norm is None:

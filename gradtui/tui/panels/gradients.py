@@ -94,7 +94,6 @@ def micro_step_line(state: RunState, width: int) -> list[Line]:
 
 
 def _clipping(state: RunState, step: int | None) -> list[Span]:
-    """Return the total at `step` before clipping, and the clipping threshold; empty if the script does not clip."""
     if not len(state.before_clipping):
         return []
     at = "" if state.clipped_at is None else f" at {state.clipped_at:g}"

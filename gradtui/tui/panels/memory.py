@@ -149,7 +149,6 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
 
 
 def _graphs_line(state: RunState) -> list[Line]:
-    """Describe autograd graphs that the script keeps alive although no backward has reached them."""
     graphs = state.graphs
     if graphs is None or not graphs.forwards:
         return []
@@ -168,10 +167,7 @@ def _peak_line(state: RunState) -> list[Line]:
 
 
 def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
-    """Return the module of the peak, if the step profiled last was about as high.
-
-    The highest peak so far may be that of an earlier model.
-    """
+    """Return the module of the peak, if the step profiled last was about as high: the peak may be an earlier model's."""
     step = state.traced
     if step is None or step.peak_phase is not phase or step.peak_module < 0 or step.peak < _AS_HIGH * peak:
         return ""

@@ -57,5 +57,4 @@ _COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFEREN
 
 
 def _position(curve: Curve) -> int:
-    """Return a curve's rank in the legend: the total, clipping, then rows."""
     return list(_COLUMNS).index(curve.role) if curve.role in _COLUMNS else len(_COLUMNS)

@@ -247,7 +247,6 @@ def in_foreground(descriptor: int) -> bool:
 
 
 def _local_modes(descriptor: int) -> int:
-    """Return the terminal's local modes (`c_lflag`); 0 if they cannot be read."""
     with contextlib.suppress(termios.error):
         return int(termios.tcgetattr(descriptor)[3])
     return 0

@@ -165,7 +165,6 @@ class TreeCells:
         return fit(spans, width)
 
     def _parameters(self, row: int) -> range:
-        """Return the indexes of a row's parameters; a buffer has none."""
         if row >= 0:
             return subtree(self.tree.modules[row])
         return range(~row, min(~row + 1, len(self.tree.parameters)))

@@ -176,7 +176,6 @@ class TreeRows:
 
     @cached_property
     def _unfolded(self) -> Sequence[int]:
-        """All rows, without folds and filter."""
         return self._walk(set())
 
     def _walk(self, folded: set[int]) -> Sequence[int]:
