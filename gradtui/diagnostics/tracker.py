@@ -23,7 +23,9 @@ from gradtui.text import finding_text
 _OCCASIONS = (CallOrderMeasured, GradientFlowMeasured, NonFiniteFound, OutOfMemory)
 """The events after which the rules are run."""
 _SHARE = 0.01
-"""Share of the time of the thread that the rules may take on average."""
+"""Share of the elapsed time that the rules may take, besides `_START_S`."""
+_START_S = 0.5
+"""Seconds that the rules may take at the start of a run, when every sampled step counts."""
 
 Key = tuple[str, str]
 
@@ -33,11 +35,13 @@ class FindingTracker:
 
     def __init__(self, rules: Sequence[Rule] | None = None) -> None:
         self._rules = tuple(rule for rule in all_rules() if rule.is_default) if rules is None else tuple(rules)
-        self._rest_until = 0.0
+        self._began = perf_counter()
+        self._spent_s = 0.0
 
     def on_event(self, state: RunState, event: Event) -> None:
         """Run the rules if this event, which has been applied to the state, may change what they say."""
-        if isinstance(event, RunEnded) or (isinstance(event, _OCCASIONS) and perf_counter() >= self._rest_until):
+        allowed_s = _START_S + _SHARE * (perf_counter() - self._began)
+        if isinstance(event, RunEnded) or (isinstance(event, _OCCASIONS) and self._spent_s <= allowed_s):
             self.run(state)
 
     def run(self, state: RunState) -> None:
@@ -57,8 +61,7 @@ class FindingTracker:
             if is_new and each.status is Status.CONFIRMED:
                 state.note(Event(state.seconds, state.step), "finding", finding_text(each))
         state.findings = [each if not each.is_open else replace(each, cleared_step=state.step) for each in past] + found
-        ended = perf_counter()
-        self._rest_until = ended + (ended - began) / _SHARE
+        self._spent_s += perf_counter() - began
 
     def _matches(self, state: RunState) -> dict[Key, tuple[Rule, Match]]:
         found: dict[Key, tuple[Rule, Match]] = {}
