@@ -210,6 +210,10 @@ class SavedBytesMeasured(Measurement):
     region_inputs: tuple[int, ...] = ()
     """By module: bytes that checkpointed regions keep for recomputing, under the innermost module that contains a region. They
     are part of `by_module`, except those that something else keeps too. Empty where nothing is checkpointed."""
+    operations: int = 0
+    """Operations in the graph of the step's largest backward, by their number."""
+    earlier_operations: int = 0
+    """Those of them that were recorded before the first module call of this step; 0 where no module was called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,7 @@ def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
 
 
 def saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
+    state.earlier_operations.append(event.step, event.earlier_operations)
     if len(event.by_module) == len(state.tree.modules):
         take_saved(state.tree, event)
 

@@ -317,6 +317,8 @@ class RunState:
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None
     """The newest event about graphs that are alive although no backward of the step reached them."""
+    earlier_operations: Series = field(default_factory=Series)
+    """Operations of the largest graph of each sampled step that were recorded before that step."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
     findings: list[Finding] = field(default_factory=list)

@@ -84,6 +84,10 @@ class GraphSummary:
     references: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     """Storage key -> storage, as long as it is alive, for `storages` and `offloaded`: a graph that is kept keeps all of them.
     """
+    operations: int = 0
+    """Operations that the walk visited."""
+    earlier_operations: int = 0
+    """Those of them that were recorded before the first module call of this step."""
     regions: Regions = field(default_factory=Regions)
     """The checkpointed regions."""
     is_whole: bool = True

@@ -113,6 +113,10 @@ class _Walk:
         self._follow()
         for region in self._regions.values():
             self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
+        self._facts.operations = len(self._visited)
+        if self._trace.numbers:
+            first = self._trace.numbers[0]
+            self._facts.earlier_operations = sum(number < first for number in self._numbers)
         by_module, storages = self._facts.by_module, self._facts.storages
         for key, (_, module) in self._first.items():
             by_module[module] = by_module.get(module, 0) + storages[key]

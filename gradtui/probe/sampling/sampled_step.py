@@ -40,6 +40,8 @@ class SampledStep:
         self.tree = tree
         """The module tree that module and parameter indexes refer to."""
         self._largest: GraphSummary | None = None
+        self._operations = 0, 0
+        """Operations in the graph with most of them, and those that were recorded before the step."""
         self._had_gradient: set[int] = set()
         """The parameters that had a gradient when the last backward ended."""
         self.graphs: GraphsOfStep | None = None
@@ -59,6 +61,7 @@ class SampledStep:
         self.graphs = self.graphs or GraphsOfStep()
         self.graphs.add(facts)
         recomputation.expect(facts, known, self.trace, self.graphs)
+        self._operations = max(self._operations, (facts.operations, facts.earlier_operations))
         if self._largest is None or facts.total > self._largest.total:
             self._largest = facts
         return facts
@@ -92,6 +95,7 @@ class SampledStep:
             tuple([largest.upstream.get(index, -1) for index in indices]),
             tuple([regions.recomputed.get(index, 0) for index in indices]) if regions.recomputed else (),
             tuple([regions.inputs.get(index, 0) for index in indices]) if regions.recomputed else (),
+            *self._operations,
             listing=self.tree.listing,
         )
 

@@ -75,6 +75,19 @@ def test_several_roots_share_one_graph() -> None:
     assert facts_of(hidden.sum(), hidden.mean()).total == hidden.nbytes
 
 
+def test_operations_from_before_the_first_module_call_are_counted() -> None:
+    x = torch.ones(3, requires_grad=True)
+    state = x.exp().sin()
+    trace = ModuleCallLog()
+    trace.entered(0)
+    output = (state * x.cos()).sum()
+    trace.left()
+    facts = walk([output], trace, KnownTensors({}, {}))
+    # exp and sin before the call; cos, the product and the sum in it.
+    assert (facts.operations, facts.earlier_operations) == (5, 2)
+    assert facts_of(output).earlier_operations == 0
+
+
 def test_a_root_without_a_graph_is_nothing() -> None:
     assert not facts_of(torch.ones(3)).active
 
