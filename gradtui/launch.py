@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gradtui.export.intervention_files import InterventionFiles
+from gradtui.export.schedule_file import InterventionFiles
 from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.no_collection import no_collection

@@ -1,4 +1,4 @@
-"""Write the changes made to a run as a schedule file, and read it for a replay. Pure except for `load`.
+"""Write the changes made to a run as a schedule file and as Python that applies it, and read it for a replay. Any thread.
 
 The format is TOML, where strings have quotes: in YAML `*.bias` is a reference, `:head` a key and `on` a boolean.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetGroup
@@ -17,8 +18,19 @@ from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import objection_to_expressions
+from gradtui.text import plural
+
+if TYPE_CHECKING:
+    from gradtui.runner.run_files import RunFiles
 
 _MAX_BYTES = 16 << 20
+
+_SCRIPT = """\
+# Put these lines where the model and its optimizers have been made. Several models: {{"name": model, ...}}.
+import gradtui
+
+gradtui.apply_schedule({schedule}, model, optimizer)
+"""
 
 
 def load(path: Path) -> tuple[Scheduled, ...]:
@@ -108,3 +120,36 @@ def _value(value: Any) -> str:
         return repr(value)
     # TOML's basic strings are JSON's, but for one more character that must be escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+class InterventionFiles:
+    """The files of one run's interventions; `words` are those of the command line that say what is run."""
+
+    def __init__(self, files: RunFiles, words: Sequence[str]) -> None:
+        self._files = files
+        self._run = shlex.join(words)
+        self._written: int | None = None
+
+    def save(self, state: RunState, kind: str = "saved-schedule") -> str:
+        """Write both files, and return a sentence that says where they are. Raises OSError."""
+        schedule = self._files.write(kind, ".toml", _writer(schedule_text(state, self._run)))
+        script = self._files.write_beside(schedule, ".py", _writer(_SCRIPT.format(schedule=json.dumps(schedule))))
+        self._written = state.intervention_count
+        count = plural(state.intervention_count, "intervention")
+        again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
+        return f"{count} written down; to do the same again: {again}; as code: {script}"
+
+    def closing(self, state: RunState) -> str | None:
+        """When the run has ended: the same, if a person has done anything since the last time, or why it fails; None if not."""
+        # Commands of a schedule have ids below zero; they are in a file already.
+        if state.intervention_count == self._written or all(applied.command.id < 0 for applied in state.interventions):
+            return None
+        try:
+            # By this name the oldest of many are removed.
+            return self.save(state, "schedule")
+        except OSError as error:
+            return f"what was done to the run could not be written down: {error.strerror or error}"
+
+
+def _writer(text: str) -> Callable[[BinaryIO], object]:
+    return lambda file: file.write(text.encode(errors="replace"))

@@ -19,8 +19,7 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
-from gradtui.state.ratio_history import RatioHistory
-from gradtui.state.series import MicroStepNorms, RowHistory, Series
+from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 
 LOG_LENGTH = 1_000
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.export.intervention_files import InterventionFiles
-from gradtui.export.schedule_file import load, schedule_text
+from gradtui.export.schedule_file import InterventionFiles, load, schedule_text
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, RunStarted

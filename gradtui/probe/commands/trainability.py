@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from torch import nn
 from gradtui.probe.commands import norm_statistics, requires_grad
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
-from gradtui.probe.commands.refusals import Training
+from gradtui.probe.commands.refusals import Training, module_at
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
 from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages, replaced_words
@@ -180,11 +181,8 @@ class TrainabilityController:
 
     def _module(self, path: str) -> nn.Module | None:
         """Return the module of this path or None, as `_parameter` does."""
-        tree = self._view.tree
-        for spelling in spellings(path, tree):
-            for index, info in enumerate(tree.modules):
-                if info.path == spelling:
-                    return tree.module_refs[index]()
+        with suppress(CommandRefused):
+            return module_at(path, self._view.tree)[2]
         return None
 
     def _toggle(

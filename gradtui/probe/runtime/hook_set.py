@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from threading import RLock
 from time import perf_counter_ns
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from torch.utils.hooks import RemovableHandle
 
@@ -53,23 +53,17 @@ def _ignore(error: BaseException, ends: bool) -> None:
     """Ignore an exception of the script."""
 
 
-class Alone(Protocol):
-    """An object with the hooks of the probe."""
-
-    hooks: HookSet
-
-
 _Part = TypeVar("_Part", bound=Callable[..., Any])
 
 
 def alone(look: _Part) -> _Part:
-    """Decorate a method of an `Alone`: it blocks other threads' first backward and disables cyclic garbage collection.
+    """Decorate a method of an object with `hooks`: it blocks other threads' first backward and disables cyclic garbage collection.
 
     A method that creates objects for thousands of tensors would make the collector traverse all objects of the process.
     """
 
     @functools.wraps(look)
-    def looking(self: Alone, *arguments: Any, **named: Any) -> Any:
+    def looking(self: Any, *arguments: Any, **named: Any) -> Any:
         with self.hooks.looking, no_collection():
             return look(self, *arguments, **named)
 

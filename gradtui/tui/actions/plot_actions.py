@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gradtui.tui.actions.action import LEFT_RIGHT, PLUS_MINUS, UP_DOWN, Action
 
 if TYPE_CHECKING:
-    from gradtui.tui.plots.views import View
+    from gradtui.tui.plots.settings import View
 
 
 def _action(

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from gradtui.tui.charts.ansi import parse, style_keys
 from gradtui.tui.charts.chart import Chart
 from gradtui.tui.charts.frame import compose
-from gradtui.tui.charts.messages import MessageReader, packed
-from gradtui.tui.charts.plot_server import PlotServer
+from gradtui.tui.charts.plot_server import MessageReader, PlotServer, packed
 from gradtui.tui.charts.request import Picture, PlotRequest
 
 _READ_SIZE = 1 << 16

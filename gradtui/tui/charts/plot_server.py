@@ -3,7 +3,8 @@
 plotext's C++ code can abort the process that calls it, and its foreign calls would compete for the GIL of the training process.
 The server is a child of the supervisor, so a script that waits for any child (`os.wait()`) gets only its own. It affects
 neither the terminal nor the run: it has its own session, no core dumps, low priority and limited memory. It ends when a drawing
-takes too long, when its socket closes, or when the supervisor is gone.
+takes too long, when its socket closes, or when the supervisor is gone. A message is a number, a length, and a pickled
+chart or a text. The client imports this module too, so it must not import Textual, Rich or plotext.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from struct import Struct
 from typing import NoReturn
 
 from gradtui.descriptors import move_aside
 from gradtui.tui.charts.chart import Chart
-from gradtui.tui.charts.messages import MessageReader, packed
 
 _NICENESS = 10
 _MAX_SECONDS_PER_DRAWING = 10
@@ -29,6 +30,35 @@ _MAX_MEMORY = 1 << 30
 _PARENT_CHECK_SECONDS = 2.0
 _READ_SIZE = 1 << 16
 _HIGHEST_DESCRIPTOR = 1 << 16
+_HEADER = Struct(">II")
+MAX_MESSAGE = 1 << 24
+"""Bytes. A longer message does not come from gradtui."""
+
+
+def packed(number: int, payload: bytes) -> bytes:
+    """Return a message; `number` must be below 2**32."""
+    return _HEADER.pack(number, len(payload)) + payload
+
+
+class MessageReader:
+    """Splits a stream of bytes into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the messages that `data` completes. Raises ValueError if the stream cannot come from gradtui."""
+        self._buffer += data
+        while len(self._buffer) >= _HEADER.size:
+            number, length = _HEADER.unpack_from(self._buffer)
+            if length > MAX_MESSAGE:
+                raise ValueError(f"a message of {length} bytes")
+            end = _HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[_HEADER.size : end])
+            del self._buffer[:end]
+            yield number, payload
 
 
 class PlotServer:
@@ -36,7 +66,7 @@ class PlotServer:
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection = connection
-        """The socket that takes charts and returns texts (see `messages`); non-blocking."""
+        """The socket that takes charts and returns texts (see `MessageReader`); non-blocking."""
         self.pid = pid
         connection.setblocking(False)
 

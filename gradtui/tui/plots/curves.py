@@ -9,7 +9,6 @@ from math import ceil, floor, isfinite
 from gradtui.text import norm_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.options import Curve, PlotOptions
-from gradtui.tui.plots.smoothing import smoothed
 from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, printable, width_of
 
@@ -19,6 +18,8 @@ LEGEND_LINES = 2
 _MIN_NAME = 8
 MAX_POINTS = 4_096
 """Longer curves are decimated before drawing: drawing 50,000 points would block the screen for 50 ms."""
+SMOOTHING_LEVELS = (0.0, 0.6, 0.9, 0.97)
+"""Decay factors of the moving average; 0 means no smoothing."""
 _PIECES = 1_024
 """More than the dot columns of a terminal with 500 columns."""
 
@@ -167,3 +168,22 @@ def _extremes(piece: Sequence[float | None]) -> list[int]:
     positive = [each for each in finite if each[0] > 0]
     others = {str(value): piece.index(value) for value in piece if value is None or not isfinite(value)}
     return sorted({*others.values(), *(end(of)[1] for of in (finite, positive) for end in (min, max) if of)})
+
+
+def smoothed(values: Sequence[float | None], level: float) -> list[float | None]:
+    """Return the exponential moving average at each point, corrected for the bias of the first points towards zero.
+
+    Values that are not finite or unknown stay unchanged in their position, and do not count in the average.
+    """
+    if level <= 0:
+        return list(values)
+    average, weight = 0.0, 0.0
+    result: list[float | None] = []
+    for value in values:
+        if value is None or not isfinite(value):
+            result.append(value)
+            continue
+        average = level * average + (1 - level) * value
+        weight = level * weight + (1 - level)
+        result.append(average / weight)
+    return result

@@ -1,16 +1,47 @@
-"""The user's settings of the plots: view, zoom, scale, smoothing, pinned rows. They outlive the screen. UI thread."""
+"""The views of the plots and the user's settings of them: view, zoom, scale, pinned rows. They outlive the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from gradtui.state.run_state import TreeState
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.tui.plots.curves import SMOOTHING_LEVELS
+from gradtui.tui.plots.depth import depth_plot, depth_table
+from gradtui.tui.plots.histogram import histogram_plot, histogram_table
 from gradtui.tui.plots.layers import KeptLayers
-from gradtui.tui.plots.options import MAX_PINNED, PlotOptions
+from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.options import MAX_PINNED, Plot, PlotOptions
+from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.rows import NormCurves, Selection, selection_of
-from gradtui.tui.plots.smoothing import next_level
-from gradtui.tui.plots.views import VIEWS, View
+from gradtui.tui.plots.table import Table
 from gradtui.tui.plots.window import Window
+
+
+@dataclass(frozen=True)
+class View:
+    """One view: its name and the functions that make its plot and table."""
+
+    id: str
+    title: str
+    plot: Callable[[RunState, PlotOptions, int, int], Plot]
+    table: Callable[[RunState, PlotOptions], Table]
+    axis: str = ""
+    """The axis that can be zoomed and panned, "" if there is none; views of the same axis share their window."""
+    watches: bool = False
+    """Whether the view shows what is measured only for watched parameters."""
+    smooths: bool = False
+    pins: bool = False
+    has_orders: bool = False
+
+
+VIEWS: tuple[View, ...] = (
+    View("norm", "Norm", norm_plot, norm_table, "steps", smooths=True, pins=True),
+    View("ratio", "Ratio", ratio_plot, ratio_table, "steps", watches=True, smooths=True, pins=True),
+    View("histogram", "Histogram", histogram_plot, histogram_table, watches=True),
+    View("depth", "Depth", depth_plot, depth_table, "layers", has_orders=True),
+)
+"""The views in the order of their tabs."""
 
 
 class PlotSettings:
@@ -64,7 +95,8 @@ class PlotSettings:
     def smooth(self) -> None:
         """Increase the smoothing, or turn it off after the last level."""
         if self.view.smooths:
-            self._smoothing = next_level(self._smoothing)
+            following = SMOOTHING_LEVELS.index(self._smoothing) + 1
+            self._smoothing = SMOOTHING_LEVELS[following % len(SMOOTHING_LEVELS)]
             self.changes += 1
 
     def reorder(self) -> None:

@@ -3,13 +3,14 @@
 This package owns lines and their styles, the palette and sparklines.
 """
 
-from gradtui.tui.rendering.detail_rows import DetailRow, detail_lines, text_rows
 from gradtui.tui.rendering.lines import (
     BLANK,
+    DetailRow,
     Line,
     Span,
     chunks,
     compact,
+    detail_lines,
     elide,
     elide_start,
     fit,
@@ -19,6 +20,7 @@ from gradtui.tui.rendering.lines import (
     pad_start,
     printable,
     spread,
+    text_rows,
     width_of,
     wrap,
 )

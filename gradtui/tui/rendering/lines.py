@@ -5,7 +5,8 @@ A span is a text and the name of its role (see `palette`); `a on b` is the colou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -16,6 +17,7 @@ Span = tuple[str, str]
 Line = tuple[Span, ...]
 
 BLANK: Line = (("", ""),)
+_LABEL_WIDTH = 11
 
 
 def width_of(text: str) -> int:
@@ -152,4 +154,30 @@ def in_columns(entries: Sequence[Line], columns: int, gap: int) -> list[Line]:
     for row in range(rows):
         first, *others = entries[row::rows]
         lines.append((*first, *(span for entry in others for span in ((" " * gap, ""), *entry))))
+    return lines
+
+
+@dataclass(frozen=True)
+class DetailRow:
+    """A label and its text."""
+
+    label: str
+    spans: Line = ()
+    line: Callable[[int], Line] | None = None
+    """Used instead of `spans`: makes one line for a width, which is not wrapped."""
+
+
+def text_rows(label: str, words: str | None, role: str = "text") -> list[DetailRow]:
+    """Return one row of plain words; empty if `words` is None."""
+    return [DetailRow(label, ((words, role),))] if words is not None else []
+
+
+def detail_lines(rows: Sequence[DetailRow], width: int) -> list[Line]:
+    """Wrap rows into lines, with their labels in a column."""
+    lines: list[Line] = []
+    room = max(10, width - _LABEL_WIDTH)
+    for row in rows:
+        first, *rest = wrap(row.spans, room) if row.line is None else [fit(row.line(room), room)]
+        lines.append(((row.label.ljust(_LABEL_WIDTH), "muted"), *first))
+        lines += [((" " * _LABEL_WIDTH, ""), *line) for line in rest]
     return lines

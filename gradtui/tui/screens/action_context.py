@@ -15,10 +15,10 @@ from gradtui.atomic_file import WriteFile
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.plots.rows import WatchedParameters
+from gradtui.tui.plots.table import Table, export
 from gradtui.tui.requests.requests import Make, Refusal, command_for, follow_gradient, refusal_of
 
 if TYPE_CHECKING:
-    from gradtui.tui.plots.table import Table
     from gradtui.tui.requests.freeze_choice import Choice
 
 
@@ -109,8 +109,6 @@ def open_step(app: App[Any], context: ActionContext) -> None:
 
 def export_plots(app: App[Any], context: ActionContext, tables: list[tuple[str, Table]]) -> None:
     """Write the data of the plots and a picture of the screen."""
-    from gradtui.tui.plots.export_files import export
-
     script = context.state.started.script if context.state.started is not None else ""
     text, is_written = export(
         tables, lambda: app.export_screenshot(title=f"gradtui {script}".strip()), context.write_file

@@ -17,9 +17,8 @@ from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import Header, HeaderState
 from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.rows import to_watch
-from gradtui.tui.plots.settings import PlotSettings
+from gradtui.tui.plots.settings import VIEWS, PlotSettings
 from gradtui.tui.plots.table import Table
-from gradtui.tui.plots.views import VIEWS
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
 from gradtui.tui.screens.action_context import ActionContext, export_plots, open_explanation

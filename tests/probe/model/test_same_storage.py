@@ -10,7 +10,7 @@ from watched import Watched, watched
 from gradtui.probe.model.tree_builder import build
 from gradtui.text import cause_of, same_storage_lines
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.rendering.detail_rows import detail_lines
+from gradtui.tui.rendering.lines import detail_lines
 
 TOKENS = torch.tensor([0, 1, 2, 3, 4, 1])
 

@@ -14,7 +14,7 @@ from gradtui.protocol.vocabulary import StateReason
 from gradtui.text import problem_lines
 from gradtui.text.parameters import CAUSES
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.rendering.detail_rows import detail_lines
+from gradtui.tui.rendering.lines import detail_lines
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 Clear = Callable[[torch.optim.Optimizer], object]

@@ -30,7 +30,7 @@ from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.text import STATE_MEANINGS as MEANINGS
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.rendering.detail_rows import detail_lines
+from gradtui.tui.rendering.lines import detail_lines
 
 IMAGES = torch.linspace(-1, 1, 48).view(6, 8)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])

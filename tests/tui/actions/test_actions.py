@@ -11,7 +11,7 @@ from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.bindings import bindings, by_group, footer_actions
 from gradtui.tui.actions.plot_actions import plot_footer
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.plots.views import VIEWS
+from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.help import help_lines
 from gradtui.tui.screens.plots import PlotScreen

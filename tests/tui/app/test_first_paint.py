@@ -15,9 +15,9 @@ OTHERS = ("torch", "numpy", "plotext", "tomllib", "tomli")
 """Packages that nothing on the screen needs."""
 LATER = (
     "gradtui.tui.explanations.gradient_path_lines", "gradtui.tui.explanations.explanations",
-    "gradtui.tui.plots.export_files", "gradtui.tui.requests.freeze_choice",
+    "gradtui.tui.requests.freeze_choice",
     "gradtui.tui.plots.settings", "gradtui.tui.plots.curves", "gradtui.tui.plots.depth", "gradtui.tui.plots.histogram",
-    "gradtui.tui.plots.layers", "gradtui.tui.plots.norms", "gradtui.tui.plots.ratios", "gradtui.tui.plots.views",
+    "gradtui.tui.plots.layers", "gradtui.tui.plots.norms", "gradtui.tui.plots.ratios",
     "gradtui.tui.charts.braille", "gradtui.tui.charts.plot_client", "gradtui.tui.charts.plotter",
     "gradtui.tui.charts.sanitise", "gradtui.tui.requests.questions", "gradtui.tui.screens.detail_dialogs",
     "gradtui.tui.screens.form", "gradtui.tui.screens.freeze", "gradtui.tui.screens.help", "gradtui.tui.screens.leave",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.charts.messages import MAX_MESSAGE, MessageReader, packed
+from gradtui.tui.charts.plot_server import MAX_MESSAGE, MessageReader, packed
 
 MESSAGES = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=50)), max_size=5)
 

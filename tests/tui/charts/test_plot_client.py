@@ -10,9 +10,8 @@ import pytest
 from plot_cases import curve, noisy
 
 from gradtui.tui.charts.chart import LABEL_WIDTH, Chart
-from gradtui.tui.charts.messages import MessageReader, packed
 from gradtui.tui.charts.plot_client import MAX_ANSWER_SECONDS, PlotClient
-from gradtui.tui.charts.plot_server import PlotServer
+from gradtui.tui.charts.plot_server import MessageReader, PlotServer, packed
 from gradtui.tui.charts.request import PlotRequest
 from gradtui.tui.charts.sanitise import sanitise
 

@@ -24,9 +24,8 @@ from plot_cases import assert_measures, curve, noisy, requests, texts, wait_for
 from gradtui.tui.charts import braille
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.frame import compose
-from gradtui.tui.charts.messages import MessageReader, packed
 from gradtui.tui.charts.plot_client import PlotClient
-from gradtui.tui.charts.plot_server import PlotServer
+from gradtui.tui.charts.plot_server import MessageReader, PlotServer, packed
 from gradtui.tui.charts.request import Picture, PlotRequest, Scale
 from gradtui.tui.charts.sanitise import sanitise
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from plot_cases import assert_measures, curve, noisy, requests
 
 from gradtui.tui.charts.chart import LABEL_WIDTH
-from gradtui.tui.charts.messages import MessageReader, packed
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.charts.plot_server import PlotServer
+from gradtui.tui.charts.plot_server import MessageReader, PlotServer, packed
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.charts.request import PlotRequest
 

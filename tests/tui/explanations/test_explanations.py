@@ -19,8 +19,7 @@ from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text import STATE_MEANINGS as MEANINGS
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.rendering.detail_rows import detail_lines
-from gradtui.tui.rendering.lines import line_width
+from gradtui.tui.rendering.lines import detail_lines, line_width
 
 MODEL = coop_model()
 

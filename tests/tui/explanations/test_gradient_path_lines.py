@@ -14,8 +14,7 @@ from gradtui.protocol.vocabulary import GradientHop, Reach
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
-from gradtui.tui.rendering.detail_rows import detail_lines
-from gradtui.tui.rendering.lines import line_width
+from gradtui.tui.rendering.lines import detail_lines, line_width
 
 MODEL = coop_model()
 WIDE = 200

@@ -16,8 +16,7 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.memory_device import MEANINGS, ROLES, device_facts, device_lines, heading
 from gradtui.tui.panels.memory import MIN_CURVE_ROWS, memory_view
 from gradtui.tui.panels.memory_bars import MemoryOptions
-from gradtui.tui.rendering.detail_rows import detail_lines
-from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.rendering.lines import Line, detail_lines, line_width
 
 SAMPLE = device_sample()
 HIDDEN = device_sample(process=None)

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.plots.smoothing import LEVELS, next_level, smoothed
+from gradtui.tui.plots.curves import SMOOTHING_LEVELS as LEVELS
+from gradtui.tui.plots.curves import smoothed
+from gradtui.tui.plots.settings import PlotSettings
 
 VALUES = st.lists(st.none() | st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=40)
 
@@ -40,9 +42,9 @@ def test_each_point_counts_by_its_age() -> None:
 
 
 def test_levels_go_round() -> None:
-    level, seen = LEVELS[0], []
+    settings, seen = PlotSettings(), []
     for _ in LEVELS:
-        seen.append(level)
-        level = next_level(level)
+        seen.append(settings._smoothing)
+        settings.smooth()
     assert seen == list(LEVELS)
-    assert level == LEVELS[0]
+    assert settings._smoothing == LEVELS[0]

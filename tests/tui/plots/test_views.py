@@ -22,7 +22,7 @@ from gradtui.tui.plots.norms import norm_plot, norm_table
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.rows import Selection, to_watch
-from gradtui.tui.plots.views import VIEWS
+from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering.lines import Line, line_width
 
