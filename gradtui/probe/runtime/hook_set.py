@@ -57,7 +57,7 @@ _Part = TypeVar("_Part", bound=Callable[..., Any])
 
 
 def alone(look: _Part) -> _Part:
-    """Decorate a method of an object with `hooks`: it blocks other threads' first backward and disables cyclic garbage collection.
+    """Decorate a method of an object with `hooks`: it blocks other threads' first backward, and disables garbage collection.
 
     A method that creates objects for thousands of tensors would make the collector traverse all objects of the process.
     """
