@@ -48,13 +48,14 @@ class FindingTracker:
         """Run all rules."""
         began = perf_counter()
         matches = self._matches(state)
+        matched = set(matches)
         explained = self._fold(matches)
         known = {(finding.rule, finding.key): finding for finding in state.findings}
         found = [
             _found(state, known.get(key), rule, match, explained.get(key, ())) for key, (rule, match) in matches.items()
         ]
         # One that was never sure, and is not so any more, is not history either.
-        past = [each for key, each in known.items() if key not in matches and each.status is Status.CONFIRMED]
+        past = [each for key, each in known.items() if key not in matched and each.status is Status.CONFIRMED]
         for each in found:
             former = known.get((each.rule, each.key))
             is_new = former is None or former.status is not Status.CONFIRMED or not former.is_open
@@ -80,7 +81,8 @@ class FindingTracker:
         folded: set[Key] = set()
         for key, (rule, match) in matches.items():
             for other, (symptom, seen) in matches.items():
-                if symptom.id in rule.explains and _concern_the_same(match, seen):
+                # Two rules that explain each other must not remove each other.
+                if symptom.id in rule.explains and key not in folded and _concern_the_same(match, seen):
                     explained.setdefault(key, set()).add(symptom.id)
                     folded.add(other)
         for key in folded:

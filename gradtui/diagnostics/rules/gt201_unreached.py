@@ -10,14 +10,15 @@ from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
-_LEAVES = 2
+_LEAVES, _STEPS = 2, 3
 _OFF = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
 
 
 def check(state: RunState) -> Iterator[Match]:
     """Match backwards of leaves, and parameters of optimizers in modules that ran without a graph or outside of the loss's."""
     leaves = state.calls.leaf_backwards if state.calls is not None else 0
-    if leaves >= _LEAVES:
+    nothing_trains = ParameterState.TRAINED.value not in state.tree.states and sum(state.optimizer_steps) >= _STEPS
+    if leaves >= _LEAVES or (leaves and nothing_trains):
         yield Match(
             "backward() is called on a leaf: no operation leads from any parameter to it",
             {"backwards": leaves},

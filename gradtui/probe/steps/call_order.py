@@ -221,6 +221,8 @@ class CallOrder:
 
     def replay(self, kinds: list[int], optimizer: int, step: int) -> None:
         """Count buffered events of a simple loop: one model and one optimizer, which has executed `step` steps before them."""
+        # What was noted before these steps says nothing about the next one that is not buffered.
+        self._gradients, self._noted = [], NotedGradients()
         at = 0
         while at < len(kinds):
             end = kinds.index(-STEP, at) + 1 if -STEP in kinds[at:] else len(kinds)
