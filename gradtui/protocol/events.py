@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command
+from gradtui.protocol.evidence import *  # noqa: F403
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.vocabulary import (

@@ -284,6 +284,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
     ev.UnregisteredFound: _unregistered,
+    ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
     ev.NonFiniteFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,

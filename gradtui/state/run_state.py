@@ -320,6 +320,8 @@ class RunState:
     """Operations of the largest graph of each sampled step that were recorded before that step."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
+    untied: list[ev.WeightsUntied] = field(default_factory=list)
+    """Weights that were equal at first, and are not any more."""
     findings: list[Finding] = field(default_factory=list)
     """What is wrong with the run, in the order in which it was found. `gradtui.diagnostics` keeps it."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)

@@ -8,10 +8,11 @@ from gradtui.diagnostics.parameters import optimized
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
+from gradtui.text import plural
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match different Parameters of optimizers that share their memory."""
+    """Match different Parameters of optimizers that share their memory, and copies where one tensor was meant."""
     tree, owned = state.tree, optimized(state)
     by_path = {info.path: index for index, info in enumerate(tree.parameters)}
     named: set[str] = set()
@@ -28,13 +29,24 @@ def check(state: RunState) -> Iterator[Match]:
             is_exact=True,
             key=f"shared {info.path}",
         )
+    for untied in state.untied:
+        yield Match(
+            f"{untied.linear} and {untied.embedding} were equal at step {untied.equal_step:,} and are two tensors: "
+            f"their values differ at step {untied.step:,} ({plural(untied.elements, 'element')})",
+            {"elements": untied.elements, "equal_step": untied.equal_step, "different_step": untied.step},
+            (untied.embedding, untied.linear),
+            first_step=untied.equal_step,
+            is_exact=True,
+            level=Level.WARNING,
+            key=f"untied {untied.linear}",
+        )
 
 
 RULE = Rule(
     "GT113",
     Level.ERROR,
     "tied weights are two Parameters",
-    "the optimizer sees two parameters, gives each a state of its own, and applies both updates to the same numbers",
+    "the optimizer gives each of them its own update: over one storage both are applied, and copies drift apart",
     "tie weights by assigning the Parameter itself: head.weight = embedding.weight",
     check,
 )

@@ -6,6 +6,7 @@ steps, by a few of its elements. `FreezeVerifier` compares what a command has fr
 checksum of all bits when the freeze is verified.
 """
 
+from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.frozen.drift import DriftDetector
 from gradtui.probe.frozen.freeze_verifier import (
     BETWEEN_STEPS,
@@ -24,6 +25,8 @@ __all__ = [
     "SINCE_LAST_STEP",
     "VERIFY_STEPS",
     "WITHIN_STEP",
+    "BitSample",
+    "Bits",
     "DriftDetector",
     "Freeze",
     "FreezeVerifier",

@@ -10,7 +10,7 @@ from gradtui.probe.model.discovery import modules_of
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages, replaced_words
 from gradtui.probe.model.model_registry import ModelRegistry
-from gradtui.probe.model.module_tree import Leaf, ModuleTree
+from gradtui.probe.model.module_tree import Leaf, ModuleTree, memory_of
 from gradtui.probe.model.param_groups import read_groups
 from gradtui.probe.model.running_module import is_constructing, nearest_leaf
 from gradtui.probe.model.storages import StorageCount, bucket_bytes, buffers_of, state_tensors
@@ -31,6 +31,7 @@ __all__ = [
     "left_words",
     "lineage",
     "lineages",
+    "memory_of",
     "modules_of",
     "nearest_leaf",
     "optimizer_membership",

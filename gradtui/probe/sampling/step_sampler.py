@@ -21,6 +21,7 @@ from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
+from gradtui.probe.sampling.tied_weights import TiedWeights
 from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.steps import DeviceTimes, PhaseTracker
 from gradtui.probe.torch_private.private_names import operations_are_observed
@@ -76,7 +77,7 @@ class StepSampler:
         self.states = ParameterStateReporter(context)
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self._frozen = DriftDetector()
-        self._unregistered = Unregistered(context)
+        self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
         self._reach = GradientFlowReporter(context)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
@@ -108,6 +109,7 @@ class StepSampler:
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes after the models were listed again."""
         self._frozen.tree_changed(moved)
+        self._tied.tree_changed(moved)
         self._reach.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
@@ -209,6 +211,8 @@ class StepSampler:
         sampled_step = self.sampled_step
         if sampled_step is None or not self._can_sample():
             return
+        with self.hooks.guarded("tied weights"):
+            self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation)
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)

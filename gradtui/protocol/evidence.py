@@ -1,0 +1,24 @@
+"""Facts that the probe looks for because a rule needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.measurements import Event
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsUntied(Event):
+    """The weights of an embedding and of a linear module of one model had the same values, and differ now.
+
+    They are different tensors in different memory.
+    """
+
+    embedding: str
+    """Path of the weight of the embedding."""
+    linear: str
+    """Path of the weight of the linear module."""
+    elements: int
+    """Elements of each of them."""
+    equal_step: int
+    """The last sampled step that began with equal values."""
