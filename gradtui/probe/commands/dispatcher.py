@@ -309,8 +309,12 @@ class CommandDispatcher:
         self.checkpointing.tree_changed()
 
     def _applied(self, command: Command, applied: CommandResult) -> None:
-        at, step, left_out, late = self._clock.at(), self._step, self._counter.left_out, self._view.found_at > 0
-        self._emit(CommandApplied(at, step, command, applied.text, applied.parameters, applied.changed, left_out, late))
+        self._emit(
+            CommandApplied(
+                self._clock.at(), self._step, command, applied.text, applied.parameters, applied.changed,
+                self._counter.left_out, self._view.found_at > 0,
+            )
+        )  # fmt: skip
         if not isinstance(command, Undo):
             self._undo.applied(applied)
         if isinstance(command, Intervention):

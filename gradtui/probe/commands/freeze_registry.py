@@ -42,9 +42,15 @@ class FreezeRegistry:
 
     def __init__(self, context: ProbeContext, training: Callable[[], Training]) -> None:
         self.statistics = PinnedNormStats()
-        verifier = self._verifier = FreezeVerifier()
-        self.freezes, self.parameters = verifier.freezes, verifier.parameters
-        self.holds, self.has_gradient = verifier.holds, verifier.has_gradient
+        self._verifier = FreezeVerifier()
+        self.freezes = self._verifier.freezes
+        """The same list for the whole run."""
+        self.holds = self._verifier.holds
+        """Returns whether a command has frozen this parameter."""
+        self.parameters = self._verifier.parameters
+        """Iterates over (path, parameter) of every parameter that a command has frozen. The path is that at the freeze."""
+        self.has_gradient = self._verifier.has_gradient
+        """Returns whether a frozen parameter has a gradient that an optimizer would apply. Also called at every step."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._training = training
         self._overridden: ByIdentity[torch.Tensor, bool] = ByIdentity()
@@ -215,10 +221,12 @@ class FreezeRegistry:
             verdict = freeze.verdict() if is_due else freeze.news(of_statistics=freeze.is_young)
             freeze.is_young = freeze.is_young or (is_due and verdict is None)
             if verdict is not None and (verdict.tensors or verdict.moved):
-                at, steps, moved = self._clock.at(), step - freeze.since_step, verdict.moved
                 self._emit(
-                    FreezeVerified(at, step, freeze.command, verdict.tensors, steps, moved, verdict.causes, held)
-                )
+                    FreezeVerified(
+                        self._clock.at(), step, freeze.command, verdict.tensors, step - freeze.since_step, verdict.moved,
+                        verdict.causes, held,
+                    )
+                )  # fmt: skip
 
         if self._loose:
             loose = [buffer for reference in self._loose if (buffer := reference()) is not None]
