@@ -10,24 +10,32 @@ from gradtui.state.run_state import RunState
 from gradtui.text import size_text
 
 _FORWARDS = 5
+_STEPS = 10
+"""Steps for which the oldest graph must have been alive: a script may keep a few on purpose."""
 _SHARE = 0.5
-"""Share of the steps since the oldest graph whose graphs must be alive. A script that keeps a few on purpose frees others."""
+"""Share of the steps since then whose graphs must be alive."""
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match living graphs of most forwards since some step."""
-    graphs = state.graphs
-    if graphs is None or graphs.forwards < _FORWARDS:
+    """Match living graphs of most forwards since some step.
+
+    Where a search of all objects ended early, or forwards were not recorded, their number follows from the bytes that
+    the graph of one step keeps.
+    """
+    graphs, saved = state.graphs, state.tree.saved
+    if graphs is None or not graphs.forwards:
         return
-    steps = max(1, graphs.step - graphs.since_step)
-    if graphs.forwards < _SHARE * steps:
+    by_size = graphs.bytes // saved.total if graphs.at_least and saved is not None and saved.total else 0
+    forwards, steps = max(graphs.forwards, by_size), graphs.step - graphs.since_step
+    if forwards < _FORWARDS or steps < _STEPS or forwards < _SHARE * steps:
         return
-    least = "at least " if graphs.at_least else ""
+    about = "" if forwards == graphs.forwards and not graphs.at_least else "about "
     yield Match(
-        f"the graphs of {least}{graphs.forwards:,} past forwards are alive since step {graphs.since_step:,}, and keep "
+        f"the graphs of {about}{forwards:,} past forwards are alive since step {graphs.since_step:,}, and keep "
         f"{size_text(graphs.bytes)}",
-        {"forwards": graphs.forwards, "since_step": graphs.since_step, "bytes": graphs.bytes},
+        {"forwards": forwards, "since_step": graphs.since_step, "bytes": graphs.bytes},
         first_step=graphs.since_step,
+        is_exact=steps >= 2 * _STEPS,
     )
 
 
