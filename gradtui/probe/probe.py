@@ -346,7 +346,7 @@ class Probe:
     def _replay(self, events: list[int]) -> None:
         ends, optimizer = replay(events, self.phases), self._latest()
         self.counter.micro_steps += events[::2].count(-BACKWARD)
-        self._order.replay(events[::2], self._latest_index, self.counter.steps)
+        self.hooks.guard("call order", self._order.replay, events[::2], self._latest_index, self.counter.steps)
         if ends:
             self.counter.stepped(self._latest_index, len(ends))
             self._cost.steps_ended(ends)

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from gradtui.own_frames import script_line
 from gradtui.probe.runtime import ByIdentity, ProbeContext
+from gradtui.probe.steps.event_replay import end_of_step
 from gradtui.probe.steps.first_gradients import NotedGradients, is_scaled
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.torch_private.private_names import version_of
@@ -225,7 +226,7 @@ class CallOrder:
         self._gradients, self._noted = [], NotedGradients()
         at = 0
         while at < len(kinds):
-            end = kinds.index(-STEP, at) + 1 if -STEP in kinds[at:] else len(kinds)
+            end = end_of_step(kinds, at)
             events = kinds[at:end]
             again = 0
             # A round that is equal to the two before it does the same.

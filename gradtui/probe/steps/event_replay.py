@@ -24,7 +24,7 @@ def replay(marks: list[int], phases: PhaseTracker) -> list[int]:
     ends: list[int] = []
     at = 0
     while at < len(kinds):
-        following = _end_of_step(kinds, at)
+        following = end_of_step(kinds, at)
         step = kinds[at:following]
         before, counts = phases.state, phases.counts
         spent_in = _replay_events(step, times[at:following], phases)
@@ -40,7 +40,8 @@ def replay(marks: list[int], phases: PhaseTracker) -> list[int]:
     return ends
 
 
-def _end_of_step(kinds: list[int], at: int) -> int:
+def end_of_step(kinds: list[int], at: int) -> int:
+    """Return the index behind the first end of a step from `at` on; the number of events if no step ends."""
     try:
         return kinds.index(-STEP, at) + 1
     except ValueError:
