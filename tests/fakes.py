@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command
@@ -18,6 +19,7 @@ from gradtui.protocol.vocabulary import (
     ParameterInfo,
     Phase,
 )
+from gradtui.state.findings import Finding, Level, Status
 
 MIB = 1024 * 1024
 
@@ -299,3 +301,11 @@ def row_of(model: ev.ModelsFound, path: str) -> int:
         if info.path == path:
             return ~index
     return next(index for index, module in enumerate(model.modules) if module.path == path)
+
+
+def finding(
+    rule: str = "GT203", level: Level = Level.ERROR, message: str = "nothing clears them", **more: Any
+) -> Finding:
+    """A finding, confirmed and open unless `more` says otherwise."""
+    known = {"why": "they add up", "remedy": "call zero_grad()", "first_step": 2, "last_step": 40} | more
+    return Finding(rule, level, known.pop("status", Status.CONFIRMED), message, **known)

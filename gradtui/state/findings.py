@@ -79,6 +79,16 @@ class Finding:
         return self.cleared_step is None
 
 
+def open_findings(findings: list[Finding]) -> list[Finding]:
+    """Return the confirmed findings that are still so, gravest first."""
+    return [each for each in by_gravity(findings) if each.is_open and each.status is Status.CONFIRMED]
+
+
+def newest_first(findings: list[Finding]) -> list[Finding]:
+    """Return all findings, those that are known since the latest step first."""
+    return sorted(by_gravity(findings), key=lambda each: -each.first_step)
+
+
 def by_gravity(findings: list[Finding]) -> list[Finding]:
     """Return findings sorted: open ones first, then by level, confirmed before suspected, then by first step."""
     return sorted(

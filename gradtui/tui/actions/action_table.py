@@ -141,9 +141,20 @@ ACTIONS: tuple[Action, ...] = (
         "Show every row again; in another panel, go back to the tree.", "Model", "dashboard",
     ),
     Action(
-        "next_problem", ("exclamation_mark", "right_square_bracket"), "Next problem",
-        "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
+        "findings", ("F",), "Findings: what is wrong",
+        "List what the rules found: what is wrong, why, what to do, and where.",
+        "Model", "dashboard", mouse="click on the line under the header",
+    ),
+    Action(
+        "next_problem", ("exclamation_mark",), "Next problem",
+        "Go to the first row that the next open finding concerns, or open its page if it concerns none; without an open "
+        "finding, do as ] does.",
         "Model", "dashboard", footer=9, label="next problem",
+    ),
+    Action(
+        "next_parameter", ("right_square_bracket",), "Next parameter with a problem",
+        "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
+        "Model", "dashboard",
     ),
     Action("fold_or_parent", ("left", "h"), "Fold", "Fold the module, or go to the one above.", "Model", "tree"),
     Action("unfold_or_child", ("right", "l"), "Unfold", "Unfold the module, or go to its first row.", "Model", "tree"),

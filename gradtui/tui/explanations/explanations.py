@@ -40,8 +40,8 @@ from gradtui.text.gradients import (
     update_words,
 )
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
-from gradtui.tui.rendering import DetailRow, Line, Span, printable, sparkline, state_letter, text_rows
-from gradtui.tui.tree import buffer_at
+from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, Span, printable, sparkline, state_letter, text_rows
+from gradtui.tui.tree import buffer_at, findings_at
 
 _POINTS, _FEWEST = 32, 8
 _CELLS = 100_000
@@ -54,7 +54,16 @@ def explain(state: RunState, row: int) -> list[DetailRow]:
     buffer = buffer_at(state.tree, row)
     if buffer is not None:
         return _buffer(state, buffer)
-    return _module(state, row) if row >= 0 else _parameter(state, ~row)
+    return [*_findings(state, row), *(_module(state, row) if row >= 0 else _parameter(state, ~row))]
+
+
+def _findings(state: RunState, row: int) -> list[DetailRow]:
+    return [
+        DetailRow("" if index else "finding", (
+            (f"{each.level} {each.rule}: ", LEVEL_ROLES[each.level]), (f"{printable(each.message)}. F lists all.", "text")
+        ))
+        for index, each in enumerate(findings_at(state, row))
+    ]  # fmt: skip
 
 
 def _buffer(state: RunState, info: BufferInfo) -> list[DetailRow]:

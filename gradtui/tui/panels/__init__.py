@@ -1,9 +1,10 @@
 """The panels of the dashboard beside the tree.
 
-This package owns the header and the memory, gradient norm, output and events panels.
+This package owns the header, the line with the gravest finding, and the memory, gradient norm, output and events panels.
 """
 
 from gradtui.tui.panels.events import KINDS, EventsPanel
+from gradtui.tui.panels.finding import FindingLine
 from gradtui.tui.panels.gradients import GradientPanel, gradient_title
 from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table, memory_title
@@ -15,6 +16,7 @@ __all__ = [
     "KINDS",
     "PARTS",
     "EventsPanel",
+    "FindingLine",
     "GradientPanel",
     "Header",
     "HeaderState",

@@ -14,6 +14,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "verified": ("◆", "good", "held still", "the tensors of a freeze did not change"),
     "moved": ("!", "error", "moved", "a frozen tensor changed"),
     "not finite": ("!", "error", "not finite", "where NaN or Inf appeared first: the phase, the module, the parameter"),
+    "finding": ("!", "warning", "finding", "a rule is sure that something is wrong; F lists all findings"),
     "growth": ("!", "warning", "growth", "memory rises step after step"),
     "out of memory": (
         "✖",

@@ -24,12 +24,13 @@ from gradtui.tui.rendering.lines import (
     width_of,
     wrap,
 )
-from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, Palette, state_letter
+from gradtui.tui.rendering.palette import DARK_THEME, LEVEL_ROLES, LIGHT_THEME, Palette, state_letter
 from gradtui.tui.rendering.sparkline import sparkline
 
 __all__ = [
     "BLANK",
     "DARK_THEME",
+    "LEVEL_ROLES",
     "LIGHT_THEME",
     "DetailRow",
     "Line",

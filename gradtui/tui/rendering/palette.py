@@ -13,6 +13,7 @@ from textual.color import Color
 from textual.theme import Theme
 
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.findings import Level
 from gradtui.text import DASH
 from gradtui.tui.rendering.lines import Span
 
@@ -50,6 +51,9 @@ LIGHT_THEME = Theme(
 
 STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace('_', '-')}" for state in ParameterState}
 """The role of each state letter."""
+
+LEVEL_ROLES = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "muted"}
+"""The role of each level of findings."""
 
 
 def state_letter(letter: str) -> Span:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App
 
 from gradtui.atomic_file import WriteFile
+from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.plots.rows import WatchedParameters
@@ -87,6 +88,20 @@ def open_explanation(app: App[Any], context: ActionContext, row: int | None) -> 
     if follow is not None:
         context.send(follow)
     app.push_screen(DetailDialog(context.state, row))
+
+
+def open_findings_list(app: App[Any], context: ActionContext, go_to: Callable[[int | None], None]) -> None:
+    """Open the list of findings; `go_to` gets the row that the user wants to go to."""
+    from gradtui.tui.screens.findings import FindingListDialog
+
+    app.push_screen(FindingListDialog(context.state), go_to)
+
+
+def open_finding(app: App[Any], context: ActionContext, finding: Finding, go_to: Callable[[int | None], None]) -> None:
+    """Open the page of a finding; `go_to` gets the row that the user wants to go to."""
+    from gradtui.tui.screens.findings import FindingDialog
+
+    app.push_screen(FindingDialog(context.state, finding), go_to)
 
 
 def open_device(app: App[Any], context: ActionContext) -> None:

@@ -17,11 +17,13 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
 
+from gradtui.state.findings import open_findings
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.selectors import run_status
 from gradtui.tui.actions import ACTIONS, bindings, footer_actions
 from gradtui.tui.panels import (
     EventsPanel,
+    FindingLine,
     GradientPanel,
     Header,
     HeaderState,
@@ -40,12 +42,14 @@ from gradtui.tui.screens.action_context import (
     export_schedule,
     open_device,
     open_explanation,
+    open_finding,
+    open_findings_list,
     open_freeze,
     open_question,
     open_step,
 )
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
-from gradtui.tui.tree import ModuleTree, TreePane
+from gradtui.tui.tree import ModuleTree, TreePane, first_row
 from gradtui.tui.widgets import KeyBar, LineView, ScrollLines
 
 if TYPE_CHECKING:
@@ -91,6 +95,7 @@ class Dashboard(Screen[None]):
         self._action_context, self._state = context, context.state
         state, pictures = context.state, context.pictures
         self.header = Header(state, id="header")
+        self.finding = FindingLine(state, id="finding")
         self.pane = TreePane(state, id="tree-pane")
         self.memory = MemoryPanel(state, pictures, id="memory")
         self.gradients = GradientPanel(state, pictures, id="gradients")
@@ -109,6 +114,8 @@ class Dashboard(Screen[None]):
         }
         self._plots: PlotScreen | None = None
         self._plot_settings: PlotSettings | None = None
+        self._visited: tuple[str, str] | None = None
+        """Rule and key of the finding to which `next_problem` went last."""
 
     @property
     def tree_view(self) -> ModuleTree:
@@ -122,6 +129,7 @@ class Dashboard(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield self.header
+        yield self.finding
         # The container keeps the panels out of the compositing of a header that changed.
         with Container(id="body"):
             yield self.pane
@@ -161,9 +169,10 @@ class Dashboard(Screen[None]):
         return [*shown, "memory_curve"] if self._panels.is_shown("memory") else shown
 
     def draw_header(self, facts: HeaderState) -> None:
-        """Repaint the header and the footer (which depends on the run's status) if they changed."""
+        """Repaint the header, the line of the gravest finding, and the footer (which depends on the run's status)."""
         self.header.facts = facts
         self.header.redraw()
+        self.finding.update()
         self._show_keys()
 
     def draw(self, part: str) -> None:
@@ -265,6 +274,17 @@ class Dashboard(Screen[None]):
         else:
             open_explanation(self.app, self._action_context, self.tree_view.current)
 
+    def action_findings(self) -> None:
+        open_findings_list(self.app, self._action_context, self._show_row)
+
+    def on_finding_line_pressed(self, message: FindingLine.Pressed) -> None:
+        open_finding(self.app, self._action_context, message.finding, self._show_row)
+
+    def _show_row(self, row: int | None) -> None:
+        if row is not None:
+            self.tree_view.focus()
+            self.tree_view.show_row(row)
+
     def action_export(self) -> None:
         export_plots(self.app, self._action_context, self.tables())
 
@@ -343,5 +363,22 @@ class Dashboard(Screen[None]):
             self.tree_view.move_to(self.tree_view.cursor + 1)
 
     def action_next_problem(self) -> None:
+        found = open_findings(self._state.findings)
+        if not found:
+            self.action_next_parameter()
+            return
+        keys = [(each.rule, each.key) for each in found]
+        at = (keys.index(self._visited) + 1) % len(found) if self._visited in keys else 0
+        finding, self._visited = found[at], keys[at]
+        row = first_row(self._state.tree, finding)
+        if row is None:
+            open_finding(self.app, self._action_context, finding, self._show_row)
+            return
+        self._show_row(row)
+        if finding is not found[0]:
+            # The line under the header shows another one.
+            self.notify(finding.message, title=f"{finding.level} {finding.rule}", timeout=6, markup=False)
+
+    def action_next_parameter(self) -> None:
         if not self.tree_view.to_next_problem():
             self.notify("No parameter needs a look.", timeout=3)

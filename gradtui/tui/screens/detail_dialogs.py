@@ -14,13 +14,13 @@ from gradtui.tui.explanations.memory_profile_view import (
     waiting_lines,
 )
 from gradtui.tui.rendering import BLANK, Line, detail_lines, elide_start, printable
-from gradtui.tui.screens.text_dialog import TextDialog
+from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 from gradtui.tui.tree import row_path
 
 _TITLE_WIDTH = 60
 
 
-class DetailDialog(TextDialog):
+class DetailDialog(TextDialog[None]):
     """Explains what a row is and what happens to it."""
 
     changes = True
@@ -30,7 +30,7 @@ class DetailDialog(TextDialog):
         self._structure = state.tree.version
         path = row_path(state.tree, row) or state.tree.modules[row].name
         title = elide_start(printable(path), _TITLE_WIDTH)
-        super().__init__(title, lambda width: detail_lines(explain(self._state, self._row), width))
+        super().__init__(title, DialogLines(lambda width: detail_lines(explain(self._state, self._row), width)))
 
     def update(self) -> None:
         """Show the current facts, unless the row belongs to an older model structure."""
@@ -38,21 +38,21 @@ class DetailDialog(TextDialog):
             super().update()
 
 
-class DeviceDialog(TextDialog):
+class DeviceDialog(TextDialog[None]):
     """The driver's figure, its parts as a bar, and an explanation of each part."""
 
     changes = True
 
     def __init__(self, state: RunState, *, colour: bool) -> None:
         self._state, self._colour = state, colour
-        super().__init__("Memory of the device", self._lines)
+        super().__init__("Memory of the device", DialogLines(self._lines))
 
     def _lines(self, width: int) -> list[Line]:
         bar = device_lines(self._state, width, colour=self._colour)
         return [*bar, *([BLANK] if bar else []), *detail_lines(device_facts(self._state), width)]
 
 
-class StepDialog(TextDialog):
+class StepDialog(TextDialog[None]):
     """Shows the newest memory profile of a step, and the next one once it has arrived."""
 
     changes = True
@@ -61,7 +61,7 @@ class StepDialog(TextDialog):
         self._state, self._pictures = state, pictures
         self._curve = HeldRequest()
         self._shown = self._before = state.traced
-        super().__init__("The memory of a step", self._lines)
+        super().__init__("The memory of a step", DialogLines(self._lines))
 
     def _lines(self, width: int) -> list[Line]:
         state, step = self._state, self._state.traced

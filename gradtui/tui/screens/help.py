@@ -9,8 +9,21 @@ from gradtui.text import STATE_MEANINGS
 from gradtui.tui.actions import by_group
 from gradtui.tui.panels import AT_LOAD, KINDS, PARTS
 from gradtui.tui.rendering import BLANK, Line, Span, state_letter, wrap
-from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.tree import FREEZE, HIDDEN, MIXED, PARTLY, RECOMPUTED, RUNS, SPARK_WIDTH, STOPS, TIED, UNFREEZE, WITHIN
+from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
+from gradtui.tui.tree import (
+    CONCERNED,
+    FREEZE,
+    HIDDEN,
+    MIXED,
+    PARTLY,
+    RECOMPUTED,
+    RUNS,
+    SPARK_WIDTH,
+    STOPS,
+    TIED,
+    UNFREEZE,
+    WITHIN,
+)
 from gradtui.tui.widgets import FULL
 
 _KEYS_WIDTH = 13
@@ -24,6 +37,11 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
     (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
     ("▲", "warning", "the peak within a phase, where it is above what the phase ends with; ≥: at least that much"),
     (RECOMPUTED, "activations", "checkpointed: backward computes again what autograd does not keep there"),
+    (
+        CONCERNED,
+        "error",
+        "left of a row's state: an open finding concerns the row, or one folded up in it; ! goes there",
+    ),
     ("–", "muted", "not known, or not there; never a zero"),
     ("×", "error", "NaN or Inf in a curve"),
 )
@@ -62,6 +80,15 @@ _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
     (f"last {SPARK_WIDTH}", "how that norm went in the newest measurements, on a log scale of their own range"),
 )
 
+_FINDING_WORDS: tuple[tuple[str, str], ...] = (
+    ("error", "the run does not do what its script asks for"),
+    ("warning", "something is very likely not as intended"),
+    ("note", "it may be intended, and is worth knowing"),
+    ("open", "the numbers confirm it, and it is still so"),
+    ("suspected", "it needs more samples; it is only in the list of findings"),
+    ("cleared", "it was so, and no longer is"),
+)
+
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("step · micro", "executed optimizer steps, and backward passes"),
     (
@@ -89,9 +116,7 @@ def help_lines(width: int) -> Sequence[Line]:
     lines += _heading("The line left of the names")
     for mark, words in _RAIL:
         lines += _entry(((mark, "gradients"),), words, _KEYS_WIDTH, width)
-    lines += _heading("Columns")
-    for title, meaning in _COLUMN_WORDS:
-        lines += _entry(((title, "text"),), meaning, names, width)
+    lines += _meanings("Columns", _COLUMN_WORDS, names, width)
     lines += _heading("Memory")
     for category in PARTS:
         sample: Line = ((f"{FULL} ", category), (category.replace("_", " "), "text"))
@@ -99,17 +124,21 @@ def help_lines(width: int) -> Sequence[Line]:
     lines += _heading("Marks")
     for mark, role, words in _MARKS:
         lines += _entry(((mark, role),), words, names, width)
+    lines += _meanings("Findings", _FINDING_WORDS, names, width)
     lines += _heading("Events")
     for glyph, role, kind, meaning in KINDS.values():
         lines += _entry(((glyph, role), (f"  {kind}", "text")), meaning, names, width)
-    lines += _heading("Header")
-    for word, meaning in _HEADER_WORDS:
-        lines += _entry(((word, "text"),), meaning, names, width)
+    lines += _meanings("Header", _HEADER_WORDS, names, width)
     return lines[1:]
 
 
 def _heading(text: str) -> list[Line]:
     return [BLANK, ((text, "accent"),)]
+
+
+def _meanings(heading: str, words: Sequence[tuple[str, str]], column: int, width: int) -> list[Line]:
+    entries = (_entry(((word, "text"),), meaning, column, width) for word, meaning in words)
+    return [*_heading(heading), *(line for entry in entries for line in entry)]
 
 
 def _entry(left: Line, text: str, column: int, width: int, name: Line = ()) -> list[Line]:
@@ -122,6 +151,6 @@ def _entry(left: Line, text: str, column: int, width: int, name: Line = ()) -> l
     return [((" " * 2, ""), *left, gap, *first), *((indent, *line) for line in rest)]
 
 
-def help_dialog() -> TextDialog:
+def help_dialog() -> TextDialog[None]:
     """Make the help dialog."""
-    return TextDialog("Help", help_lines)
+    return TextDialog("Help", DialogLines(help_lines))

@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
+from textual.screen import ScreenResultType
 
 from gradtui.tui.rendering import Line, fit
 from gradtui.tui.screens.dialog import Dialog
@@ -65,7 +66,7 @@ class DialogLines(FollowedLines):
         """Do nothing: a dialog does not follow its end."""
 
 
-class TextDialog(Dialog[None]):
+class TextDialog(Dialog[ScreenResultType]):
     """A titled box of lines. `update` lays them out again, for text that changes while the dialog is open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter,question_mark", "dismiss", "close", show=False)]
@@ -73,13 +74,24 @@ class TextDialog(Dialog[None]):
     changes: ClassVar[bool] = False
     """Whether the text changes while the dialog is open, so that the app calls `update` at every tick."""
 
-    def __init__(self, title: str, make: MakeLines) -> None:
+    def __init__(self, title: str, text: DialogLines) -> None:
         super().__init__()
-        self._title, self._text, self._box = title, DialogLines(make), Container(id="dialog")
+        self._title, self._text, self._box = title, text, Container(id="dialog")
+        self._shown_note: str | None = None
+
+    @property
+    def note(self) -> str:
+        """What stands beside the title."""
+        return ""
+
+    @property
+    def keys(self) -> str:
+        """What keys do besides those of every dialog."""
+        return ""
 
     def compose(self) -> ComposeResult:
         with self._box:
-            self._box.border_title = Content.assemble((self._title, "bold"))
+            self._show_title()
             yield self._text
 
     def on_mount(self) -> None:
@@ -87,8 +99,19 @@ class TextDialog(Dialog[None]):
 
     def on_dialog_lines_laid_out(self) -> None:
         """Show the keys that apply now."""
-        self._box.border_subtitle = Content("esc closes" if self._text.fits else "↑↓ scroll · esc closes")
+        words = (self.keys, "" if self._text.fits else "↑↓ scroll", "esc closes")
+        self._box.border_subtitle = Content(" · ".join(filter(None, words)))
 
     def update(self) -> None:
         """Lay out the text again."""
         self._text.update()
+        self._show_title()
+
+    def _show_title(self) -> None:
+        note = self.note
+        # Setting the title redraws the frame, so set it only if it changed.
+        if note != self._shown_note:
+            self._shown_note = note
+            self._box.border_title = Content.assemble(
+                (self._title, "bold"), (f"  {note}" if note else "", "$foreground-muted")
+            )

@@ -3,6 +3,7 @@
 This package owns its rows, columns, cells and totals, and the filter.
 """
 
+from gradtui.tui.tree.finding_rows import CONCERNED, findings_at, first_row
 from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.tree_cells import FREEZE, MIXED, RECOMPUTED, TIED, UNFREEZE
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH
@@ -11,6 +12,7 @@ from gradtui.tui.tree.tree_rows import buffer_at, row_path
 from gradtui.tui.tree.view import ModuleTree
 
 __all__ = [
+    "CONCERNED",
     "FREEZE",
     "HIDDEN",
     "MIXED",
@@ -25,5 +27,7 @@ __all__ = [
     "ModuleTree",
     "TreePane",
     "buffer_at",
+    "findings_at",
+    "first_row",
     "row_path",
 ]

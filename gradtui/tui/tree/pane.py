@@ -8,6 +8,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input
 
+from gradtui.state.findings import open_findings
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import problem_count
 from gradtui.text import count_text
@@ -44,7 +45,7 @@ class TreePane(Vertical):
         self.filter_input.cursor_blink = False
         self.border_title = Content.assemble(("Model", "bold"))
         self._columns = ColumnTitles(state, id="columns")
-        self._titles: tuple[str, str, int, str] = ("", "", 0, "")
+        self._titles: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
         yield self._columns
@@ -100,11 +101,12 @@ class TreePane(Vertical):
         rows = self.tree_view.rows
         problems = problem_count(self._state.tree)
         matching = ("1 row matches" if rows.matches == 1 else f"{rows.matches:,} rows match") if rows.filter else ""
-        look = f"! {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
+        key = "]" if open_findings(self._state.findings) else "!"
+        look = f"{key} {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
         room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, look) if text)
         stops = frontier_words(self._state.tree, self.tree_view.reach.line, room)
         size = tree_title(self._state.tree, self.tree_view.totals, self.content_size.width)
-        titles = (size, matching, problems, stops)
+        titles = (size, matching, look, stops)
         if titles == self._titles:
             return
         self._titles = titles

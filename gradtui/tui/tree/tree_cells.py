@@ -11,6 +11,7 @@ from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
 from gradtui.text import bytes_text, count_text, dtype_text, norm_text, shape_text
 from gradtui.tui.rendering import (
+    LEVEL_ROLES,
     Line,
     Span,
     compact,
@@ -23,6 +24,7 @@ from gradtui.tui.rendering import (
     state_letter,
     width_of,
 )
+from gradtui.tui.tree.finding_rows import CONCERNED, FindingRows
 from gradtui.tui.tree.tree_columns import MARK_WIDTH, SPARK_WIDTH, Columns
 from gradtui.tui.tree.tree_reach import TreeReach
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
@@ -80,10 +82,17 @@ class TreeCells:
     """Makes the lines of rows for one set of columns. A row is rebuilt only if something in it changed."""
 
     def __init__(
-        self, tree: TreeState, rows: TreeRows, totals: TreeTotals, columns: Columns, reach: TreeReach | None = None
+        self,
+        tree: TreeState,
+        rows: TreeRows,
+        totals: TreeTotals,
+        columns: Columns,
+        reach: TreeReach | None = None,
+        findings: FindingRows | None = None,
     ) -> None:
         self.tree, self.rows, self.totals, self.columns = tree, rows, totals, columns
         self.reach = reach or TreeReach(tree)
+        self.findings = findings or FindingRows(tree)
         self.pending = NOTHING_PENDING
         self.asked: frozenset[str] = frozenset()
         """Paths of the modules with a pending checkpointing command."""
@@ -111,10 +120,11 @@ class TreeCells:
         where, totals = self._parameters(row), self.totals
         pending = self.pending.mark(where.start, where.stop)
         if row < 0:
-            return self.tree.states[~row], pending, self._rail(row)
+            return self.tree.states[~row], pending, self._rail(row), self.findings.levels.get(row)
         return (
             totals.letters(where), pending, totals.kept(row), self._mark(row), totals.trainable(where),
-            self.rows.is_folded(row), self._rail(row),
+            self.rows.is_folded(row), self._rail(row), self.findings.levels.get(row),
+            self.findings.levels_below.get(row),
         )  # fmt: skip
 
     def _spans(self, row: int) -> list[Span]:
@@ -150,19 +160,27 @@ class TreeCells:
         return self.columns.state + 1 + self._indent * self.rows.depth(row)
 
     def state_cell(self, row: int) -> Line:
-        """Return the state letters, preceded by a symbol while a freeze or unfreeze is pending."""
+        """Return the state letters, preceded by a symbol for a pending freeze or unfreeze, or for an open finding."""
         width = self.columns.state
         if buffer_at(self.tree, row) is not None:
             return fit((), width)
         where = self._parameters(row)
         letters = self.totals.letters(where)
-        spans: list[Span] = [(self.pending.mark(where.start, where.stop) or " ", "pending")]
+        pending = self.pending.mark(where.start, where.stop)
+        spans: list[Span] = [(pending, "pending") if pending else self._concerned(row)]
         room = width - 1
         shown = letters if len(letters) <= room else letters[: room - 1]
         spans += map(state_letter, shown)
         if len(shown) < len(letters):
             spans.append(("…", "faint"))
         return fit(spans, width)
+
+    def _concerned(self, row: int) -> Span:
+        """Return the mark of a row that an open finding concerns. A folded module has it for the rows that it hides."""
+        level = self.findings.levels.get(row)
+        if level is None and row >= 0 and self.rows.is_folded(row):
+            level = self.findings.levels_below.get(row)
+        return (CONCERNED, LEVEL_ROLES[level]) if level is not None else (" ", "")
 
     def _parameters(self, row: int) -> range:
         if row >= 0:

@@ -17,6 +17,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, next_problem, pending_parameters
 from gradtui.tui.actions import bindings
 from gradtui.tui.rendering import BLANK, Line, fit, wrap
+from gradtui.tui.tree.finding_rows import FindingRows
 from gradtui.tui.tree.tree_cells import NOTHING_PENDING, PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_reach import TreeReach
@@ -51,6 +52,8 @@ class ModuleTree(ScrollLines):
         """Sums over subtrees, as of the last drawing."""
         self.reach = TreeReach(state.tree)
         """Which modules backward reaches, as of the last drawing."""
+        self.findings = FindingRows(state.tree)
+        """Which rows open findings concern, as of the last drawing."""
         self._cells: TreeCells | None = None
         self._waiting: tuple[int, ...] = ()
         self._marks = NOTHING_PENDING
@@ -79,6 +82,7 @@ class ModuleTree(ScrollLines):
             self._take_structure()
         self.totals.update(self._state)
         self.reach.update()
+        self.findings.update(self._state.findings)
 
     def _take_structure(self) -> None:
         tree, at = self._state.tree, self.current
@@ -91,7 +95,7 @@ class ModuleTree(ScrollLines):
         if pattern:
             self.rows.set_filter(pattern)
         self.totals = TreeTotals(tree, SPARK_WIDTH)
-        self.reach = TreeReach(tree)
+        self.reach, self.findings = TreeReach(tree), FindingRows(tree)
         self.cursor = (
             next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
         )
@@ -108,7 +112,7 @@ class ModuleTree(ScrollLines):
         state = self._state
         columns = columns_for(width - 1)
         if self._cells is None or self._cells.rows is not self.rows or self._cells.columns != columns:
-            self._cells = TreeCells(state.tree, self.rows, self.totals, columns, self.reach)
+            self._cells = TreeCells(state.tree, self.rows, self.totals, columns, self.reach, self.findings)
         waiting = tuple(state.pending)
         if waiting != self._waiting:
             self._waiting, self._marks = waiting, PendingMarks(pending_parameters(state))

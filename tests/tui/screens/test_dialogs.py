@@ -83,7 +83,7 @@ async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
 async def test_a_dialog_stays_where_it_is_as_its_text_grows(size: tuple[int, int]) -> None:
     text: list[Line] = [(("one line", "text"),)]
     async with session(size) as run:
-        await run.app.push_screen(TextDialog("Title", lambda _: text))
+        await run.app.push_screen(TextDialog("Title", DialogLines(lambda _: text)))
         await run.pilot.pause()
         box = run.app.screen.query_one("#dialog")
         before = box.region

@@ -1,0 +1,59 @@
+"""The line under the header: what it leaves out as the screen becomes narrower."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import finding
+
+from gradtui.state.findings import Level
+from gradtui.tui.panels.finding import finding_line
+from gradtui.tui.rendering import line_width
+
+MESSAGE = (
+    "nothing cleared the gradients in 60 steps of SGD: each step applies the gradients of all steps before it again"
+)
+REMEDY = "call optimizer.zero_grad() once before or after each step"
+FOUND = finding("GT203", message=MESSAGE, remedy=REMEDY)
+
+
+def words(width: int, count: int = 1) -> str:
+    return "".join(text for text, _ in finding_line(FOUND, count, width))
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 160, 250])
+def test_it_takes_exactly_the_width(width: int) -> None:
+    assert line_width(finding_line(FOUND, 1, width)) == width
+
+
+def test_a_wide_screen_shows_all_of_it() -> None:
+    assert words(250).startswith(f" error GT203  {MESSAGE} → {REMEDY} ")
+    assert words(250, 3).endswith(" F 3 findings ")
+
+
+def test_the_remedy_comes_before_the_second_clause() -> None:
+    assert words(160).startswith(f" error GT203  {MESSAGE.partition(':')[0]} → {REMEDY} ")
+
+
+def test_eighty_columns_show_the_level_the_rule_and_the_first_clause() -> None:
+    assert words(80).startswith(f" error GT203  {MESSAGE.partition(':')[0]} ")
+    assert words(80).endswith(" F list ")
+    assert words(80, 12).endswith(" F all 12 ")
+    assert "…" not in words(80)
+
+
+def test_a_remedy_is_cut_where_some_of_it_is_worth_reading() -> None:
+    clause = MESSAGE.partition(":")[0]
+    # Of 100 cells the badge takes 13, the blank after it 1, and the key with its word 9, with a blank before them.
+    room = 100 - 13 - 1 - 9 - len(clause) - len(" → ")
+    assert f"{clause} → {REMEDY[: room - 1]}…" in words(100)
+
+
+def test_control_characters_of_a_path_are_replaced() -> None:
+    line = finding_line(finding(message="a\x1b[31m.weight is frozen", remedy="thaw\x07 it"), 1, 160)
+    text = "".join(part for part, _ in line)
+    assert "a·[31m.weight is frozen → thaw· it" in text
+
+
+@pytest.mark.parametrize(("level", "role"), [(Level.ERROR, "error"), (Level.WARNING, "warning"), (Level.NOTE, "muted")])
+def test_the_level_is_a_word_and_a_colour(level: Level, role: str) -> None:
+    assert finding_line(finding(level=level), 1, 80)[0] == (f" {level} GT203 ", f"ground on {role}")

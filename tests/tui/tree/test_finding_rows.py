@@ -1,0 +1,103 @@
+"""Which rows findings concern, and their mark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fakes import coop_model, coop_run, finding, row_of
+
+from gradtui.reducer import apply
+from gradtui.state.findings import Level, Status
+from gradtui.state.run_state import RunState
+from gradtui.tui.rendering import line_width
+from gradtui.tui.tree.finding_rows import FindingRows, findings_at, first_row
+from gradtui.tui.tree.tree_cells import PendingMarks, TreeCells
+from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree.tree_rows import TreeRows
+from gradtui.tui.tree.tree_totals import TreeTotals
+
+MODEL = coop_model()
+CONV, BN = "image_encoder.conv1.weight", "image_encoder.bn1"
+ERROR = finding("GT106", paths=(CONV,))
+NOTE = finding("GT105", Level.NOTE, paths=(BN, CONV))
+
+
+def known() -> RunState:
+    state = RunState()
+    for event in coop_run(5):
+        apply(state, event)
+    return state
+
+
+def row(path: str) -> int:
+    return row_of(MODEL, path)
+
+
+def levels(state: RunState) -> FindingRows:
+    rows = FindingRows(state.tree)
+    rows.update(state.findings)
+    return rows
+
+
+def test_a_row_has_the_gravest_level_and_so_have_the_modules_around_it() -> None:
+    state = known()
+    state.findings = [NOTE, ERROR]
+    rows = levels(state)
+    assert rows.levels == {row(CONV): Level.ERROR, row(BN): Level.NOTE}
+    assert rows.levels_below == {
+        row("image_encoder.conv1"): Level.ERROR, row("image_encoder"): Level.ERROR, row(""): Level.ERROR
+    }  # fmt: skip
+
+
+def test_only_confirmed_and_open_findings_mark_rows() -> None:
+    state = known()
+    state.findings = [replace(ERROR, status=Status.SUSPECTED), replace(NOTE, cleared_step=3)]
+    rows = levels(state)
+    assert not rows.levels
+    assert not rows.levels_below
+    assert findings_at(state, row(CONV)) == []
+
+
+def test_paths_that_the_tree_lacks_are_skipped() -> None:
+    state = known()
+    state.findings = [finding(paths=("gone", CONV)), finding("GT110", paths=("gone",), key="other")]
+    assert first_row(state.tree, state.findings[0]) == row(CONV)
+    assert first_row(state.tree, state.findings[1]) is None
+    assert set(levels(state).levels) == {row(CONV)}
+
+
+def test_a_root_without_a_path_goes_by_its_name() -> None:
+    state = known()
+    assert first_row(state.tree, finding(paths=(MODEL.modules[0].name,))) == 0
+
+
+def test_the_findings_of_a_row_and_of_what_is_in_a_module() -> None:
+    state = known()
+    state.findings = [NOTE, ERROR, finding("GT203")]
+    assert findings_at(state, row(CONV)) == [ERROR, NOTE]
+    assert findings_at(state, row(BN)) == [NOTE]
+    assert findings_at(state, row("image_encoder")) == [ERROR, NOTE]
+    assert findings_at(state, row("text_encoder")) == []
+
+
+def test_the_mark_stands_beside_the_state_and_moves_nothing() -> None:
+    state = known()
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    marks = FindingRows(state.tree)
+    cells = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(80), None, marks)
+    every = [*range(len(MODEL.modules)), *(~index for index in range(len(MODEL.parameters)))]
+    before = {each: cells.line(each) for each in every}
+    state.findings = [NOTE, ERROR]
+    marks.update(state.findings)
+    changed = {each for each in every if cells.line(each) != before[each]}
+    assert changed == {row(CONV), row(BN)}
+    for each, role in ((row(CONV), "error"), (row(BN), "muted")):
+        now, then = ("".join(text for text, _ in line) for line in (cells.line(each), before[each]))
+        assert now == "!" + then[1:]
+        assert line_width(cells.line(each)) == 80
+        assert cells.state_cell(each)[0] == ("!", role)
+    cells.rows.set_folded(row("image_encoder.conv1"), True)
+    assert cells.state_cell(row("image_encoder.conv1"))[0] == ("!", "error"), "it hides the row"
+    cells.pending = PendingMarks({~row(CONV): True})
+    assert cells.state_cell(row(CONV))[0][0] != "!", "a pending command comes first"
