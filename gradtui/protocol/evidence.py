@@ -22,3 +22,17 @@ class WeightsUntied(Event):
     """Elements of each of them."""
     equal_step: int
     """The last sampled step that began with equal values."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAlive(Event):
+    """Tensors that `torch.load` has made, with the shapes and types of most of a model's parameters, are alive.
+
+    No model and no optimizer has them.
+    """
+
+    tensors: int
+    """Their number; 0 once they are freed."""
+    bytes: int
+    holder: str | None
+    """The global variable of the script that holds them, if one does."""

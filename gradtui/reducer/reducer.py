@@ -265,6 +265,10 @@ def _unregistered(state: RunState, event: ev.UnregisteredFound) -> None:
             state.note(event, "model", line)
 
 
+def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
+    state.checkpoint = event
+
+
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
@@ -284,6 +288,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
     ev.UnregisteredFound: _unregistered,
+    ev.CheckpointAlive: _checkpoint_alive,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
     ev.NonFiniteFound: measured.bad_step_found,

@@ -320,6 +320,8 @@ class RunState:
     """Operations of the largest graph of each sampled step that were recorded before that step."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
+    checkpoint: ev.CheckpointAlive | None = None
+    """The newest event about a loaded checkpoint that is alive."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)
     """Weights that were equal at first, and are not any more."""
     findings: list[Finding] = field(default_factory=list)

@@ -34,6 +34,8 @@ class PhaseMemory:
         self._kept: GraphSummary | None = NOTHING_KEPT
         """What autograd keeps now; None while that is unknown."""
         self.peaks = PhasePeaks()
+        self.unexplained: int | None = None
+        """Bytes in no category when the newest phase ended; None if unknown."""
         self._step = 0
         """The newest sampled step."""
         self._ran: Iterable[int] = ()
@@ -134,6 +136,7 @@ class PhaseMemory:
         known = kept is not None and kept.is_whole and (kept is whole or not kept.storages)
         # Before the first step no batch is known, and there may be none yet.
         held, explained = self._held(phase, partial, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
+        self.unexplained = held.other
         exact = self.accountant.allocator.exact and known and explained
         step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
         models = self._models() if phase is not Phase.LOAD else ()

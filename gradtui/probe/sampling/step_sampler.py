@@ -19,6 +19,7 @@ from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
+from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.tied_weights import TiedWeights
@@ -78,6 +79,7 @@ class StepSampler:
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self._frozen = DriftDetector()
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
+        self._checkpoint = LoadedCheckpoint(context)
         self._reach = GradientFlowReporter(context)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
@@ -259,6 +261,9 @@ class StepSampler:
                 self._memory.forward_left()
             return
         self._memory.take(phase, stepped=phase is Phase.OPTIMIZER)
+        if phase is Phase.OPTIMIZER:
+            with self.hooks.guarded("loaded checkpoint"):
+                self._checkpoint.on_step_post(self._memory.unexplained)
 
     def forward_began(self) -> None:
         """Record that a root module is called in training, in a step whose module calls are recorded."""
@@ -370,6 +375,8 @@ class StepSampler:
         if self.states.outdated():
             self.states.toggled(self._counter.steps)
         self._phase_ended(self._phases.phase)
+        with self.hooks.guarded("loaded checkpoint"):
+            self._checkpoint.finish(self._memory.unexplained)
         self._memory.settle(None)
         self.times.on_step_post()
         self._traces.drop()
