@@ -14,14 +14,33 @@ from typing import Any
 import click
 
 from gradtui import __version__
+from gradtui.options import (
+    FILE,
+    MODULE_HELP,
+    SUMMARY,
+    fence_module_arguments,
+    parse_steps,
+    rule_options,
+    selected_ids,
+    target_of,
+)
+from gradtui.printable import write_line
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.schedule import Scheduled
-from gradtui.settings import USAGE_ERROR, Settings, Target
+from gradtui.settings import USAGE_ERROR, Settings
+from gradtui.subcommands import SUBCOMMANDS
 
-_EPILOG = (
-    "Everything after SCRIPT, or after -m MODULE, belongs to the script and reaches it untouched. "
-    "Without a terminal the script runs as with --plain."
-)
+_EPILOG = """\
+\b
+gradtui check SCRIPT   run the first steps without a dashboard, and report what is wrong
+gradtui explain GT204  describe a rule of check
+gradtui rules          list the rules
+
+A first word that is a subcommand is the subcommand: gradtui ./check runs a file named check.
+
+Everything after SCRIPT, or after -m MODULE, belongs to the script and reaches it untouched. Without a terminal the script runs
+as with --plain.
+"""
 
 
 def _share(_context: click.Context, _option: click.Parameter, value: str) -> float:
@@ -37,29 +56,6 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     return share
 
 
-def _steps(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """Parse a number of steps, at least one."""
-    if value is None:
-        return None
-    if re.fullmatch(r"\+?[0-9]+", value.strip()) is None or int(value) < 1:
-        raise click.BadParameter(f"{value!r} is not a number of steps; write a whole number from 1 on")
-    return int(value)
-
-
-def _output_file(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
-    """Return the path of a writable file. An unwritable one is refused now, not after hours of training."""
-    if value is None:
-        return None
-    path = Path(os.path.abspath(os.path.expanduser(value)))
-    if path.is_dir():
-        raise click.BadParameter(f"{value!r} is a directory")
-    if not path.parent.is_dir():
-        raise click.BadParameter(f"there is no directory {str(path.parent)!r}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise click.BadParameter(f"{value!r} cannot be written")
-    return path
-
-
 def _schedule(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[Scheduled, ...]:
     """Load a schedule file. An error in it ends the command before the script runs."""
     if value is None:
@@ -73,7 +69,6 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
 
 
 _SHARE: dict[str, Any] = {"callback": _share, "metavar": "SHARE", "show_default": True}
-_FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
 
 
 @click.command(
@@ -81,11 +76,11 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
 )
-@click.option("-m", "module", metavar="MODULE", help="Run a module, as python -m does; the rest are its arguments.")
+@click.option("-m", "module", metavar="MODULE", help=MODULE_HELP)
 @click.option("--plain", is_flag=True, help="No dashboard: progress lines and a closing summary on stderr.")
 @click.option(
     "--steps",
-    callback=_steps,
+    callback=parse_steps,
     metavar="N",
     help="Stop cleanly after N optimizer steps. Give every rank of a distributed run the same N.",
 )
@@ -95,7 +90,7 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
     help="Pause the run at the first step with NaN or Inf. Every step is measured, whatever the budget, and waited for on "
     "CUDA. One of several ranks is not paused.",
 )
-@click.option("--summary", **_FILE, help="Write the summary to FILE as JSON, updated every few seconds during the run.")
+@SUMMARY
 @click.option(
     "--budget",
     **_SHARE,
@@ -103,38 +98,46 @@ _FILE: dict[str, Any] = {"callback": _output_file, "metavar": "FILE"}
     help="Share of the step time that sampled measuring aims at; the hooks come on top.",
 )
 @click.option("--ui-budget", **_SHARE, default="0.6%", help="Share of time that the dashboard may spend drawing.")
-@click.option("--log", **_FILE, help="Append the script's output to FILE while the screen is up.")
+@click.option("--log", **FILE, help="Append the script's output to FILE while the screen is up.")
 @click.option(
     "--schedule",
     callback=_schedule,
     metavar="FILE",
     help="Do to the run what FILE says, as an earlier run wrote it down.",
 )
+@rule_options
 @click.option("--version", "show_version", is_flag=True, help="Show the version and exit.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
-def _command(module: str | None, words: tuple[str, ...], show_version: bool, **options: Any) -> Settings | None:
+def _command(
+    module: str | None,
+    words: tuple[str, ...],
+    show_version: bool,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    **options: Any,
+) -> Settings | None:
     """Run a PyTorch training script, unedited, with a dashboard in the terminal."""
     if show_version:
         click.echo(f"gradtui {__version__}")
         return None
-    if module is not None:
-        return Settings(target=Target(path=None, module=module, arguments=words), **options)
-    if not words or not words[0]:
-        raise click.UsageError("no script to run; give a SCRIPT or -m MODULE (--help shows the options)")
-    return Settings(target=Target(path=words[0], module=None, arguments=words[1:]), **options)
+    target = target_of(module, words)
+    return Settings(target=target, rules=selected_ids(target, select, ignore), **options)
 
 
 def parse(argv: Sequence[str]) -> Settings:
-    """Parse the arguments after the program name into `Settings`.
+    """Parse the arguments after the program name into `Settings`. Subcommands that run no script do their work here.
 
     Raises:
-        SystemExit: 0 after --help or --version; 2 after one line on stderr that describes the error.
+        SystemExit: 0 after --help, --version and such a subcommand; 2 after one line on stderr that describes the error.
     """
+    words, command, name = list(argv), _command, "gradtui"
+    if words and words[0] in SUBCOMMANDS:
+        name, command, words = f"gradtui {words[0]}", SUBCOMMANDS[words[0]], words[1:]
     try:
-        outcome = _command.main(_fence_module_arguments(list(argv)), prog_name="gradtui", standalone_mode=False)
+        outcome = command.main(fence_module_arguments(command, words), prog_name=name, standalone_mode=False)
     except click.ClickException as problem:
         message = " ".join(problem.format_message().split())
-        click.echo(f"gradtui: {message[:1].lower()}{message[1:]}", err=True)
+        write_line(f"{message[:1].lower()}{message[1:]}")
         raise SystemExit(USAGE_ERROR) from None
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -143,32 +146,11 @@ def parse(argv: Sequence[str]) -> Settings:
     raise SystemExit(0)
 
 
-def _fence_module_arguments(argv: list[str]) -> list[str]:
-    """Insert `--` after `-m MODULE`, so that the rest belongs to the module even if it looks like an option of gradtui."""
-    takes_value = {
-        name
-        for option in _command.params
-        if isinstance(option, click.Option) and not option.is_flag and option.name != "module"
-        for name in option.opts
-    }
-    index = 0
-    while index < len(argv):
-        word = argv[index]
-        if word == "-m":
-            index += 1
-        if word.startswith("-m"):
-            return [*argv[: index + 1], *(["--"] if index < len(argv) else []), *argv[index + 1 :]]
-        if word == "--" or not word.startswith("-"):
-            return argv
-        index += 2 if word in takes_value else 1
-    return argv
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse the command line, run the script and return the script's exit code.
+    """Parse the command line, run the script and return the exit code.
 
     Raises:
-        SystemExit: for --help, --version and a bad command line.
+        SystemExit: for --help, --version, a subcommand that runs no script, and a bad command line.
         KeyboardInterrupt: at the very end, if Ctrl+C ended the script, so that the process dies as python does.
     """
     settings = parse(sys.argv[1:] if argv is None else argv)

@@ -9,6 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gradtui.check_run import CheckReport
+from gradtui.diagnostics import FindingTracker
+from gradtui.diagnostics.selection import rules_with_ids
 from gradtui.export.schedule_file import InterventionFiles
 from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
@@ -64,11 +67,13 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
         write_line(f"--pause-at-nan needs the screen, to let the run continue from there: {why}")
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.words)
+    findings = FindingTracker(rules_with_ids(settings.rules))
+    check = CheckReport(settings.check, settings.target, findings) if settings.check is not None else None
     training = TrainingRun(settings, program)
-    reporter = PlainReporter(training.events)
+    reporter = PlainReporter(training.events, findings, silent=check is not None)
     training.look = reporter.look
     reporter.start()
-    _run(settings, training.execute, reporter.look, reporter, training.events, files)
+    _run(settings, training.execute, reporter.look, reporter, training.events, files, check)
 
 
 def _with_screen(
@@ -103,6 +108,7 @@ def _run(
     reporter: PlainReporter,
     events: EventQueue,
     files: InterventionFiles,
+    check: CheckReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
     summary = None
@@ -114,16 +120,23 @@ def _run(
         if summary is not None:
             summary.stop()
         with undisturbed():
-            _conclude(reporter, events.dropped, files, summary)
+            state = reporter.finish()
+            _conclude(state, reporter, events.dropped, files, summary, check)
+            if check is not None:
+                outcome = check.outcome(state, outcome)
     finish(outcome)
 
 
-def _conclude(reporter: PlainReporter, dropped: int, files: InterventionFiles, file: SummaryFile | None) -> None:
-    state = reporter.finish()
-
+def _conclude(
+    state: RunState,
+    reporter: PlainReporter,
+    dropped: int,
+    files: InterventionFiles,
+    file: SummaryFile | None,
+    check: CheckReport | None,
+) -> None:
     def report() -> None:
-        for line in closing_lines(state):
-            reporter.say(line)
+        (_say_closing_lines if check is None else check.write)(state, reporter)
 
     def interventions() -> None:
         written = files.closing(state)
@@ -143,3 +156,8 @@ def _conclude(reporter: PlainReporter, dropped: int, files: InterventionFiles, f
             part()
         except Exception as error:  # noqa: BLE001 - an error of gradtui never changes the script's ending
             reporter.say(f"the {part.__name__} failed: {type(error).__name__}: {error}")
+
+
+def _say_closing_lines(state: RunState, reporter: PlainReporter) -> None:
+    for line in closing_lines(state):
+        reporter.say(line)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from gradtui.atomic_file import WriteFile
+from gradtui.diagnostics import FindingTracker
+from gradtui.diagnostics.selection import rules_with_ids
 from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
@@ -75,7 +77,8 @@ class ScreenRun:
         self._lock = TerminalLock(0)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._plotter = Pictures(plot_server)
-        self.reporter = PlainReporter(self.events)
+        self._findings = FindingTracker(rules_with_ids(settings.rules))
+        self.reporter = PlainReporter(self.events, self._findings)
         self._training.look = self.look
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
@@ -138,6 +141,7 @@ class ScreenRun:
             pictures=self._plotter,
             write_file=self._write_file,
             save_schedule=self._save_schedule,
+            findings=self._findings,
         )
 
     def _screen_ended(self, thread: UiThread) -> None:

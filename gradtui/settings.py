@@ -17,6 +17,9 @@ DEFAULT_UI_SHARE = 0.006
 USAGE_ERROR = 2
 """Exit code for a bad command line, the same as that of python and click."""
 
+FINDINGS_EXIT_CODE = 3
+"""Exit code of `gradtui check` if a confirmed finding reaches the level of `--fail-on`."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -51,6 +54,21 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Check:
+    """The options of `gradtui check`.
+
+    Attributes:
+        fail_on: the least level of a confirmed finding that changes the exit code.
+        format: `text`, `json`, `sarif` or `github`.
+        output: the file that the findings go to; None for stderr.
+    """
+
+    fail_on: str = "error"
+    format: str = "text"
+    output: Path | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
     """The options of one run.
 
@@ -64,6 +82,8 @@ class Settings:
         schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
         log: file for the script's output while the screen is up; None for one that gradtui chooses.
+        rules: the ids of the rules that run; None for those that are on by default.
+        check: the options of `gradtui check`; None for an ordinary run.
     """
 
     target: Target
@@ -75,3 +95,5 @@ class Settings:
     log: Path | None = None
     pause_at_nan: bool = False
     schedule: tuple[Scheduled, ...] = ()
+    rules: tuple[str, ...] | None = None
+    check: Check | None = None

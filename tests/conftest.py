@@ -25,7 +25,7 @@ if sys.platform != "win32":
 
 SLOW = (
     "transparency", "ecosystems", "faults", "test_apply_schedule.py", "test_endings_by_signal.py",
-    "test_fork_server.py", "test_launch.py",
+    "test_check.py", "test_fork_server.py", "test_launch.py",
     "test_runs_out_of_memory.py", "test_schedules.py", "test_screen.py", "test_scripts_under_the_screen.py",
     "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py", "test_watching.py",
     "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,15 @@ from gradtui.cli import parse
 from gradtui.settings import Settings, Target
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _outside_a_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The current directory belongs to no project, whose `pyproject.toml` each call of `parse` would read."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("empty"))
+    yield
+    os.chdir(before)
 
 
 def script(path: str, *arguments: str) -> Target:

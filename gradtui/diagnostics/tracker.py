@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
+from gradtui.diagnostics.ignore_comments import is_ignored
 from gradtui.diagnostics.registry import all_rules
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.protocol.events import (
@@ -38,6 +39,11 @@ class FindingTracker:
         self._began = perf_counter()
         self._spent_s = 0.0
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that run."""
+        return self._rules
+
     def on_event(self, state: RunState, event: Event) -> None:
         """Run the rules if this event, which has been applied to the state, may change what they say."""
         allowed_s = _START_S + _SHARE * (perf_counter() - self._began)
@@ -54,6 +60,7 @@ class FindingTracker:
         found = [
             _found(state, known.get(key), rule, match, explained.get(key, ())) for key, (rule, match) in matches.items()
         ]
+        found = [each for each in found if not is_ignored(each)]
         # One that was never sure, and is not so any more, is not history either.
         past = [each for key, each in known.items() if key not in matched and each.status is Status.CONFIRMED]
         for each in found:
@@ -63,6 +70,19 @@ class FindingTracker:
                 state.note(Event(state.seconds, state.step), "finding", finding_text(each))
         state.findings = [each if not each.is_open else replace(each, cleared_step=state.step) for each in past] + found
         self._spent_s += perf_counter() - began
+
+    def without_chance(self, state: RunState) -> dict[str, list[str]]:
+        """Return the ids of the rules that had no chance to match, by what the run lacked."""
+        found: dict[str, list[str]] = {}
+        for rule in self._rules:
+            try:
+                lacked = rule.needs(state)
+            except Exception as error:  # noqa: BLE001 - as in `_matches`
+                state.note_problem(f"rule {rule.id}", f"{type(error).__name__}: {error}")
+                continue
+            if lacked is not None:
+                found.setdefault(lacked, []).append(rule.id)
+        return found
 
     def _matches(self, state: RunState) -> dict[Key, tuple[Rule, Match]]:
         found: dict[Key, tuple[Rule, Match]] = {}

@@ -61,7 +61,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "refused": _refused(state),
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
-        "findings": [_finding(finding) for finding in by_gravity(state.findings)],
+        "findings": [finding_entry(finding) for finding in by_gravity(state.findings)],
         "problems": {part: asdict(problem) for part, problem in state.problems.items()},
         "unregistered": [asdict(module) for module in state.unregistered],
         "unregistered_omitted": state.unregistered_omitted,
@@ -69,7 +69,8 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_entry(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON-ready data."""
     return {
         "rule": finding.rule,
         "level": finding.level.value,
@@ -80,7 +81,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "first_step": finding.first_step,
         "last_step": finding.last_step,
         "cleared_step": finding.cleared_step,
-        "evidence": dict(finding.evidence),
+        "evidence": {
+            name: gradients.number(value) if isinstance(value, float) else value
+            for name, value in finding.evidence.items()
+        },
         "remedy": finding.remedy,
         "command": finding.command,
         "explains": list(finding.explains),

@@ -40,10 +40,10 @@ T = TypeVar("T")
 class PlainReporter:
     """Keeps a `RunState` from an event source and reports on it."""
 
-    def __init__(self, source: EventQueue, *, silent: bool = False) -> None:
-        """Report on the events of `source`. A `silent` reporter writes only the text passed to `say`."""
+    def __init__(self, source: EventQueue, findings: FindingTracker | None = None, *, silent: bool = False) -> None:
+        """Report on the events of `source`. A `silent` reporter writes only the text passed to `say` and `write`."""
         self.state = RunState()
-        self._findings = FindingTracker()
+        self._findings = findings if findings is not None else FindingTracker()
         self._source = source
         self._silent = silent
         self._stop = threading.Event()
@@ -82,18 +82,26 @@ class PlainReporter:
 
     def say(self, text: str) -> None:
         """Write one line of gradtui to stderr."""
+        self.write(f"gradtui: {printable(text)}\n")
+
+    def write(self, text: str) -> None:
+        """Write text without control characters to stderr."""
         if self._descriptor is None:
             return
-        line = f"gradtui: {printable(text)}\n".encode(errors="replace")
         with contextlib.suppress(OSError):
             try:
-                os.write(self._descriptor, line)
+                self._write(text.encode(errors="replace"))
             except OSError as error:
                 if error.errno != errno.EBADF:
                     raise
                 # The script has closed gradtui's descriptor, as `os.closerange` does with all.
                 self._descriptor = duplicate_aside(2)
-                os.write(self._descriptor, line)
+                self._write(text.encode(errors="replace"))
+
+    def _write(self, text: bytes) -> None:
+        # A pipe may take less than the whole text.
+        while text and self._descriptor is not None:
+            text = text[os.write(self._descriptor, text) :]
 
     def _run(self) -> None:
         reported = monotonic()

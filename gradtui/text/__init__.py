@@ -3,9 +3,9 @@
 This package imports `gradtui.state` and `gradtui.protocol` only.
 """
 
-from gradtui.text.closing_lines import closing_lines, progress_line, schedule_lines
+from gradtui.text.closing_lines import closing_lines, progress_line, schedule_lines, untrained_lines
 from gradtui.text.commands import command_text
-from gradtui.text.findings import finding_lines, finding_text
+from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import (
     called,
@@ -62,6 +62,8 @@ __all__ = [
     "contending_text",
     "count_text",
     "dtype_text",
+    "finding_counts_text",
+    "finding_line",
     "finding_lines",
     "finding_text",
     "frontier_sentence",
@@ -94,6 +96,7 @@ __all__ = [
     "steps_text",
     "stop_text",
     "unregistered_lines",
+    "untrained_lines",
     "value_text",
     "verified_text",
     "why_it_stops",

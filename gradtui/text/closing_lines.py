@@ -61,7 +61,7 @@ def closing_lines(state: RunState) -> list[str]:
     endings = [f"step {event.step:,}: {oom_headline(event)}" for event in state.out_of_memory if event.categories]
     endings += schedule_lines(state)
     if state.step == 0 and state.micro_steps == 0:
-        return [*_untrained_lines(state), *endings]
+        return [*untrained_lines(state), *finding_lines(state), *endings]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
     lines = [
         f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
@@ -125,7 +125,8 @@ def _clock_lines(state: RunState) -> list[str]:
     return lines
 
 
-def _untrained_lines(state: RunState) -> list[str]:
+def untrained_lines(state: RunState) -> list[str]:
+    """Return why a run that has ended trained nothing."""
     failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
     happened = "failed before it trained anything" if failed else "ran to its end without training anything"
     happened = "was stopped before it trained anything" if failed and state.schedule_failed else happened

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from gradtui.state.findings import Finding, Status, by_gravity
+from collections.abc import Sequence
+
+from gradtui.state.findings import LEVELS, Finding, Status, by_gravity
 from gradtui.state.run_state import RunState
+from gradtui.text.units import plural
 
 
 def finding_text(finding: Finding) -> str:
@@ -13,10 +16,20 @@ def finding_text(finding: Finding) -> str:
     return f"{finding.level} {finding.rule}{suspected}: {finding.message}; {finding.remedy}{place}"
 
 
+def finding_line(finding: Finding) -> str:
+    """Return the same, and when it ended."""
+    ended = f" (until step {finding.cleared_step:,})" if finding.cleared_step is not None else ""
+    return finding_text(finding) + ended
+
+
 def finding_lines(state: RunState) -> list[str]:
     """Return all findings, gravest first, each in one line."""
-    lines = []
-    for finding in by_gravity(state.findings):
-        ended = f" (until step {finding.cleared_step:,})" if finding.cleared_step is not None else ""
-        lines.append(finding_text(finding) + ended)
-    return lines
+    return [finding_line(finding) for finding in by_gravity(state.findings)]
+
+
+def finding_counts_text(findings: Sequence[Finding]) -> str:
+    """Return `1 error, 2 warnings, 0 notes (1 suspected)`. Findings that are suspected count too."""
+    counts = [sum(finding.level is level for finding in findings) for level in LEVELS]
+    suspected = sum(finding.status is Status.SUSPECTED for finding in findings)
+    named = ", ".join(plural(count, level.value) for count, level in zip(counts, LEVELS))
+    return named + (f" ({suspected} suspected)" if suspected else "")

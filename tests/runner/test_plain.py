@@ -10,6 +10,7 @@ from fakes import coop_model, coop_run, coop_states, device_sample, started
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
+from gradtui.state.findings import Finding, Level, Status
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines
 
@@ -32,6 +33,16 @@ def closing(*events: ev.Event) -> str:
 def test_a_run_that_never_trained(ending: ev.RunEnded, words: str) -> None:
     assert words in closing(started(), ending)
     assert "child processes" not in closing(started(), ending)
+
+
+def test_findings_follow_when_the_first_step_fails() -> None:
+    state = RunState()
+    for event in (started(), ev.RunEnded(1.0, 0, 1, "Traceback\nRuntimeError: x")):
+        apply(state, event)
+    state.findings = [Finding("GT112", Level.ERROR, Status.CONFIRMED, "nothing trains", "why", "train something", 0, 0)]
+    first, second = closing_lines(state)
+    assert first.startswith("the script failed before it trained anything")
+    assert second == "error GT112: nothing trains; train something"
 
 
 def test_a_script_that_asks_for_gradients_without_a_backward_is_not_said_to_train_nothing() -> None:

@@ -82,9 +82,10 @@ class GradtuiApp(App[str]):
         pictures: Pictures | None = None,
         write_file: WriteFile | None = None,
         save_schedule: Callable[[RunState], str] | None = None,
+        findings: FindingTracker | None = None,
     ) -> None:
         self.run_state = RunState()
-        self._findings = FindingTracker()
+        self._findings = findings if findings is not None else FindingTracker()
         super().__init__()
         self.animation_level = "none"
         self._filters.append(NoControls())

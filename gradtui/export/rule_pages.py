@@ -1,0 +1,29 @@
+"""Find the pages and examples of the rules: in the wheel beside this package's files, in a clone in `docs/rules`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gradtui.diagnostics import Rule
+
+_PACKAGE = Path(__file__).parent.parent
+_FOLDERS = (_PACKAGE / "rule_pages", _PACKAGE.parent / "docs" / "rules")
+
+
+def rule_text(rule: Rule) -> str:
+    """Return the page of a rule, with the example at its end."""
+    example = _text(f"{rule.id}.py")
+    return rule_page(rule) + (f"\n\n**Example.** `python {rule.id}.py`\n\n```python\n{example}\n```" if example else "")
+
+
+def rule_page(rule: Rule) -> str:
+    """Return the page of a rule without the example; where there is none, its title, its reason and its remedy."""
+    short = f"# {rule.id}: {rule.title}\n\n**Why it is wrong.** {rule.why}\n\n**What to do.** {rule.remedy}"
+    return _text(f"{rule.id}.md") or short
+
+
+def _text(name: str) -> str:
+    for folder in _FOLDERS:
+        if (folder / name).is_file():
+            return (folder / name).read_text(encoding="utf-8").strip()
+    return ""

@@ -1,0 +1,107 @@
+"""The subcommands: `check` runs a script without a screen and reports findings, `explain` and `rules` describe the rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+
+from gradtui.options import FILE, MODULE_HELP, SUMMARY, parse_steps, rule_options, selected_ids, target_of
+from gradtui.protocol.codec import BadEntry
+from gradtui.settings import Check, Settings
+
+_HELP_NAMES = ["-h", "--help"]
+CHECKED_STEPS = 60
+"""Steps after which `gradtui check` stops the script, unless the command line says otherwise."""
+
+
+@click.command(
+    options_metavar="[OPTIONS]",
+    context_settings={"allow_interspersed_args": False, "help_option_names": _HELP_NAMES},
+    epilog="Exit code: the script's own if it fails, else 3 if a confirmed finding reaches the level of --fail-on, else 0.",
+)
+@click.option("-m", "module", metavar="MODULE", help=MODULE_HELP)
+@click.option(
+    "--steps",
+    callback=parse_steps,
+    metavar="N",
+    default=str(CHECKED_STEPS),
+    show_default=True,
+    help="Stop cleanly after N optimizer steps.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note"]),
+    default="error",
+    show_default=True,
+    help="The least level of a confirmed finding that gives exit code 3.",
+)
+@click.option(
+    "--format",
+    type=click.Choice(["text", "json", "sarif", "github"]),
+    default="text",
+    show_default=True,
+    help="Format of the findings: lines, a JSON list, SARIF 2.1.0, or annotations of GitHub Actions.",
+)
+@click.option("--output", **FILE, help="Write the findings to FILE instead of stderr.")
+@rule_options
+@SUMMARY
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def _check(
+    module: str | None,
+    words: tuple[str, ...],
+    steps: int,
+    fail_on: str,
+    format: str,
+    output: Path | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    summary: Path | None,
+) -> Settings:
+    """Run the first steps of a script without a dashboard, and report what is wrong with it."""
+    target = target_of(module, words)
+    return Settings(
+        target=target,
+        plain=True,
+        steps=steps,
+        summary=summary,
+        rules=selected_ids(target, select, ignore),
+        check=Check(fail_on, format, output),
+    )
+
+
+@click.command(context_settings={"help_option_names": _HELP_NAMES})
+@click.argument("id", metavar="ID")
+def _explain(id: str) -> None:
+    """Print what a rule finds, why it is wrong, what to do, and an example: gradtui explain GT204."""
+    from gradtui.diagnostics.selection import rule_named
+    from gradtui.export.rule_pages import rule_text
+
+    try:
+        rule = rule_named(id)
+    except BadEntry as bad:
+        raise click.UsageError(str(bad)) from None
+    click.echo(rule_text(rule))
+
+
+@click.command(context_settings={"help_option_names": _HELP_NAMES})
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def _rules(format: str) -> None:
+    """List all rules: id, level, title, and which are off by default."""
+    from gradtui.diagnostics import all_rules
+
+    if format == "json":
+        entries = [
+            {"id": rule.id, "level": rule.level.value, "title": rule.title, "default": rule.is_default}
+            for rule in all_rules()
+        ]
+        click.echo(json.dumps(entries, indent=1))
+        return
+    for rule in all_rules():
+        click.echo(f"{rule.id}  {rule.level:<7}  {'on ' if rule.is_default else 'off'}  {rule.title}")
+
+
+SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType({"check": _check, "explain": _explain, "rules": _rules})

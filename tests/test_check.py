@@ -1,0 +1,135 @@
+"""`gradtui check` from end to end: what it writes, where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from fork_server import python
+
+TRAIN = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for step in range(100):
+    loss = model(torch.randn(8, 4)).square().mean()
+    loss.backward()
+    optimizer.step()  # HERE
+    if "fixed" in sys.argv:
+        optimizer.zero_grad()
+    if step == 24 and "fail" in sys.argv:
+        raise ValueError("a bad batch")
+    if step == 24 and "leave" in sys.argv:
+        sys.exit(7)
+print(step, "é", *sys.argv[1:])
+"""
+STEP_LINE = 1 + TRAIN.split("\n").index("    optimizer.step()  # HERE")
+
+
+def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return python("-m", "gradtui", *words, cwd=cwd)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN, encoding="utf-8")
+    return path
+
+
+def test_a_finding_gives_its_exit_code(script: Path) -> None:
+    done = gradtui("check", "--select", "GT203,GT303", "--steps", "40", script.name, cwd=script.parent)
+    assert (done.returncode, done.stdout) == (3, "")
+    first, chance, last = done.stderr.splitlines()
+    assert first.startswith("gradtui: error GT203: ")
+    assert first.endswith(f"[{script}:{STEP_LINE}]")
+    assert chance == "gradtui: no chance to match, because no evaluation ran: GT303"
+    assert last.startswith(
+        "gradtui: checked 40 steps with 2 rules: 1 error, 0 warnings, 0 notes; gradtui explain GT203 "
+    )
+
+
+def test_nothing_is_wrong(script: Path) -> None:
+    done = gradtui("check", "--fail-on", "note", "--steps", "1000", script.name, "fixed", cwd=script.parent)
+    assert (done.returncode, done.stdout) == (0, "99 é fixed\n")
+    assert "checked 100 steps with " in done.stderr
+    assert "0 errors, 0 warnings, 0 notes\n" in done.stderr
+
+
+def test_a_comment_and_a_project_file_silence_a_rule(script: Path) -> None:
+    script.write_text(TRAIN.replace("# HERE", "# gradtui: ignore[GT203]"), encoding="utf-8")
+    words = ("check", "--select", "GT203", "--steps", "20", script.name)
+    silenced = gradtui(*words, cwd=script.parent)
+    assert silenced.returncode == 0
+    assert "with 1 rule: 0 errors" in silenced.stderr
+    script.write_text(TRAIN, encoding="utf-8")
+    (script.parent / "pyproject.toml").write_text('[tool.gradtui]\nignore = ["GT2"]\n', encoding="utf-8")
+    ignored = gradtui("--plain", "--steps", "20", script.name, cwd=script.parent)
+    assert ignored.returncode == 0
+    assert "GT203" not in ignored.stderr
+
+
+@pytest.mark.parametrize(("word", "code"), [("fail", 1), ("leave", 7)])
+@pytest.mark.parametrize("first", ["check", "--plain"])
+def test_a_script_that_fails_has_its_own_exit_code_and_its_traceback_comes_first(
+    script: Path, first: str, word: str, code: int
+) -> None:
+    done = gradtui(first, "--select", "GT203", script.name, word, cwd=script.parent)
+    assert done.returncode == code
+    *before, last = done.stderr.partition("ValueError: a bad batch\n") if word == "fail" else ("", done.stderr)
+    assert "gradtui: error GT203: " in last
+    if word == "fail":
+        assert before[0].count("Traceback") == 1
+        assert "gradtui: 25 steps" not in before[0]
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "github", "text"])
+def test_findings_go_to_a_file(script: Path, form: str) -> None:
+    words = ("--select=GT203", "--steps=20", "--summary", "s.json", "--format", form, "--output", "o")
+    done = gradtui("check", *words, script.name, cwd=script.parent)
+    assert done.returncode == 3
+    assert done.stderr.count("GT203") == 1  # of the last line
+    summary = json.loads((script.parent / "s.json").read_text(encoding="utf-8"))
+    assert (summary["exit_code"], summary["steps"]) == (0, 20)
+    (finding,) = summary["findings"]
+    assert (finding["rule"], finding["file"], finding["line"]) == ("GT203", str(script), STEP_LINE)
+    text = (script.parent / "o").read_text(encoding="utf-8")
+    if form == "json":
+        assert json.loads(text) == summary["findings"]
+    elif form == "sarif":
+        (result,) = json.loads(text)["runs"][0]["results"]
+        assert result["message"]["text"].startswith(finding["message"])
+    elif form == "github":
+        assert text.startswith(
+            f"::error file=train.py,line={STEP_LINE},title=GT203::error GT203: {finding['message']}; "
+        )
+    else:
+        assert text.startswith(f"error GT203: {finding['message']}; ")
+
+
+def test_a_file_that_cannot_be_written_gives_the_findings_on_stderr(script: Path) -> None:
+    (script.parent / "into").mkdir()
+    script.write_text("import os\nos.rmdir('into')\n" + TRAIN, encoding="utf-8")
+    words = ("--select=GT203", "--steps=20", "--format=github", "--output", "into/o")
+    done = gradtui("check", *words, script.name, cwd=script.parent)
+    assert done.returncode == 3
+    assert f"gradtui: the findings could not be written to {script.parent / 'into' / 'o'}: No such file" in done.stderr
+    assert f"\n::error file=train.py,line={STEP_LINE + 2}," in done.stderr
+
+
+def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "check").write_text("print('x', end='')\n", encoding="utf-8")
+    done = gradtui("check", "check", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "x")
+    assert "the script ran to its end without training anything in this process" in done.stderr
+    assert "checked 0 steps" in done.stderr
+    assert gradtui("./check", cwd=tmp_path).stdout == "x"
+    missing = gradtui("check", "none.py", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
