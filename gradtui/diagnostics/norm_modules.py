@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import subtree
 
@@ -27,7 +29,7 @@ def frozen_modules_in_train_mode(state: RunState, kind: str) -> list[int]:
     return [
         index
         for index in sorted(chosen - held)
-        if reach.training[index] == "1" and reach.called[index] > 0 and _is_frozen(state, index)
+        if reach.training[index] == "1" and _has_run(state, reach.called, index) and _is_frozen(state, index)
     ]
 
 
@@ -37,6 +39,14 @@ def is_trained(state: RunState, module: int) -> bool:
     while modules[module].parent >= 0:
         module = modules[module].parent
     return "1" in _flags(state, module)
+
+
+def _has_run(state: RunState, called: Sequence[int], module: int) -> bool:
+    """Return whether a module was called. A model that is evaluated on its own has the rank 0, and its modules have none."""
+    root = module
+    while state.tree.modules[root].parent >= 0:
+        root = state.tree.modules[root].parent
+    return called[module] > 0 or called[root] == 0
 
 
 def _is_frozen(state: RunState, module: int) -> bool:

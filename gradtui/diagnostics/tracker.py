@@ -48,17 +48,18 @@ class FindingTracker:
         """Run the rules if this event, which has been applied to the state, may change what they say."""
         allowed_s = _START_S + _SHARE * (perf_counter() - self._began)
         if isinstance(event, RunEnded) or (isinstance(event, _OCCASIONS) and self._spent_s <= allowed_s):
-            self.run(state)
+            self.run(state, event.step)
 
-    def run(self, state: RunState) -> None:
-        """Run all rules."""
-        began = perf_counter()
+    def run(self, state: RunState, step: int = 0) -> None:
+        """Run all rules, after an event of this step. `RunState.step` is that of the newest `Progress`."""
+        began, step = perf_counter(), max(step, state.step)
         matches = self._matches(state)
         matched = set(matches)
         explained = self._fold(matches)
         known = {(finding.rule, finding.key): finding for finding in state.findings}
         found = [
-            _found(state, known.get(key), rule, match, explained.get(key, ())) for key, (rule, match) in matches.items()
+            _found(state, step, known.get(key), rule, match, explained.get(key, ()))
+            for key, (rule, match) in matches.items()
         ]
         found = [each for each in found if not is_ignored(each)]
         # One that was never sure, and is not so any more, is not history either.
@@ -67,8 +68,8 @@ class FindingTracker:
             former = known.get((each.rule, each.key))
             is_new = former is None or former.status is not Status.CONFIRMED or not former.is_open
             if is_new and each.status is Status.CONFIRMED:
-                state.note(Event(state.seconds, state.step), "finding", finding_text(each))
-        state.findings = [each if not each.is_open else replace(each, cleared_step=state.step) for each in past] + found
+                state.note(Event(state.seconds, step), "finding", finding_text(each))
+        state.findings = [each if not each.is_open else replace(each, cleared_step=step) for each in past] + found
         self._spent_s += perf_counter() - began
 
     def without_chance(self, state: RunState) -> dict[str, list[str]]:
@@ -110,12 +111,14 @@ class FindingTracker:
         return {key: tuple(sorted(ids)) for key, ids in explained.items()}
 
 
-def _found(state: RunState, known: Finding | None, rule: Rule, match: Match, explains: tuple[str, ...]) -> Finding:
+def _found(
+    state: RunState, step: int, known: Finding | None, rule: Rule, match: Match, explains: tuple[str, ...]
+) -> Finding:
     sample = state.tree.measured
     samples = 1 if known is None else known.samples + (sample != known.last_sample)
     was_confirmed = known is not None and known.status is Status.CONFIRMED
     is_confirmed = was_confirmed or match.is_exact or samples >= rule.samples
-    first = state.step if match.first_step is None else match.first_step
+    first = step if match.first_step is None else match.first_step
     sites = state.calls.sites if state.calls is not None else ()
     site = next((each for each in sites if each.call == match.call), None)
     return Finding(
@@ -126,7 +129,7 @@ def _found(state: RunState, known: Finding | None, rule: Rule, match: Match, exp
         rule.why,
         match.remedy or rule.remedy,
         min(first, known.first_step) if known is not None else first,
-        state.step,
+        step,
         None,
         match.paths,
         dict(match.evidence),

@@ -52,6 +52,13 @@ def optimizer_name(state: RunState, optimizer: int) -> str:
     return name if len(state.optimizers) == 1 else f"{name} (optimizer {optimizer})"
 
 
+def has_stepped(state: RunState, steps: int) -> bool:
+    """Return whether optimizers have stepped at least so many times. Samples of fast steps arrive before `Progress`."""
+    return any(optimizer.parameters for optimizer in state.optimizers) and (
+        sum(state.optimizer_steps) >= steps or state.tree.measured >= steps
+    )
+
+
 def needs_optimizer(state: RunState) -> str | None:
     """Return why no rule about an optimizer's steps could match; None if one stepped."""
     return None if any(state.optimizer_steps) else "no optimizer stepped"
