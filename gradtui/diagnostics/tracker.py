@@ -69,7 +69,10 @@ class FindingTracker:
             is_new = former is None or former.status is not Status.CONFIRMED or not former.is_open
             if is_new and each.status is Status.CONFIRMED:
                 state.note(Event(state.seconds, step), "finding", finding_text(each))
-        state.findings = [each if not each.is_open else replace(each, cleared_step=step) for each in past] + found
+        # Only a later sample shows that something is mended: an optimizer that ends with the run mends nothing.
+        mended = [each.is_open and state.tree.measured != each.last_sample for each in past]
+        cleared = [replace(each, cleared_step=step) if now else each for each, now in zip(past, mended)]
+        state.findings = cleared + found
         self._spent_s += perf_counter() - began
 
     def without_chance(self, state: RunState) -> dict[str, list[str]]:

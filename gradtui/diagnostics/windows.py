@@ -54,9 +54,7 @@ def optimizer_name(state: RunState, optimizer: int) -> str:
 
 def has_stepped(state: RunState, steps: int) -> bool:
     """Return whether optimizers have stepped at least so many times. Samples of fast steps arrive before `Progress`."""
-    return any(optimizer.parameters for optimizer in state.optimizers) and (
-        sum(state.optimizer_steps) >= steps or state.tree.measured >= steps
-    )
+    return bool(state.optimizers) and max(sum(state.optimizer_steps), state.tree.measured) >= steps
 
 
 def needs_optimizer(state: RunState) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.parameters import are, elements, named, orphans_with_gradient, paths
 from gradtui.diagnostics.rule import Match, Rule
-from gradtui.diagnostics.windows import needs_optimizer
+from gradtui.diagnostics.windows import has_stepped, needs_optimizer
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
@@ -17,7 +17,7 @@ def check(state: RunState) -> Iterator[Match]:
     """Match orphans with a gradient, once an optimizer has stepped a few times."""
     tree = state.tree
     orphans = orphans_with_gradient(tree)
-    if sum(state.optimizer_steps) < _STEPS or not orphans:
+    if not orphans or not has_stepped(state, _STEPS):
         return
     yield Match(
         f"{named(tree, orphans)} {are(orphans)} trainable and in no optimizer: the gradient is never applied",

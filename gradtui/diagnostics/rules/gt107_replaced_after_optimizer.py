@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.parameters import named, orphans_with_gradient, paths
 from gradtui.diagnostics.rule import Match, Rule
-from gradtui.diagnostics.windows import needs_optimizer, optimizer_name
+from gradtui.diagnostics.windows import has_stepped, needs_optimizer, optimizer_name
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import plural
@@ -18,7 +18,7 @@ def check(state: RunState) -> Iterator[Match]:
     """Match an optimizer with unknown tensors, while parameters with a gradient are in no optimizer."""
     tree = state.tree
     orphans = orphans_with_gradient(tree)
-    if sum(state.optimizer_steps) < _STEPS:
+    if not has_stepped(state, _STEPS):
         return
     for number, optimizer in enumerate(state.optimizers):
         if orphans and optimizer.unknown_parameters and not optimizer.freed:

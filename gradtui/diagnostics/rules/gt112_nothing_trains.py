@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
-from gradtui.diagnostics.windows import needs_optimizer
+from gradtui.diagnostics.windows import has_stepped, needs_optimizer
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
@@ -17,9 +17,9 @@ _WITHOUT_GRADIENT = frozenset("-" + ParameterState.UNREACHED.value)
 
 def check(state: RunState) -> Iterator[Match]:
     """Match a run whose parameters are all frozen, or all without a gradient, while an optimizer steps."""
-    tree, steps = state.tree, sum(state.optimizer_steps)
+    tree, steps = state.tree, max(sum(state.optimizer_steps), state.tree.measured)
     free = sum(optimizer.unknown_parameters for optimizer in state.optimizers)
-    if steps < _STEPS or not tree.parameters or free or "-" in tree.trainable:
+    if not has_stepped(state, _STEPS) or not tree.parameters or free or "-" in tree.trainable:
         return
     owned = sum(len(optimizer.parameters) for optimizer in state.optimizers if not optimizer.freed)
     if "1" not in tree.trainable:

@@ -10,6 +10,7 @@ from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
 _STEPS = 3
+_SURE_STEPS = 8
 _SHARE = 0.8
 """Share of the steps that must have the usual number of backwards."""
 _WITHOUT_LOADER = 3
@@ -37,6 +38,7 @@ def check(state: RunState) -> Iterator[Match]:
             f"the loss is not divided by {length}",
             {"backwards_a_step": length, "steps": steps},
             first_step=min(window.first_step for window in usual),
+            is_exact=steps >= _SURE_STEPS,
             call="backward",
             remedy=f"call (loss / {length}).backward(), unless the loss is meant as a sum",
             key=str(each.optimizer),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.diagnostics.windows import needs_optimizer, optimizer_name, windows_by_optimizer
+from gradtui.protocol.vocabulary import ENTERED, Reach
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
@@ -17,7 +18,7 @@ _SHARE = 0.5
 def check(state: RunState) -> Iterator[Match]:
     """Match steps that apply only the last of several backwards, where nothing has used the gradients of the others."""
     calls = state.calls
-    if calls is None or calls.gradients_used or calls.gradients_replaced:
+    if calls is None or calls.gradients_used or calls.gradients_replaced or _input_gets_gradient(state):
         return
     for each in windows_by_optimizer(state):
         lossy = [window for window in each.windows if window.cleared and window.applied]
@@ -38,6 +39,16 @@ def check(state: RunState) -> Iterator[Match]:
             call="clearing",
             key=str(each.optimizer),
         )
+
+
+def _input_gets_gradient(state: RunState) -> bool:
+    """Return whether backward goes on to the input of the first model. An attack on the input uses only that gradient."""
+    reach = state.tree.reach
+    if reach is None or not reach.called:
+        return False
+    roots = [model.root for model in state.tree.models if reach.reach[model.root] in ENTERED]
+    first = min(roots, key=lambda root: reach.called[root], default=None)
+    return first is not None and reach.reach[first] == Reach.THROUGH.value
 
 
 RULE = Rule(

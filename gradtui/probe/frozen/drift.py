@@ -138,7 +138,7 @@ def _compare_counter(
     if version != at_step:
         # A norm read on a device is one step old: it may be from before the freeze.
         norm = norm if tensor.device.type == "cpu" or followed else None
-        if norm == 0 and _adds_only_the_gradient(optimizer, tensor):
+        if (norm == 0 and _adds_only_the_gradient(optimizer, tensor)) or _takes_none_for_zeros(optimizer, tensor):
             if known.version == at_step:
                 known.version = version
                 return
@@ -168,6 +168,14 @@ def _adds_only_the_gradient(optimizer: Optimizer | None, tensor: torch.Tensor) -
     """Return whether a gradient of zeros leaves the values unchanged, although the optimizer writes to them."""
     is_plain = type(optimizer) is torch.optim.SGD
     return is_plain and not _has_state(optimizer, tensor) and not _decays(optimizer, tensor)
+
+
+def _takes_none_for_zeros(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:
+    """Return whether the optimizer adds something even where `.grad` is None: zeros, unless the tensor trained before.
+
+    The samples of bits then decide whether the values have changed.
+    """
+    return type(optimizer) is torch.optim.LBFGS and tensor.grad is None
 
 
 def _has_state(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:

@@ -1,0 +1,42 @@
+"""Training under the probe in this process, with all rules that are on by default."""
+
+from __future__ import annotations
+
+import gc
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import torch
+from watched import watched
+
+from gradtui.diagnostics import FindingTracker
+from gradtui.probe.memory import cpu_allocator
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+
+EVERY_STEP = 100.0
+"""The budget with which every step is sampled."""
+
+
+def state_after(train: Callable[[], object], *, budget: float = EVERY_STEP) -> RunState:
+    """Return the state of a run after `train`, with its findings."""
+    tracker, state = FindingTracker(), RunState()
+    torch.manual_seed(0)
+    with watched(budget=budget, allocator=cpu_allocator()) as seen:
+        train()
+    for event in seen.events:
+        apply(state, event)
+        tracker.on_event(state, event)
+    tracker.run(state)
+    assert not state.problems
+    gc.collect()
+    return state
+
+
+def state_after_script(script: Path, *arguments: str) -> RunState:
+    """Return the state of a run after `python SCRIPT ARGUMENTS`, with its findings."""
+    with mock.patch.object(sys, "argv", [str(script), *arguments]):
+        return state_after(lambda: runpy.run_path(str(script), run_name="__main__"))
