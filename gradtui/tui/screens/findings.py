@@ -21,7 +21,10 @@ _NONE = "No rule has found anything wrong so far. The rules run at every sampled
 class FindingDialog(TextDialog[int]):
     """The page of a finding. Dismissed with the first row that it concerns if the user wants to go there."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "go", "go to the row", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "go", "go to the row", show=False),
+        Binding("exclamation_mark", "next", "next finding", show=False),
+    ]
     changes = True
 
     def __init__(self, state: RunState, finding: Finding) -> None:
@@ -42,6 +45,11 @@ class FindingDialog(TextDialog[int]):
 
     def action_go(self) -> None:
         self.dismiss(self._row)
+
+    def action_next(self) -> None:
+        """Close the page, and go on to the next finding if the page was opened from the dashboard."""
+        self.dismiss(None)
+        self.app.call_next(self.app.run_action, "screen.next_problem")
 
     def _lines(self, width: int) -> list[Line]:
         known = _same(self._state.findings, self._finding)

@@ -14,19 +14,27 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import run_status
 from gradtui.tui.actions import ACTIONS, Action, applicable, bindings, plot_footer
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import Header, HeaderState
+from gradtui.tui.panels import FindingLine, Header, HeaderState
 from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.rows import to_watch
 from gradtui.tui.plots.settings import VIEWS, PlotSettings
 from gradtui.tui.plots.table import Table
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
-from gradtui.tui.screens.action_context import ActionContext, export_plots, open_explanation
+from gradtui.tui.screens.action_context import (
+    ActionContext,
+    export_plots,
+    open_explanation,
+    open_finding,
+    open_findings_list,
+)
 from gradtui.tui.tree import ModuleTree
 from gradtui.tui.widgets import KeyBar, LineView
 
 _SHARED = ("export", "help", "pause", "run_one_step", "explain")
 """Actions of the dashboard and the app that have the same keys on this screen, as its footer shows them."""
+_ABOVE = "findings"
+"""The same, shown in the line under the header."""
 
 
 class PlotView(LineView):
@@ -66,7 +74,7 @@ class PlotView(LineView):
 class PlotScreen(ModalScreen[None]):
     """The header, one view of the plots, and a footer with its keys."""
 
-    BINDINGS = bindings("plots", *_SHARED)
+    BINDINGS = bindings("plots", *_SHARED, _ABOVE)
 
     class PlotChanged(Message):
         """Posted when the view, its settings or the watched parameters change."""
@@ -75,6 +83,7 @@ class PlotScreen(ModalScreen[None]):
         super().__init__()
         self._action_context, self._state, self._tree, self._plot_settings = context, context.state, tree, settings
         self.header = Header(context.state, id="header")
+        self.finding = FindingLine(context.state, id="finding")
         self.plot_view = PlotView(context.state, context.pictures, tree, settings)
         self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _SHARED)
         self.keys = KeyBar(self._actions(), id="keys")
@@ -84,10 +93,12 @@ class PlotScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         yield self.header
+        yield self.finding
         yield self.plot_view
         yield self.keys
 
     def on_mount(self) -> None:
+        self.finding.update()
         self.call_after_refresh(self._chosen)
 
     # Contents
@@ -110,9 +121,10 @@ class PlotScreen(ModalScreen[None]):
         return ["plots"]
 
     def draw_header(self, facts: HeaderState) -> None:
-        """Repaint the header and the footer (which depends on the run's status) if they changed."""
+        """Repaint the header, the line of the gravest finding, and the footer (which depends on the run's status)."""
         self.header.facts = facts
         self.header.redraw()
+        self.finding.update()
         self.keys.show(self._actions())
 
     def draw(self, part: str) -> None:  # noqa: ARG002 - there is one
@@ -162,6 +174,18 @@ class PlotScreen(ModalScreen[None]):
 
     def action_explain(self) -> None:
         open_explanation(self.app, self._action_context, self._tree.current)
+
+    def action_findings(self) -> None:
+        open_findings_list(self.app, self._action_context, self._show_row)
+
+    def on_finding_line_pressed(self, message: FindingLine.Pressed) -> None:
+        open_finding(self.app, self._action_context, message.finding, self._show_row)
+
+    def _show_row(self, row: int | None) -> None:
+        if row is not None:
+            self._tree.show_row(row)
+            self._plot_settings.changes += 1
+            self._chosen()
 
     def action_export(self) -> None:
         export_plots(self.app, self._action_context, [self.table])

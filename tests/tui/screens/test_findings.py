@@ -173,6 +173,33 @@ async def test_the_key_goes_to_the_row_or_the_page_of_each_open_finding_in_turn(
         assert run.row == ORPHANS[0]
         await run.press("exclamation_mark")
         assert "GT203" in shown(run)
+        await run.go_to("ctx")
+        await run.press("exclamation_mark")
+        assert run.app.screen is run.dashboard, "the same key goes on from a page"
+        assert run.row == ORPHANS[0]
+
+
+async def test_the_key_of_the_next_finding_goes_back_from_a_page_to_the_list() -> None:
+    async with session() as run:
+        await show(run, *ALL)
+        await run.press("F", "enter", "exclamation_mark")
+        assert isinstance(run.app.screen, FindingListDialog)
+
+
+async def test_the_plots_show_the_line_too_and_move_to_the_row() -> None:
+    async with session() as run:
+        await run.press("g")
+        plots = run.dashboard.plots
+        assert plots is not None
+        assert not plots.finding.display
+        await show(run, IN_NONE)
+        assert plots.finding.text.startswith(" error GT106 ")
+        await run.pilot.click("#finding")
+        await run.press("enter")
+        assert run.app.screen is plots
+        assert run.row == ORPHANS[0]
+        await run.press("F", "escape", "escape")
+        assert run.app.screen is run.dashboard
 
 
 async def test_a_row_says_which_finding_concerns_it() -> None:
