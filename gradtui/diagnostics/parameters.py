@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gradtui.protocol.vocabulary import ENTERED, ParameterState, StateReason
+from gradtui.state.model_records import reported_tree
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.text import plural
 
@@ -51,6 +52,11 @@ def elements(tree: TreeState, indexes: Iterable[int]) -> int:
 def are(indexes: Sequence[int]) -> str:
     """Return the verb for this many subjects."""
     return "is" if len(indexes) == 1 else "are"
+
+
+def needs_frozen(state: RunState) -> str | None:
+    """Return why no rule about frozen parameters could match; None if the models that trained last have some."""
+    return None if "0" in reported_tree(state).trainable else "no parameter is frozen at the end"
 
 
 def optimized(state: RunState) -> set[int]:

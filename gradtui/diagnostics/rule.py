@@ -54,4 +54,4 @@ class Rule:
     samples: int = 3
     """Number of sampled steps in which it must match to be confirmed, where its evidence is not exact."""
     is_default: bool = True
-    """Whether it is on unless it is selected."""
+    """Whether it runs if nothing selects or ignores it."""

@@ -62,15 +62,19 @@ class FindingTracker:
             for key, (rule, match) in matches.items()
         ]
         found = [each for each in found if not is_ignored(each)]
+        # Where the models that trained are gone, the rules have nothing to look at, and what they found stays as it was.
+        are_gone = state.trained_tree is not None
         # One that was never sure, and is not so any more, is not history either.
-        past = [each for key, each in known.items() if key not in matched and each.status is Status.CONFIRMED]
+        past = [
+            each for key, each in known.items() if key not in matched and (each.status is Status.CONFIRMED or are_gone)
+        ]
         for each in found:
             former = known.get((each.rule, each.key))
             is_new = former is None or former.status is not Status.CONFIRMED or not former.is_open
             if is_new and each.status is Status.CONFIRMED:
                 state.note(Event(state.seconds, step), "finding", finding_text(each))
         # Only a later sample shows that something is mended: an optimizer that ends with the run mends nothing.
-        mended = [each.is_open and state.tree.measured != each.last_sample for each in past]
+        mended = [each.is_open and not are_gone and state.tree.measured != each.last_sample for each in past]
         cleared = [replace(each, cleared_step=step) if now else each for each, now in zip(past, mended)]
         state.findings = cleared + found
         self._spent_s += perf_counter() - began
@@ -78,9 +82,10 @@ class FindingTracker:
     def without_chance(self, state: RunState) -> dict[str, list[str]]:
         """Return the ids of the rules that had no chance to match, by what the run lacked."""
         found: dict[str, list[str]] = {}
+        matched = {finding.rule for finding in state.findings}
         for rule in self._rules:
             try:
-                lacked = rule.needs(state)
+                lacked = rule.needs(state) if rule.id not in matched else None
             except Exception as error:  # noqa: BLE001 - as in `_matches`
                 state.note_problem(f"rule {rule.id}", f"{type(error).__name__}: {error}")
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.diagnostics.parameters import are, elements, in_state, named, owner_of, paths
+from gradtui.diagnostics.parameters import are, elements, in_state, named, needs_frozen, owner_of, paths
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.protocol.vocabulary import ParameterState, StateReason
 from gradtui.state.findings import Level
@@ -49,4 +49,5 @@ RULE = Rule(
     "an optimizer skips a parameter only if its .grad is None; with zeros, momentum and weight decay still change it",
     "set .grad = None when you freeze, for example by optimizer.zero_grad(set_to_none=True)",
     check,
+    needs=needs_frozen,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.diagnostics.parameters import are, elements, in_state, named, optimized, paths
+from gradtui.diagnostics.parameters import are, elements, in_state, named, needs_frozen, optimized, paths
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.protocol.vocabulary import ParameterState, StateReason
 from gradtui.state.findings import Level
@@ -32,4 +32,5 @@ RULE = Rule(
     "the optimizer's step does not skip parameters whose .grad is None, for example when it applies weight decay",
     "leave frozen parameters out of its groups, or skip them in its step",
     check,
+    needs=needs_frozen,
 )

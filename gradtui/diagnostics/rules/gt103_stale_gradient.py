@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.diagnostics.parameters import elements, in_state, named, paths
+from gradtui.diagnostics.parameters import elements, in_state, named, needs_frozen, paths
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.protocol.vocabulary import ParameterState, StateReason
 from gradtui.state.findings import Level
@@ -33,4 +33,5 @@ RULE = Rule(
     "requires_grad = False stops new gradients, but the optimizer applies any .grad that is still there",
     "set .grad = None when you freeze",
     check,
+    needs=needs_frozen,
 )

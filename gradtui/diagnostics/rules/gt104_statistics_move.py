@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_trained
+from gradtui.diagnostics.parameters import needs_frozen
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
@@ -32,4 +33,5 @@ RULE = Rule(
     "requires_grad = False does not stop running_mean and running_var: train mode updates them at every forward",
     "call eval() on the frozen modules after each train(), or freeze them with gradtui, which holds the statistics",
     check,
+    needs=needs_frozen,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_trained
+from gradtui.diagnostics.parameters import needs_frozen
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
@@ -33,4 +34,5 @@ RULE = Rule(
     "the outputs of a teacher or a feature extractor are random, and its statistics move, unless it is in eval mode",
     "call eval() on it, unless that is intended",
     check,
+    needs=needs_frozen,
 )

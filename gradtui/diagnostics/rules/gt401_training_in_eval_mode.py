@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
@@ -43,4 +44,5 @@ RULE = Rule(
     "eval() stays in force until train() is called: dropout stays off and BatchNorm normalises with frozen statistics",
     "call model.train() after each evaluation",
     check,
+    needs=lambda state: None if state.phases[Phase.EVAL].count else "no evaluation ran",
 )
