@@ -188,6 +188,8 @@ class Probe:
         if not accumulates:
             self.phases.interrupt(Phase.BACKWARD, now)
             self._profiles.enter()
+            if self.step_sampler.sampled_step is not None:
+                self.step_sampler.inputs.on_gradient()
             return
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):

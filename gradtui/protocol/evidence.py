@@ -36,3 +36,17 @@ class CheckpointAlive(Event):
     bytes: int
     holder: str | None
     """The global variable of the script that holds them, if one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputGradientUnused(Event):
+    """Backward computed gradients only for inputs that were freed after the step, in modules without a parameter upstream."""
+
+    modules: tuple[str, ...]
+    """Paths of these modules: the first ones."""
+    module_count: int
+    """Number of all of them."""
+    bytes: int
+    """What autograd kept for that alone."""
+    saved: int
+    """What autograd kept in all."""

@@ -269,6 +269,10 @@ def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
 
 
+def _input_gradient_unused(state: RunState, event: ev.InputGradientUnused) -> None:
+    state.unread_inputs, state.unread_input_steps = event, state.unread_input_steps + 1
+
+
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
@@ -289,6 +293,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.Progress: _progress,
     ev.UnregisteredFound: _unregistered,
     ev.CheckpointAlive: _checkpoint_alive,
+    ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
     ev.NonFiniteFound: measured.bad_step_found,

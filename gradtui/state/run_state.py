@@ -322,6 +322,10 @@ class RunState:
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None
     """The newest event about a loaded checkpoint that is alive."""
+    unread_inputs: ev.InputGradientUnused | None = None
+    """The newest event about inputs that require a gradient that nobody reads."""
+    unread_input_steps: int = 0
+    """Number of these events."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)
     """Weights that were equal at first, and are not any more."""
     findings: list[Finding] = field(default_factory=list)

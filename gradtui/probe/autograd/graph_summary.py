@@ -59,6 +59,17 @@ class Regions:
     """Sequence number of a reentrant region's node -> the region's saved tensors before backward runs it again."""
 
 
+@dataclass(frozen=True)
+class ToInputs:
+    """The operations whose gradient leads only to tensors that are no parameters."""
+
+    inputs: tuple[weakref.ref[torch.Tensor], ...]
+    modules: frozenset[int]
+    """The modules that have these operations."""
+    bytes: int
+    """What autograd keeps for these operations alone."""
+
+
 @dataclass
 class GraphSummary:
     """Results of one walk. Bytes count each storage once and exclude parameters and buffers."""
@@ -88,6 +99,8 @@ class GraphSummary:
     """Operations that the walk visited."""
     earlier_operations: int = 0
     """Those of them that were recorded before the first module call of this step."""
+    to_inputs: ToInputs | None = None
+    """What backward does only for inputs that require a gradient; None where there is nothing, or where it is needed."""
     regions: Regions = field(default_factory=Regions)
     """The checkpointed regions."""
     is_whole: bool = True

@@ -8,18 +8,19 @@ autograd's in-place check.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors
+from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import Leaf
 from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
+    has_accumulation_hooks,
     hides_modules,
     leaf_of,
     number_of,
@@ -75,6 +76,8 @@ class _Walk:
         self._indices: dict[GraphNode, int] = {}
         """The module of each visited node: the one that ran the operation, or that owns the parameter."""
         self._leaves: dict[GraphNode, Leaf] = {}
+        self._inputs: list[torch.Tensor] = []
+        """The leaves that are no known parameters."""
         self._visited: list[GraphNode] = []
         self._numbers: list[int] = []
         """Sequence numbers of `_visited`."""
@@ -103,6 +106,8 @@ class _Walk:
                 else:
                     own = leaves[next_node] = self._known.leaves.get(id(leaf), _UNKNOWN)
                     indices[next_node] = own.module
+                    if own is _UNKNOWN:
+                        self._inputs.append(leaf)
             self._visited.append(node)
             self._numbers.append(number_of(node))
             self._following += following
@@ -110,17 +115,21 @@ class _Walk:
             self._visit(node, self._numbers[-1], indices[node], following)
             if len(self._visited) == most and is_too_deep(tops, most):
                 raise TooDeepError
-        self._follow()
+        self._conclude(self._follow())
+        return self._facts
+
+    def _conclude(self, led_to: Container[GraphNode]) -> None:
+        facts = self._facts
         for region in self._regions.values():
             self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
-        self._facts.operations = len(self._visited)
+        facts.operations = len(self._visited)
         if self._trace.numbers:
             first = self._trace.numbers[0]
-            self._facts.earlier_operations = sum(number < first for number in self._numbers)
-        by_module, storages = self._facts.by_module, self._facts.storages
+            facts.earlier_operations = sum(number < first for number in self._numbers)
+        if self._inputs and all(map(_is_plain_input, self._inputs)):
+            facts.to_inputs = self._found_to_inputs(led_to)
         for key, (_, module) in self._first.items():
-            by_module[module] = by_module.get(module, 0) + storages[key]
-        return self._facts
+            facts.by_module[module] = facts.by_module.get(module, 0) + facts.storages[key]
 
     def _visit(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
         facts, indices = self._facts, self._indices
@@ -253,8 +262,38 @@ class _Walk:
         own = self._leaves.get(node)
         return own is None or own.module != module
 
-    def _follow(self) -> None:
-        """Find where the gradient goes from each module, and a parameter of another module that it reaches through it.
+    def _found_to_inputs(self, led_to: Container[GraphNode]) -> ToInputs | None:
+        """Return the operations through which a gradient comes to no parameter; None if they may be needed.
+
+        A double backward needs them, and a reentrant checkpoint needs an input that requires a gradient.
+        """
+        regions = self._facts.regions
+        if self._facts.opaque or regions.hidden or regions.recomputed:
+            return None
+        if any(_DOUBLE_BACKWARD in node.name() for node in self._visited):
+            return None
+        numbers: set[int] = set()
+        modules: set[int] = set()
+        needed: set[int] = set()
+        for node, number in zip(self._visited, self._numbers):
+            if node not in led_to:
+                numbers.add(number)
+                modules.add(self._indices[node])
+                continue
+            for saved in saved_tensors(node):
+                data = saved_data(saved)
+                needed.update(map(storage_key, plain_tensors(data)) if data is not None else ())
+        size = sum(
+            self._facts.storages[key]
+            for key, (number, _) in self._first.items()
+            if number in numbers and key not in needed
+        )
+        return ToInputs(tuple(map(weakref.ref, self._inputs)), frozenset(modules - {OUTSIDE}), size)
+
+    def _follow(self) -> Container[GraphNode]:
+        """Return the operations through which a gradient comes to a parameter.
+
+        Find where the gradient goes from each module, and a parameter of another module that it reaches through it.
 
         An operation is recorded after those whose results it takes, so in the order of sequence numbers every node comes
         after its successors. Two parameters of different modules are carried along, so that one of them belongs to another
@@ -284,6 +323,13 @@ class _Walk:
                     upstream[module] = upstream_of.parameter
             if other is not None:
                 second[node] = other
+        return first
+
+
+def _is_plain_input(leaf: torch.Tensor) -> bool:
+    """Return whether a leaf can be an input whose gradient nobody reads, so far: it has none yet, and no hooks."""
+    hooks = getattr(leaf, "_backward_hooks", None) or has_accumulation_hooks(leaf)
+    return type(leaf) is torch.Tensor and not hooks and leaf.grad is None
 
 
 _UNKNOWN = Leaf(-1, OUTSIDE)

@@ -19,6 +19,7 @@ from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
+from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
@@ -80,6 +81,7 @@ class StepSampler:
         self._frozen = DriftDetector()
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
         self._checkpoint = LoadedCheckpoint(context)
+        self.inputs = InputGradients(context)
         self._reach = GradientFlowReporter(context)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
@@ -219,6 +221,9 @@ class StepSampler:
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
+            with self.hooks.guarded("input gradients"):
+                optimizers = self._view.live_optimizers()
+                self.inputs.on_backward(facts, sampled_step.tree, optimizers, self._counter.steps + 1)
             with self.hooks.guarded("gradient chain"):
                 self.gradients.search(sequence(outputs), sampled_step)
 
@@ -377,6 +382,8 @@ class StepSampler:
         self._phase_ended(self._phases.phase)
         with self.hooks.guarded("loaded checkpoint"):
             self._checkpoint.finish(self._memory.unexplained)
+        with self.hooks.guarded("input gradients"):
+            self.inputs.settle()
         self._memory.settle(None)
         self.times.on_step_post()
         self._traces.drop()
