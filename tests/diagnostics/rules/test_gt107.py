@@ -1,0 +1,31 @@
+"""GT107: an optimizer with tensors of no module, beside orphans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scripted_run import match, matches, run
+
+from gradtui.protocol import events as ev
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+
+
+def with_unknown(state: RunState, unknown: int) -> RunState:
+    """Give the optimizer so many tensors of no live module."""
+    apply(state, ev.OptimizersFound(1.0, 20, (replace(state.optimizers[0], unknown_parameters=unknown),)))
+    return state
+
+
+def test_a_head_that_was_replaced() -> None:
+    found = match("GT107", with_unknown(run("TTOO", owned=(0, 1)), 2))
+    assert found.evidence == {"tensors_of_no_module": 2, "tensors_in_no_optimizer": 2}
+    assert found.paths == ("b.weight", "b.bias")
+    assert found.message.startswith(
+        "SGD owns 2 tensors of no live module, and b.weight, b.bias (20 elements) are in none"
+    )
+
+
+def test_one_of_both_alone() -> None:
+    assert matches("GT107", with_unknown(run("TTOO", owned=(0, 1)), 0)) == []
+    assert matches("GT107", with_unknown(run(), 2)) == []

@@ -1,0 +1,32 @@
+"""GT115: two optimizers of one parameter."""
+
+from __future__ import annotations
+
+from scripted_run import match, matches, run
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import OptimizerInfo
+from gradtui.reducer import apply
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+
+def state_of(second: tuple[int, ...], steps: int = 20) -> RunState:
+    state = run()
+    apply(
+        state,
+        ev.OptimizersFound(1.0, 20, (state.optimizers[0], OptimizerInfo("Adam", 1, second, 0, (0,) * len(second)))),
+    )
+    apply(state, ev.Progress(1.0, 20 + steps, 20, 20, 0, (20, steps), (), 0.0, 1, 1))
+    return state
+
+
+def test_parameters_in_two_optimizers() -> None:
+    found = match("GT115", state_of((2, 3)))
+    assert found.message == "SGD (optimizer 0) and Adam (optimizer 1) both own b.weight, b.bias (20 elements)"
+    assert found.level in (None, Level.NOTE)
+
+
+def test_one_that_does_not_step_and_one_with_its_own() -> None:
+    assert matches("GT115", state_of((2, 3), steps=0)) == []
+    assert matches("GT115", state_of(())) == []

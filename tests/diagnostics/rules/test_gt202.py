@@ -1,0 +1,43 @@
+"""GT202: steps without a gradient or a learning rate."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_run import calls, match, matches, run, window
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import GroupSettings
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+
+
+def test_gradients_that_are_cleared_before_the_step() -> None:
+    found = match("GT202", run(calls=calls(window(0, 1, 15, 6), window(1, 0, 5))))
+    assert found.evidence == {"steps": 20, "steps_without_gradient": 15}
+    assert found.first_step == 6
+
+
+@pytest.mark.parametrize("empty", [2, 9])
+def test_a_few_steps_without_a_gradient(empty: int) -> None:
+    """Fewer than three, or than half of all."""
+    windows = (window(0, 1, empty), window(1, 0, 20 - empty, empty + 1))
+    assert matches("GT202", run(calls=calls(*windows))) == []
+
+
+def with_rate(rate: float, *, since: int, step: int) -> RunState:
+    state = run(steps=step)
+    apply(state, ev.GroupsRead(1.0, since, ((GroupSettings(rate, 0.0),),), before=since - 1))
+    return state
+
+
+@pytest.mark.parametrize(("since", "step"), [(1, 5), (30, 49)])
+def test_no_learning_rate(since: int, step: int) -> None:
+    """From the first step, five steps are enough; later on, twenty."""
+    found = match("GT202", with_rate(0.0, since=since, step=step))
+    assert found.evidence["steps"] == step - since + 1
+
+
+@pytest.mark.parametrize(("since", "step"), [(1, 4), (30, 48)])
+def test_a_warm_up_and_the_end_of_a_schedule(since: int, step: int) -> None:
+    assert matches("GT202", with_rate(0.0, since=since, step=step)) == []
+    assert matches("GT202", with_rate(1e-9, since=since, step=100)) == []

@@ -1,0 +1,35 @@
+"""GT205: sums of losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted_run import calls, match, matches, run, window
+
+
+def test_a_sum_over_four_batches() -> None:
+    found = match("GT205", run(calls=calls(window(4))))
+    assert found.evidence == {"backwards_a_step": 4, "steps": 20}
+    assert found.is_exact
+
+
+def test_three_backwards_without_a_data_loader() -> None:
+    assert matches("GT205", run(calls=calls(window(3, batches=0)))) != []
+    assert matches("GT205", run(calls=calls(window(2, batches=0)))) == []
+
+
+@pytest.mark.parametrize(
+    ("windows", "changes"),
+    [
+        pytest.param((window(4),), {"loss_is_scaled": True}, id="divided"),
+        pytest.param((window(4),), {"loss_is_scaled": None}, id="not known"),
+        pytest.param((window(4),), {"gradients_replaced": 1}, id="the gradients are divided"),
+        pytest.param((window(2, batches=1),), {}, id="two losses of a batch"),
+        pytest.param((window(2, forwards=1),), {}, id="two losses of a forward"),
+        pytest.param((window(1),), {}, id="one backward a step"),
+        pytest.param((window(4, count=10), window(2, count=10)), {}, id="no usual length"),
+    ],
+)
+def test_what_is_no_sum_over_batches(windows: tuple[Any, ...], changes: dict[str, Any]) -> None:
+    assert matches("GT205", run(calls=calls(*windows, **changes))) == []

@@ -1,0 +1,45 @@
+"""The examples of the rules: the faulty form gives the rule's finding and no other one, the corrected form gives none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rule_runs import state_after_script
+
+from gradtui.diagnostics import all_rules
+from gradtui.state.findings import Level, Status
+
+DOCS = Path(__file__).parents[2] / "docs" / "rules"
+RULES = {rule.id: rule for rule in all_rules() if rule.is_default}
+
+
+@pytest.mark.parametrize("name", [rule.id for rule in all_rules()])
+def test_a_rule_has_a_page_and_an_example(name: str) -> None:
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {name}: ")
+    for part in ("What", "Why it is wrong", "What to do", "When it is deliberate", "Evidence", "Source"):
+        assert f"\n**{part}.**" in page, part
+    assert (DOCS / f"{name}.py").exists()
+
+
+# torch warns in some faulty scripts.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_the_faulty_form(name: str) -> None:
+    state = state_after_script(DOCS / f"{name}.py")
+    mine = [finding for finding in state.findings if finding.rule == name]
+    assert mine
+    assert mine[0].is_open
+    assert mine[0].status is Status.CONFIRMED
+    others = {finding.rule for finding in state.findings if finding.is_open} - {name, *RULES[name].explains}
+    assert others == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_the_corrected_form(name: str) -> None:
+    state = state_after_script(DOCS / f"{name}.py", "fixed")
+    assert [finding for finding in state.findings if finding.level is not Level.NOTE] == []
+    assert [finding for finding in state.findings if finding.rule == name] == []

@@ -1,0 +1,74 @@
+"""No rule has a finding above *note* on training that is correct."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from correct_loops import LOOPS as CORRECT_LOOPS
+from correct_models import MODELS
+from loops import LOOPS
+from rule_runs import EVERY_STEP, state_after, state_after_script
+from zoo import SPECIMENS
+
+from gradtui.settings import DEFAULT_SHARE
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+DEMOS = Path(__file__).parents[2] / "demos"
+CORRECT = {**CORRECT_LOOPS, **MODELS}
+STEPS = 20
+PAIRS = [*((name, "plain") for name in SPECIMENS), *(("mlp", name) for name in LOOPS if name != "plain")]
+MEANT: dict[str, set[str]] = {"under_no_grad": {"GT201"}}
+"""Specimens whose parameters get no gradient, although their optimizer has them."""
+
+
+def above_note(state: RunState) -> set[str]:
+    """The rules with a finding above *note*, cleared ones too."""
+    return {finding.rule for finding in state.findings if finding.level is not Level.NOTE}
+
+
+# torch warns of reentrant checkpoints without inputs that require a gradient.
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True:UserWarning")
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [EVERY_STEP, DEFAULT_SHARE], ids=["each step sampled", "usual samples"])
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct_training(name: str, budget: float) -> None:
+    train: Callable[[], Any] = CORRECT[name]
+    state = state_after(train, budget=budget)
+    assert above_note(state) == set(), state.findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("specimen", "loop"), PAIRS, ids=lambda value: value)
+def test_the_zoo(specimen: str, loop: str) -> None:
+    made = SPECIMENS[specimen]()
+    state = state_after(lambda: LOOPS[loop](made.model, made.batch, made.loss, STEPS))
+    assert above_note(state) == MEANT.get(specimen, set()), state.findings
+
+
+@pytest.mark.slow
+def test_a_demo_of_mistakes() -> None:
+    """`accumulation.py` steps too early, does not divide and does not clear, in one process."""
+    assert "GT204" in above_note(state_after_script(DEMOS / "accumulation.py"))
+
+
+@pytest.mark.slow
+def test_training_under_compile() -> None:
+    """By the compiler's own backend for tests, which generates no code."""
+
+    def train() -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 1))
+        compiled = torch.compile(model, backend="aot_eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            compiled(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+
+    state = state_after(train)
+    torch.compiler.reset()
+    assert above_note(state) == set(), state.findings

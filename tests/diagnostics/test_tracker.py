@@ -1,0 +1,157 @@
+"""The history of findings: suspected, confirmed, cleared, folded under their cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from scripted_run import run
+
+from gradtui.diagnostics import FindingTracker, Match, Rule
+from gradtui.protocol import events as ev
+from gradtui.reducer import apply
+from gradtui.state.findings import Finding, Level, Status
+from gradtui.state.run_state import RunState
+
+
+class Told:
+    """A rule that matches what a test tells it to."""
+
+    def __init__(self, name: str, level: Level = Level.ERROR, explains: Iterable[str] = (), samples: int = 3) -> None:
+        self.matches: list[Match] = []
+        self.rule = Rule(
+            name, level, "title", "why", "do this", self._check, explains=frozenset(explains), samples=samples
+        )
+
+    def _check(self, _state: RunState) -> Iterator[Match]:
+        yield from self.matches
+
+
+def sample(state: RunState, step: int) -> None:
+    """Sample a step."""
+    apply(state, ev.GradientFlowMeasured(1.0, step, 0, "eee", "ggg", "111", (1, 2, 3), (80,)))
+
+
+def only(state: RunState) -> Finding:
+    (finding,) = state.findings
+    return finding
+
+
+def entries(state: RunState) -> list[str]:
+    return [entry.text for entry in state.log if entry.kind == "finding"]
+
+
+def test_suspected_until_three_samples_then_confirmed_and_logged_once() -> None:
+    state, told = run(samples=0), Told("GT901")
+    told.matches = [Match("it is wrong", {"number": 1})]
+    tracker = FindingTracker([told.rule])
+    for step in (1, 2, 3, 4):
+        sample(state, step)
+        tracker.run(state)
+        tracker.run(state)
+        assert only(state).samples == step
+        assert only(state).status is (Status.CONFIRMED if step >= 3 else Status.SUSPECTED)
+    assert len(entries(state)) == 1
+    assert "it is wrong" in entries(state)[0]
+
+
+def test_an_exact_match_is_confirmed_at_once() -> None:
+    state, told = run(), Told("GT901")
+    told.matches = [Match("it is wrong", {}, first_step=7, is_exact=True)]
+    FindingTracker([told.rule]).run(state)
+    assert only(state).status is Status.CONFIRMED
+    assert (only(state).first_step, only(state).last_step, only(state).cleared_step) == (7, 20, None)
+
+
+def test_the_first_step_stays_and_the_message_follows() -> None:
+    state, told = run(steps=0), Told("GT901")
+    tracker = FindingTracker([told.rule])
+    for step in (5, 9):
+        told.matches = [Match(f"seen at {step}", {}, is_exact=True)]
+        sample(state, step)
+        tracker.run(state, step)
+    assert (only(state).first_step, only(state).last_step, only(state).message) == (5, 9, "seen at 9")
+
+
+def test_a_confirmed_one_is_cleared_by_a_later_sample_and_opens_again() -> None:
+    state, told = run(), Told("GT901")
+    wrong = [Match("it is wrong", {}, is_exact=True)]
+    tracker = FindingTracker([told.rule])
+    told.matches = wrong
+    tracker.run(state)
+    told.matches = []
+    tracker.run(state)
+    assert only(state).is_open, "nothing was sampled since"
+    sample(state, 21)
+    tracker.run(state, 21)
+    assert only(state).cleared_step == 21
+    sample(state, 22)
+    tracker.run(state, 22)
+    assert only(state).cleared_step == 21, "it records when it was cleared first"
+    told.matches = wrong
+    tracker.run(state, 23)
+    assert only(state).is_open
+    assert len(entries(state)) == 2
+
+
+def test_a_suspicion_that_vanishes_leaves_nothing() -> None:
+    state, told = run(), Told("GT901")
+    tracker = FindingTracker([told.rule])
+    told.matches = [Match("it may be wrong", {})]
+    tracker.run(state)
+    assert only(state).status is Status.SUSPECTED
+    told.matches = []
+    tracker.run(state)
+    assert state.findings == []
+    assert entries(state) == []
+
+
+def test_a_symptom_is_folded_under_its_cause() -> None:
+    state, cause, symptom = run(), Told("GT901", explains=["GT902"]), Told("GT902")
+    symptom.matches = [Match("nothing moves", {}, ("a.weight",), is_exact=True)]
+    tracker = FindingTracker([symptom.rule, cause.rule])
+    tracker.run(state)
+    assert only(state).rule == "GT902"
+    cause.matches = [Match("no learning rate", {}, is_exact=True)]
+    tracker.run(state)
+    (open_,) = [finding for finding in state.findings if finding.is_open]
+    assert (open_.rule, open_.explains) == ("GT901", ("GT902",))
+
+
+def test_a_cause_explains_only_what_concerns_the_same_parameters() -> None:
+    state, cause, symptom = run(), Told("GT901", explains=["GT902"]), Told("GT902")
+    cause.matches = [Match("cut off", {}, ("a.weight", "a.bias"), is_exact=True)]
+    symptom.matches = [
+        Match("no gradient", {}, ("a.bias",), is_exact=True, key="a"),
+        Match("no gradient", {}, ("b.bias",), is_exact=True, key="b"),
+    ]
+    FindingTracker([cause.rule, symptom.rule]).run(state)
+    assert {(finding.rule, finding.key) for finding in state.findings} == {("GT901", ""), ("GT902", "b")}
+
+
+def test_a_rule_that_raises_is_a_problem_and_costs_no_other() -> None:
+    def fails(_state: RunState) -> Iterator[Match]:
+        raise ValueError("a mistake")
+
+    state, told = run(), Told("GT902")
+    told.matches = [Match("it is wrong", {}, is_exact=True)]
+    failing = Rule("GT901", Level.ERROR, "title", "why", "do this", fails)
+    FindingTracker([failing, told.rule]).run(state)
+    assert only(state).rule == "GT902"
+    assert state.problems["rule GT901"].error == "ValueError: a mistake"
+
+
+def test_a_match_may_lower_the_level_and_change_the_remedy() -> None:
+    state, told = run(), Told("GT901")
+    told.matches = [Match("it grew", {}, is_exact=True, level=Level.NOTE, remedy="do that")]
+    FindingTracker([told.rule]).run(state)
+    assert (only(state).level, only(state).remedy) == (Level.NOTE, "do that")
+
+
+def test_the_line_is_that_of_the_call() -> None:
+    from scripted_run import calls
+
+    site = ev.CallSite("step", "train.py", 17)
+    state, told = run(calls=calls(sites=(site,))), Told("GT901")
+    told.matches = [Match("one", {}, call="step", key="1"), Match("other", {}, call="clip", key="2")]
+    FindingTracker([told.rule]).run(state)
+    assert [(finding.file, finding.line) for finding in state.findings] == [("train.py", 17), (None, None)]
