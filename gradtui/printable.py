@@ -2,7 +2,7 @@
 contain control sequences.
 
 gradtui writes each of its lines to stderr through `write_line` or `PlainReporter.say`, and draws the screen through
-`tui/terminal/line_filter.py`. Any thread; standard library only.
+`tui.terminal.NoControls`. Any thread; standard library only.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ class GradNormCollector:
         self._statistics.tree_changed()
         self.bad_steps.tree_changed(moved)
         self._watched.tree_changed()
-        self.by_hand.tree_changed(moved)
+        self.by_hand.tree_changed()
 
     def catch_up(self) -> None:
         """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""

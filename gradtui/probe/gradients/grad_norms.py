@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -48,12 +48,6 @@ class GradNormSample:
     """The maximum norm that the script clipped to."""
     is_applied: bool = True
     """False if the script may have changed the gradients between this reading and its update."""
-
-
-def moved_reading(reading: GradNormSample, moved: IndexMapping) -> GradNormSample | None:
-    """Return the reading with the new indices of its parameters, or None if none of them is still listed."""
-    indices = moved.of_indices([index for index, _ in reading.norms])
-    return None if indices is None else replace(reading, norms=[*zip(indices, (norm for _, norm in reading.norms))])
 
 
 @dataclass

@@ -14,8 +14,7 @@ from enum import Enum
 
 import torch
 
-from gradtui.probe.gradients.grad_norms import GradNormSample, moved_reading
-from gradtui.probe.model import IndexMapping
+from gradtui.probe.gradients.grad_norms import GradNormSample
 
 _MAX_OPEN = 16
 """Maximum number of steps whose readings have not arrived from a device."""
@@ -92,15 +91,10 @@ class ManualSteps:
         open_step.end, open_step.seen = end, []
         self._settle(number)
 
-    def tree_changed(self, moved: IndexMapping) -> None:
-        """Apply new parameter indices. A step remains open while a parameter of each of its readings is listed."""
-        for number, step in list(self._steps.items()):
-            readings = [moved_reading(reading, moved) for reading in step.readings]
-            step.readings = [reading for reading in readings if reading is not None]
-            if len(step.readings) < len(readings):
-                del self._steps[number]
-        if self.step not in self._steps:
-            self.step = 0
+    def tree_changed(self) -> None:
+        """Drop the norms by parameter index, since parameters have new indices."""
+        for step in self._steps.values():
+            step.readings = [replace(reading, norms=[]) for reading in step.readings]
 
     def takes(self, reading: GradNormSample) -> bool:
         """Handle a reading. Return whether it belongs to a step without an optimizer; if so, it is kept."""

@@ -1,6 +1,6 @@
 """List the modules and parameters of models in a `ModuleTree`. Runs on the training thread, at its first step with them.
 
-For models of 100,000 parameters, each parameter is described once, when all its names are known.
+A parameter is described once, and again for each further name: a model may have 100,000 parameters.
 """
 
 from __future__ import annotations
@@ -34,18 +34,11 @@ def build(models: Sequence[tuple[str, nn.Module]]) -> ModuleTree:
 
 
 class _Open(NamedTuple):
-    """A module whose children are being listed."""
+    """A module whose children are being listed; `info` has the fields of its `ModuleInfo` up to its own parameters."""
 
     module: int
-    first_parameter: int
-    path: str
     children: Iterator[tuple[str, nn.Module]]
-
-
-_Module = tuple[str, str, str, int, int, int, int]
-"""The description of a module before its children are listed: all of a `ModuleInfo` up to its own parameters."""
-_Parameter = tuple[tuple[int, ...], str, int, int, int, int | None]
-"""The description of a parameter before all its names are known: all fields of a `ParameterInfo` after them."""
+    info: tuple[str, str, str, int, int, int, int]
 
 
 class _Builder:
@@ -54,11 +47,9 @@ class _Builder:
     def __init__(self, *, prefixed: bool) -> None:
         self._prefixed = prefixed
         self._tree = ModuleTree()
-        self._modules: list[_Module] = []
-        self._sizes: list[tuple[int, int]] = []
-        """For each module: parameters and modules of its subtree, zeros as long as its children are being listed."""
-        self._parameters: list[_Parameter] = []
-        self._names: list[tuple[str, ...]] = []
+        self._modules: list[ModuleInfo | None] = []
+        """None as long as the children of the module are being listed."""
+        self._parameters: list[ParameterInfo] = []
         self._buffers: dict[int, BufferInfo] = {}
         """Keyed by id()."""
         self._wrappers: list[tuple[nn.Module, nn.Module]] = []
@@ -78,8 +69,8 @@ class _Builder:
             tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)][0], reference
             tree.wrapper_refs.append(reference)
         tree.models = tuple(found)
-        tree.modules = tuple([ModuleInfo(*known, *size) for known, size in zip(self._modules, self._sizes)])
-        rows = [ParameterInfo(names[0], names, *known) for names, known in zip(self._names, self._parameters)]
+        tree.modules = tuple(info for info in self._modules if info is not None)
+        rows = self._parameters
         tree.same_storage = _same_storage(tree.live_parameters())
         for indices in tree.same_storage:
             for index in indices:
@@ -101,15 +92,15 @@ class _Builder:
                 yield name, self._unwrapped(child)
 
     def _add_model(self, root: nn.Module, name: str) -> None:
-        waiting = [self._enter(root, name if self._prefixed else "", name, -1)]
+        waiting = [self._enter(root, name if self._prefixed else "", name, -1, 0)]
         while waiting:
             parent = waiting[-1]
             for child_name, child in parent.children:
-                path = _join(parent.path, child_name)
+                path = _join(parent.info[0], child_name)
                 if id(child) in self._tree.module_index:
                     self._name_again(child, path)
                     continue
-                entered = self._enter(child, path, child_name, parent.module)
+                entered = self._enter(child, path, child_name, parent.module, len(waiting))
                 if child._modules:  # noqa: SLF001
                     waiting.append(entered)
                     break
@@ -117,7 +108,7 @@ class _Builder:
             else:
                 self._leave(waiting.pop())
 
-    def _enter(self, module: nn.Module, path: str, name: str, parent: int) -> _Open:
+    def _enter(self, module: nn.Module, path: str, name: str, parent: int, depth: int) -> _Open:
         index, first = len(self._modules), len(self._parameters)
         reference = weakref.ref(module)
         self._tree.module_index[id(module)] = index, reference
@@ -130,15 +121,13 @@ class _Builder:
             if buffer is not None and id(buffer) not in self._buffers:
                 persistent = own_name not in module._non_persistent_buffers_set  # noqa: SLF001
                 self._buffers[id(buffer)] = _buffer_info(buffer, _join(path, own_name), index, persistent=persistent)
-        depth = self._modules[parent][3] + 1 if parent >= 0 else 0
+        self._modules.append(None)
         own = len(self._parameters) - first
-        self._modules.append((path, name, type(module).__name__, depth, parent, first, own))
-        self._sizes.append((0, 0))
-        return _Open(index, first, path, self._children(module))
+        return _Open(index, self._children(module), (path, name, type(module).__name__, depth, parent, first, own))
 
     def _leave(self, opened: _Open) -> None:
-        parameters, modules = len(self._parameters) - opened.first_parameter, len(self._modules) - opened.module
-        self._sizes[opened.module] = (parameters, modules)
+        index, _, info = opened
+        self._modules[index] = ModuleInfo(*info, len(self._parameters) - info[5], len(self._modules) - index)
 
     def _add_parameter(self, parameter: torch.Tensor, path: str, module: int) -> None:
         tree = self._tree
@@ -157,13 +146,12 @@ class _Builder:
         count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
         local = None if is_plain or shape is None else _local_count(parameter)
         name = str(dtype).removeprefix("torch.")
-        self._parameters.append((tuple(shape or ()), name, count, size, module, local))
-        self._names.append((path,))
+        self._parameters.append(ParameterInfo(path, (path,), tuple(shape or ()), name, count, size, module, local))
 
     def _add_name(self, parameter: int, path: str) -> None:
-        names = self._names[parameter]
-        if len(names) < _MAX_NAMES and path not in names:
-            self._names[parameter] = (*names, path)
+        info = self._parameters[parameter]
+        if len(info.names) < _MAX_NAMES and path not in info.names:
+            self._parameters[parameter] = replace(info, names=(*info.names, path))
 
     def _name_again(self, module: nn.Module, path: str) -> None:
         """Add the names of the parameters of a listed module by another path to it."""
@@ -182,7 +170,7 @@ class _Builder:
 
     def _is_listed(self, module: nn.Module) -> bool:
         index = self._tree.index_of(module)
-        return index >= 0 and self._sizes[index] != (0, 0)
+        return index >= 0 and self._modules[index] is not None
 
 
 def _same_storage(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ...]]:

@@ -19,13 +19,13 @@ from gradtui.tui.rendering.lines import (
     pad,
     pad_start,
     printable,
+    sparkline,
     spread,
     text_rows,
     width_of,
     wrap,
 )
 from gradtui.tui.rendering.palette import DARK_THEME, LEVEL_ROLES, LIGHT_THEME, Palette, state_letter
-from gradtui.tui.rendering.sparkline import sparkline
 
 __all__ = [
     "BLANK",

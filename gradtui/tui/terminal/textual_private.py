@@ -1,4 +1,5 @@
-"""Shims for private names of Textual, so that an app may run off the main thread of a process that belongs to a script.
+"""A filter of drawn text, and shims for private names of Textual, so that an app may run off the main thread of a process
+that belongs to a script.
 
 - `textual.drivers.linux_driver.signal`: the driver sets signal handlers. That raises off the main thread, and they would apply
   to the script's process.
@@ -15,15 +16,32 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import textual.app
 import textual.drivers.linux_driver
 from rich.console import Console
+from rich.segment import Segment
 from textual.app import App
+from textual.color import Color
+from textual.filter import LineFilter
+
+from gradtui.printable import without_controls
 
 _DRIVER_MODULE: Any = textual.drivers.linux_driver
 _REDIRECTS = ("redirect_stdout", "redirect_stderr")
+_text = itemgetter(0)
+"""Returns the text of a segment. A C function, because it runs for every line that is drawn."""
+
+
+class NoControls(LineFilter):
+    """Deletes control characters in notifications, dialogs and titles; panels replace them by dots, to keep columns aligned."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002 - as Textual calls it
+        if "".join(map(_text, segments)).isprintable():
+            return segments
+        return [Segment(without_controls(text), style, control) for text, style, control in segments]
 
 
 class _QuietSignal:

@@ -17,6 +17,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gradtui.tui.terminal.driver import bound_driver, terminal_size
+from gradtui.tui.terminal.textual_private import CrashReport, no_signal_handlers, script_keeps_stdio
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -143,7 +144,6 @@ class UiThread:
 
     def _run_app(self, driver_class: type[Any]) -> None:
         from gradtui.tui.terminal.fd_safe_loop import run
-        from gradtui.tui.terminal.textual_private import CrashReport, no_signal_handlers, script_keeps_stdio
 
         with no_signal_handlers(), script_keeps_stdio():
             app = self._app_factory()

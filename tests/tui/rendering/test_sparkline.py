@@ -5,8 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.rendering.lines import line_width
-from gradtui.tui.rendering.sparkline import sparkline
+from gradtui.tui.rendering.lines import line_width, sparkline
 
 
 def text(values: list[float | None], width: int = 8) -> str:

@@ -22,7 +22,7 @@ from gradtui.runner.plain import PlainReporter
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines
 from gradtui.transport.in_process import EventQueue
-from gradtui.tui.terminal.line_filter import NoControls
+from gradtui.tui.terminal import NoControls
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J[bold red]\u202e\x9b31m\r\n"
 
