@@ -113,7 +113,6 @@ def one_line(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A text, number or truth value as TOML has it."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, float):

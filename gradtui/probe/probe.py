@@ -282,7 +282,6 @@ class Probe:
         self._on_step_end(now, optimizer, skipped=self._scalers.skips(optimizer))
 
     def _on_step_skipped(self, now: int, optimizer: Optimizer) -> None:
-        """Handle a step of `optimizer` that a GradScaler skipped."""
         if self.norms.is_due:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps, optimizer)
@@ -338,7 +337,6 @@ class Probe:
             self.buffer.begin(now, module, optimizer, freezes, steps=steps, is_bare=is_bare)
 
     def _on_buffered(self, events: list[int]) -> None:
-        """Handle the buffered events of steps."""
         began = perf_counter_ns()
         # Before the steps are counted: this cost made those very steps longer.
         self.hooks.own_ns += self.hooks.hidden_ns * len(events) // 2 + self.buffer.take_asking_ns()
@@ -375,7 +373,6 @@ class Probe:
         self.norms.poll()
 
     def _on_graph_replay_post(self, now: int, work: CapturedWork) -> None:
-        """Handle a replay that has been launched."""
         steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
         if steps:
             self._cost.steps_ended((now,) * steps)

@@ -50,7 +50,6 @@ class _History:
             self._merge_pairs()
 
     def _fold(self, end: int) -> None:
-        """Merge the entries before index `end` into groups."""
         kept = list(range(self._groups))
         for index in range(self._groups, end):
             if self._last_group >= self._group_size or len(kept) < 2:

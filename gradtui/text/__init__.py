@@ -9,18 +9,15 @@ from gradtui.text.findings import finding_counts_text, finding_line, finding_lin
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import (
     called,
-    frontier_sentence,
     record_sentence,
     stop_text,
-    why_it_stops,
-    why_not_entered,
     why_there,
 )
-from gradtui.text.memory import graph_lines, growth_text, most_saved_text
-from gradtui.text.models import record_text, same_storage_lines, same_storage_text, unregistered_lines
+from gradtui.text.memory import growth_text
+from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline, oom_place, oom_report
-from gradtui.text.parameters import STATE_MEANINGS, cause_of, moved_text, problem_lines, state_reason, why_never, why_so
+from gradtui.text.parameters import STATE_MEANINGS, moved_text, state_reason, why_never, why_so
 from gradtui.text.units import (
     BYTES_WIDTH,
     COUNT_WIDTH,
@@ -54,7 +51,6 @@ __all__ = [
     "VALUE_WIDTH",
     "bytes_text",
     "called",
-    "cause_of",
     "checkpoint_lines",
     "closing_lines",
     "command_text",
@@ -66,12 +62,9 @@ __all__ = [
     "finding_line",
     "finding_lines",
     "finding_text",
-    "frontier_sentence",
-    "graph_lines",
     "growth_text",
     "holding_text",
     "microseconds_text",
-    "most_saved_text",
     "moved_text",
     "nonfinite_text",
     "norm_text",
@@ -79,12 +72,10 @@ __all__ = [
     "oom_place",
     "oom_report",
     "plural",
-    "problem_lines",
     "progress_line",
     "rate_text",
     "record_sentence",
     "record_text",
-    "same_storage_lines",
     "same_storage_text",
     "schedule_lines",
     "seconds_text",
@@ -99,9 +90,7 @@ __all__ = [
     "untrained_lines",
     "value_text",
     "verified_text",
-    "why_it_stops",
     "why_never",
-    "why_not_entered",
     "why_so",
     "why_there",
 ]

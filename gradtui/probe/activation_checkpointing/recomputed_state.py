@@ -33,7 +33,7 @@ class RecomputedState:
     def __init__(self, module: nn.Module, moving: set[str] | None) -> None:
         copies: dict[int, torch.Tensor] = {}
         self._modules = [_ModuleState(path, each, moving, copies) for path, each in module.named_modules()]
-        self._sources = _random_sources()
+        self._sources = _random_sources(module)
         self._then = [read() for read, _ in self._sources]
         self._now: list[Any] = []
 
@@ -53,17 +53,11 @@ class RecomputedState:
 
 
 class _ModuleState:
-    """The buffers, plain attributes and generators of one module. Nothing else of the module is kept alive."""
+    """The buffers and plain attributes of one module. Nothing else of the module is kept alive."""
 
     def __init__(self, path: str, module: nn.Module, moving: set[str] | None, copies: dict[int, torch.Tensor]) -> None:
         self._module = weakref.ref(module)
-        attributes = vars(module)
-        self._plain = {name: value for name, value in attributes.items() if type(value) in PLAIN}
-        self._generators = [
-            (weakref.ref(value), value.get_state())
-            for value in attributes.values()
-            if isinstance(value, torch.Generator)
-        ]
+        self._plain = {name: value for name, value in vars(module).items() if type(value) in PLAIN}
         self._kept: dict[str, torch.Tensor] = {}
         for name, buffer in vars(module)["_buffers"].items():
             if buffer is not None and (moving is None or buffer.nbytes <= SMALL or _name(path, name) in moving):
@@ -71,7 +65,6 @@ class _ModuleState:
                     copies[id(buffer)] = buffer.detach().clone()
                 self._kept[name] = copies[id(buffer)]
         self._present: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-        self._present_generators: list[torch.Tensor] = []
 
     def enter(self) -> None:
         module = self._module()
@@ -81,11 +74,6 @@ class _ModuleState:
         vars(module).update(self._plain)
         # A clone of the saved copy: a retained graph may be recomputed more than once.
         vars(module)["_buffers"].update({name: copy.clone() for name, copy in self._kept.items()})
-        for reference, then in self._generators:
-            generator = reference()
-            if generator is not None:
-                self._present_generators.append(generator.get_state())
-                generator.set_state(then)
 
     def leave(self) -> None:
         module = self._module()
@@ -95,11 +83,6 @@ class _ModuleState:
         self._present = ({}, {})
         _put_back(vars(module), attributes)
         _put_back(vars(module)["_buffers"], buffers)
-        for (reference, _), now in zip(self._generators, self._present_generators):
-            generator = reference()
-            if generator is not None:
-                generator.set_state(now)
-        self._present_generators = []
 
 
 def _put_back(present: dict[str, Any], before: dict[str, Any]) -> None:
@@ -137,10 +120,19 @@ def _name(path: str, name: str) -> str:
     return f"{path}.{name}"
 
 
-def _random_sources() -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """Return getters and setters of Python's and NumPy's global random state."""
+def _random_sources(module: nn.Module) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Return getters and setters of Python's and NumPy's global random state, and of the module's own generators."""
     sources: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [(random.getstate, random.setstate)]
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         sources.append((numpy_random.get_state, numpy_random.set_state))
-    return sources
+    attributes = (value for each in module.modules() for value in vars(each).values())
+    return sources + [_source_of(weakref.ref(value)) for value in attributes if isinstance(value, torch.Generator)]
+
+
+def _source_of(generator: weakref.ref[torch.Generator]) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    def write(state: torch.Tensor | None) -> None:
+        if (living := generator()) is not None and state is not None:
+            living.set_state(state)
+
+    return lambda: living.get_state() if (living := generator()) is not None else None, write

@@ -51,8 +51,6 @@ _DOUBLE_BACKWARD = "BackwardBackward"
 
 @dataclass
 class _Region:
-    """A non-reentrant checkpointed region."""
-
     frame: Any
     number: int
     """The lowest sequence number of its operations."""

@@ -31,8 +31,6 @@ _State = tuple[Optimizer, torch.Tensor, dict[str, Any]]
 
 
 class _Offloaded(NamedTuple):
-    """Optimizer state of one parameter that is in host memory."""
-
     tensor: weakref.ref[torch.Tensor]
     optimizer: weakref.ref[Optimizer]
     devices: dict[str, torch.device]

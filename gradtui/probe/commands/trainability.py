@@ -180,7 +180,6 @@ class TrainabilityController:
         return None
 
     def _module(self, path: str) -> nn.Module | None:
-        """Return the module of this path or None, as `_parameter` does."""
         with suppress(CommandRefused):
             return module_at(path, self._view.tree)[2]
         return None

@@ -15,7 +15,6 @@ from gradtui.probe.frozen.freeze_verifier import (
     WITHIN_STEP,
     Freeze,
     FreezeVerifier,
-    Verdict,
     optimizer_wrote,
     within_steps,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "DriftDetector",
     "Freeze",
     "FreezeVerifier",
-    "Verdict",
     "optimizer_wrote",
     "within_steps",
 ]

@@ -239,7 +239,6 @@ def _numbers_at_once(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _end_to_end(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the concatenated elements of all tensors, and the number of elements of each."""
     lengths = torch.tensor([each.numel() for each in tensors], dtype=torch.int64, device="cpu")
     return _joined([in_memory_order(each) for each in tensors]), lengths
 

@@ -58,7 +58,6 @@ def warning(
 
 
 def _magnitudes(tensors: Sequence[torch.Tensor]) -> list[float]:
-    """Return the root mean square of each tensor, with one read per device."""
     norms: dict[int, float] = {}
     for device in {tensor.device for tensor in tensors}:
         there = [tensor for tensor in tensors if tensor.device == device]

@@ -131,7 +131,6 @@ class TensorTypes(dict[type, bool]):
 
 
 def _tensors(search: _Search) -> list[torch.Tensor]:
-    """Return the tensors that the collector knows."""
     found: list[torch.Tensor] = []
     kinds = TensorTypes()
     try:

@@ -37,8 +37,6 @@ class _Home:
 
 @dataclass(eq=False)
 class _Added:
-    """A parameter that a command has added to an optimizer."""
-
     tensor: weakref.ref[torch.Tensor]
     home: _Home
     since_step: int | None = None

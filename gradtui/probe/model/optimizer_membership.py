@@ -155,8 +155,6 @@ def begin(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) 
 
 
 class _Group:
-    """A param group that parameters may join."""
-
     def __init__(self, optimizer: Optimizer, group: dict[str, Any], tree: ModuleTree) -> None:
         self.optimizer = optimizer
         self.group = group

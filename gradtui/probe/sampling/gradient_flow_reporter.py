@@ -93,7 +93,6 @@ class GradientFlowReporter:
         )
 
     def _letters(self, graphs: GraphsOfStep, trace: ModuleCallLog) -> tuple[str, str, tuple[int, ...]]:
-        """Return the letters of reach and grad mode, and the order of calls."""
         # A copy, because a second backward within the same step adds to these.
         basis = graphs.copy(), [*trace.grad_modes.items()], {**self._evaluated}
         if self._last is None or self._last[0] != basis:

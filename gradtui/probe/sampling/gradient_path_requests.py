@@ -116,7 +116,6 @@ def _tensors(target: Target) -> list[torch.Tensor]:
 
 
 def _state_bytes(tensors: Iterable[torch.Tensor], optimizers: Sequence[Optimizer]) -> Counter[str]:
-    """Return the bytes of each optimizer state entry by its name."""
     sizes: Counter[str] = Counter()
     seen: set[int] = set()
     for tensor in tensors:

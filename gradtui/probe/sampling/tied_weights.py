@@ -106,7 +106,6 @@ def _equal_pairs(tree: ModuleTree, bits: Mapping[int, Bits]) -> Iterator[tuple[i
 
 
 def _distinct(bits: Bits) -> int:
-    """Return the number of different elements in a sample."""
     count = bits.kind[-1]
     size = len(bits.value) // count if isinstance(count, int) else len(bits.value)
     return len({bits.value[at : at + size] for at in range(0, len(bits.value), size)})

@@ -33,8 +33,6 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 @dataclass
 class _Timed:
-    """The timing events of one step, in order."""
-
     step: int
     device: int
     has_phases: bool

@@ -25,8 +25,6 @@ MAX_ANSWER_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class _Order:
-    """A chart that a panel wants drawn."""
-
     key: str
     request: PlotRequest
     chart: Chart

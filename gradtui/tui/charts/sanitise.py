@@ -21,8 +21,6 @@ DOT_COLUMNS = 2
 
 @dataclass(frozen=True)
 class _Projection:
-    """Maps an axis' numbers to cells."""
-
     lower: float
     scale: float
     cells: int

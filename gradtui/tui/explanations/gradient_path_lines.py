@@ -40,8 +40,6 @@ _HAS_GRADIENT = (ParameterState.TRAINED, ParameterState.ZERO, ParameterState.NOT
 
 @dataclass(frozen=True)
 class _Stop:
-    """One line of the path."""
-
     name: str
     letters: str = ""
     note: str = ""

@@ -94,7 +94,6 @@ def _chosen(state: RunState, options: PlotOptions, layers: Layers, xs: Sequence[
 
 
 def _words(state: RunState, layers: Layers) -> str:
-    """Describe the extremes, and how many layers are left out."""
     known = [norm for norm in layers.now if norm is not None]
     broken = None
     if not isfinite(sum(known)):

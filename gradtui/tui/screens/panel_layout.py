@@ -82,5 +82,4 @@ class PanelLayout:
 
     @property
     def _tabs(self) -> tuple[str, ...]:
-        """The panels of which one at a time is visible."""
         return _BELOW if self.is_wide else PANELS

@@ -68,8 +68,6 @@ def _any_in(indices: list[int], first: int, last: int) -> bool:
 
 @dataclass(slots=True)
 class _Made:
-    """The cached line of a row."""
-
     basis: object
     first: Line
     """The line without the gradient columns."""

@@ -16,7 +16,7 @@ from zoo import SPECIMENS
 from gradtui.protocol.events import GradientFlowMeasured
 from gradtui.state.frontier import Frontier, frontier
 from gradtui.state.run_state import RunState
-from gradtui.text import frontier_sentence
+from gradtui.text.frontier import frontier_sentence
 
 WIDTH = 8
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
-from gradtui.text import cause_of, same_storage_lines
+from gradtui.text.models import same_storage_lines
+from gradtui.text.parameters import cause_of
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 

@@ -23,7 +23,8 @@ from gradtui.probe.runtime import ProbeContext, RunClock
 from gradtui.probe.sampling.parameter_states import Classified, ParameterStateReporter
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
-from gradtui.text import frontier_sentence, state_reason
+from gradtui.text import state_reason
+from gradtui.text.frontier import frontier_sentence
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
