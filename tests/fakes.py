@@ -277,12 +277,12 @@ def coop_chain(model: ev.ModelsFound, path: str = "ctx", step: int = 118) -> ev.
     module = row if row >= 0 else model.parameters[~row].module
     ctx = next(i for i, info in enumerate(model.parameters) if info.path == "ctx")
     if path == "ctx":
-        return ev.GradientPathFound(9.0, step, path, ctx, module, True, hops, (), ctx, 1_000_000, 1, 390, True, False)
+        return ev.GradientPathFound(
+            9.0, step, path, ctx, module, ev.GradientPath(True, hops, (), ctx, 1_000_000, 1, 390)
+        )
     entered = next(index for index, hop in enumerate(hops) if model.modules[hop.module].path.startswith(path))
-    return ev.GradientPathFound(
-        9.0, step, path, ~row if row < 0 else -1, module, True, hops[: entered + 1], hops[entered:], ctx, 1, 0, 390, True,
-        False,
-    )  # fmt: skip
+    gradient = ev.GradientPath(True, hops[: entered + 1], hops[entered:], ctx, 1, 0, 390)
+    return ev.GradientPathFound(9.0, step, path, ~row if row < 0 else -1, module, gradient)
 
 
 def large_model(parameters: int = 100_000) -> ev.ModelsFound:

@@ -241,35 +241,41 @@ class GradientFlowMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientPathFound(Event):
+class GradientPath:
     """The path with the fewest operations that a gradient takes from the loss to a parameter or module in one backward."""
 
+    found: bool = False
+    """False: no operation of this backward leads to it. For a frozen parameter: no operation is of its module, or uses it."""
+    hops: tuple[GradientHop, ...] = ()
+    """From the loss to it. If it was not found, as far as the gradient comes: to the first operation after its module ran
+    that backward runs through, or to the first one of a module that contains it; empty if its module did not run."""
+    onward: tuple[GradientHop, ...] = ()
+    """Where a gradient only passes through (a frozen parameter, a module): from there on to `upstream`. It begins with the
+    last hop of `hops`."""
+    upstream: int = -1
+    """Index of the trainable parameter that `onward` leads to; -1 where there is none."""
+    path_count: int = 0
+    """Number of paths from the loss to it, counted up to `vocabulary.MAX_PATHS`."""
+    use_count: int = 0
+    """Number of operations that use the parameter as an input; 0 if not counted."""
+    operations: int = 0
+    """Number of operations searched; 0 if no graph was searched: there was no backward, or its graph was too deep."""
+    whole: bool = True
+    """False if the graph has more operations than the probe searches, and it was not found among those."""
+    hidden: bool = False
+    """It may be within an operation that stands for the code of several modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientPathFound(Event):
+    """The path of a gradient to the requested parameter or module `path`."""
+
     path: str
-    """The requested parameter or module."""
     parameter: int
     """Index of the parameter; -1 for a module."""
     module: int
     """Index of the module, or of the module that owns the parameter."""
-    found: bool
-    """False: no operation of this backward leads to it. For a frozen parameter: no operation is of its module, or uses it."""
-    hops: tuple[GradientHop, ...]
-    """From the loss to it. If it was not found, as far as the gradient comes: to the first operation after its module ran
-    that backward runs through, or to the first one of a module that contains it; empty if its module did not run."""
-    onward: tuple[GradientHop, ...]
-    """Where a gradient only passes through (a frozen parameter, a module): from there on to `upstream`. It begins with the
-    last hop of `hops`."""
-    upstream: int
-    """Index of the trainable parameter that `onward` leads to; -1 where there is none."""
-    path_count: int
-    """Number of paths from the loss to it, counted up to `vocabulary.MAX_PATHS`."""
-    use_count: int
-    """Number of operations that use the parameter as an input; 0 if not counted."""
-    operations: int
-    """Number of operations searched; 0 if no graph was searched: there was no backward, or its graph was too deep."""
-    whole: bool
-    """False if the graph has more operations than the probe searches, and it was not found among those."""
-    hidden: bool
-    """It may be within an operation that stands for the code of several modules."""
+    gradient: GradientPath
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gradtui.probe.autograd.gradient_flow import (
     reach_letters,
     training_flags,
 )
-from gradtui.probe.autograd.gradient_path import GradientPath, Target, find_gradient_path
+from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.recomputation import Recomputation
@@ -24,7 +24,6 @@ __all__ = [
     "NOTHING_KEPT",
     "OUTSIDE",
     "FlowThrough",
-    "GradientPath",
     "GraphSummary",
     "GraphsOfStep",
     "KnownTensors",

@@ -24,6 +24,7 @@ from gradtui.probe.torch_private.private_names import (
     storage_key,
 )
 from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.protocol.events import GradientPath
 from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop
 
 MAX_OPERATIONS = 100_000
@@ -53,21 +54,6 @@ class Target:
     def tensor(self) -> torch.Tensor | None:
         """Return the parameter as long as it is alive."""
         return self.tree.parameter_refs[self.parameter]() if self.parameter >= 0 else None
-
-
-@dataclass(frozen=True)
-class GradientPath:
-    """The result; see `GradientPathFound`, which has the same fields."""
-
-    found: bool = False
-    hops: tuple[GradientHop, ...] = ()
-    onward: tuple[GradientHop, ...] = ()
-    upstream: int = -1
-    path_count: int = 0
-    use_count: int = 0
-    operations: int = 0
-    whole: bool = True
-    hidden: bool = False
 
 
 def find_gradient_path(

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.autograd import GradientPath, Target, find_gradient_path
+from gradtui.probe.autograd import Target, find_gradient_path
 from gradtui.probe.model import ModuleTree, state_tensors
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext, SamplingSchedule
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.torch_private.private_names import storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import GradientPathFound, OptimizerStateRead
+from gradtui.protocol.events import GradientPath, GradientPathFound, OptimizerStateRead
 
 _MAX_REQUESTS = 8
 """Maximum number of pending requests. One more replaces the oldest."""
@@ -84,13 +84,8 @@ class GradientPathRequests:
                     self._report(path, target, found, step)
 
     def _report(self, path: str, target: Target, found: GradientPath, step: int) -> None:
-        at = self._clock.at()
-        self._emit(
-            GradientPathFound(
-                at, step, path, target.parameter, target.module, found.found, found.hops, found.onward, found.upstream,
-                found.path_count, found.use_count, found.operations, found.whole, found.hidden, listing=target.tree.listing,
-            )
-        )  # fmt: skip
+        at, listing = self._clock.at(), target.tree.listing
+        self._emit(GradientPathFound(at, step, path, target.parameter, target.module, found, listing=listing))
         sizes = _state_bytes(_tensors(target), self._view.live_optimizers())
         largest = sizes.most_common(_ENTRIES)
         rest = sizes.total() - sum(size for _, size in largest)

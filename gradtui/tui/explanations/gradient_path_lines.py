@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import GradientPathFound
+from gradtui.protocol.events import GradientPath, GradientPathFound
 from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, ParameterState
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
@@ -83,23 +83,23 @@ def _row(stop: _Stop, names: int, most_letters: int) -> DetailRow:
 
 
 def _sentence(state: RunState, chain: GradientPathFound) -> str:
-    tree, at = state.tree, f"(step {chain.step:,})"
-    if not chain.found:
+    tree, path, at = state.tree, chain.gradient, f"(step {chain.step:,})"
+    if not path.found:
         return f"{_why_not(tree, chain)} {at}."
-    hops = [*chain.hops, *chain.onward[1:]]
+    hops = [*path.hops, *path.onward[1:]]
     operations = sum(hop.operations for hop in hops)
     through = f"From the loss {_through(tree, hops, operations)}"
-    if chain.parameter >= 0 and chain.parameter == chain.upstream:
-        uses = f"; {chain.use_count:,} operations take it, and its gradient is the sum" if chain.use_count > 1 else ""
-        return f"{through}{_count_text(chain)}{uses} {at}."
+    if chain.parameter >= 0 and chain.parameter == path.upstream:
+        uses = f"; {path.use_count:,} operations take it, and its gradient is the sum" if path.use_count > 1 else ""
+        return f"{through}{_count_text(path)}{uses} {at}."
     trains = chain.parameter < 0 and _trains(tree, chain.module)
-    if chain.upstream >= 0:
-        upstream = printable(tree.parameters[chain.upstream].path)
+    if path.upstream >= 0:
+        upstream = printable(tree.parameters[path.upstream].path)
         if trains:
-            return f"{through}{_count_text(chain)}; it reaches parameters in it and passes on to {upstream} {at}."
+            return f"{through}{_count_text(path)}; it reaches parameters in it and passes on to {upstream} {at}."
         return f"{through}: here it only passes, on its way to {upstream} {at}."
     if trains:
-        return f"{through}{_count_text(chain)}; it ends at parameters in it {at}."
+        return f"{through}{_count_text(path)}; it ends at parameters in it {at}."
     return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
 
 
@@ -116,23 +116,24 @@ def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> s
     return f"through {plural(operations, 'operation')} of {plural(len(modules), 'module')}{passed}"
 
 
-def _count_text(chain: GradientPathFound) -> str:
-    if chain.path_count <= 1:
+def _count_text(path: GradientPath) -> str:
+    if path.path_count <= 1:
         return ", the only way"
-    count = f"more than {MAX_PATHS:,}" if chain.path_count >= MAX_PATHS else f"{chain.path_count:,}"
+    count = f"more than {MAX_PATHS:,}" if path.path_count >= MAX_PATHS else f"{path.path_count:,}"
     return f", the shortest of {count} ways"
 
 
 def _why_not(tree: TreeState, chain: GradientPathFound) -> str:
-    if chain.hidden:
+    path = chain.gradient
+    if path.hidden:
         return (
             "Unknown: one operation on the path stands for the code of several modules, as with torch.compile and reentrant "
             "checkpoints"
         )
-    if not chain.operations:
+    if not path.operations:
         return "No graph was searched: this step had no backward, or its graph is too deep to search safely"
-    if not chain.whole:
-        return f"Not among the {chain.operations:,} operations nearest the loss, and the graph has more than gradtui searches"
+    if not path.whole:
+        return f"Not among the {path.operations:,} operations nearest the loss, and the graph has more than gradtui searches"
     if (
         chain.parameter >= 0
         and tree.states[chain.parameter] in _HAS_GRADIENT
@@ -148,7 +149,7 @@ def _why_not(tree: TreeState, chain: GradientPathFound) -> str:
 
 def _stops(state: RunState, chain: GradientPathFound) -> Iterator[_Stop]:
     tree = state.tree
-    hops = list(chain.hops)
+    hops = list(chain.gradient.hops)
     first = hops.pop(0) if hops and hops[0].module < 0 else None
     yield _Stop("loss", note=_names(first.names) if first is not None else "", mark="●")
     here = "" if chain.parameter >= 0 else tree.modules[chain.module].path
@@ -156,25 +157,25 @@ def _stops(state: RunState, chain: GradientPathFound) -> Iterator[_Stop]:
     if chain.parameter >= 0:
         name = printable(tree.parameters[chain.parameter].path)
         letter = tree.states[chain.parameter]
-        if not chain.found:
+        if not chain.gradient.found:
             yield _Stop(name, letter, "never comes here", "×")
             return
-        if chain.parameter == chain.upstream:
+        if chain.parameter == chain.gradient.upstream:
             yield _Stop(name, letter, *_norm(state, chain.parameter))
             return
         yield _Stop(name, letter, "none is computed for it", "◆")
-    elif not chain.found:
+    elif not chain.gradient.found:
         yield _Stop(printable(here or tree.modules[chain.module].name), "", "never comes here", "×")
         return
-    yield from _folded(state, chain.onward[1:], chain)
-    if chain.upstream >= 0:
-        name = printable(tree.parameters[chain.upstream].path)
-        yield _Stop(name, tree.states[chain.upstream], *_norm(state, chain.upstream))
+    yield from _folded(state, chain.gradient.onward[1:], chain)
+    if chain.gradient.upstream >= 0:
+        name = printable(tree.parameters[chain.gradient.upstream].path)
+        yield _Stop(name, tree.states[chain.gradient.upstream], *_norm(state, chain.gradient.upstream))
 
 
 def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFound) -> Iterator[_Stop]:
     """Yield a line per hop. A stack of similar blocks is one line, except for the block that contains the target."""
-    tree, within = state.tree, chain.module if chain.parameter < 0 and chain.found else None
+    tree, within = state.tree, chain.module if chain.parameter < 0 and chain.gradient.found else None
     own = _block(tree, chain.module)
     for key, group in groupby(hops, lambda hop: _block_kind(tree, hop.module, own)):
         listed = list(group)

@@ -95,38 +95,42 @@ def test_every_parameter_of_the_zoo(name: str) -> None:
     assert list(chains) == some
     for path, chain in chains.items():
         paths, operations = expected[path]
-        assert chain.found == (trained[path].grad is not None)
-        assert chain.path_count == min(MAX_PATHS, paths)
-        if chain.found:
-            assert sum(hop.operations for hop in chain.hops) == operations
+        assert chain.gradient.found == (trained[path].grad is not None)
+        assert chain.gradient.path_count == min(MAX_PATHS, paths)
+        if chain.gradient.found:
+            assert sum(hop.operations for hop in chain.gradient.hops) == operations
 
 
 def test_it_flows_through_the_frozen_encoder() -> None:
     seen, chain = of_zoo("frozen_encoder_with_prompt", "prompt")
-    assert chain.found
+    assert chain.gradient.found
     # Of each block the two residual additions; of the model itself what is before and after the encoder.
-    assert modules(seen, chain.hops) == [OUT, "", "text_encoder.1", "text_encoder.0", ""]
-    assert [hop.operations for hop in chain.hops[2:4]] == [2, 2]
-    assert chain.hops[2].names == ("AddBackward0",)
+    assert modules(seen, chain.gradient.hops) == [OUT, "", "text_encoder.1", "text_encoder.0", ""]
+    assert [hop.operations for hop in chain.gradient.hops[2:4]] == [2, 2]
+    assert chain.gradient.hops[2].names == ("AddBackward0",)
     # In each block: past attention or through its q, k or v, then past the MLP or through it.
-    assert chain.path_count == ((1 + 3) * (1 + 1)) ** 2
-    assert (chain.use_count, chain.upstream) == (1, chain.parameter)
+    assert chain.gradient.path_count == ((1 + 3) * (1 + 1)) ** 2
+    assert (chain.gradient.use_count, chain.gradient.upstream) == (1, chain.parameter)
 
 
 def test_through_a_frozen_parameter_it_goes_on_to_the_prompt() -> None:
     seen, chain = of_zoo("frozen_encoder_with_prompt", "text_encoder.0.mlp.0.weight")
-    assert chain.found
-    assert modules(seen, chain.hops)[-3:] == ["text_encoder.0.mlp.2", "text_encoder.0.mlp.1", "text_encoder.0.mlp.0"]
-    assert modules(seen, chain.onward) == ["text_encoder.0.mlp.0", "text_encoder.0.ln_2", "text_encoder.0", ""]
-    assert seen.state.tree.parameters[chain.upstream].path == "prompt"
+    assert chain.gradient.found
+    assert modules(seen, chain.gradient.hops)[-3:] == [
+        "text_encoder.0.mlp.2",
+        "text_encoder.0.mlp.1",
+        "text_encoder.0.mlp.0",
+    ]
+    assert modules(seen, chain.gradient.onward) == ["text_encoder.0.mlp.0", "text_encoder.0.ln_2", "text_encoder.0", ""]
+    assert seen.state.tree.parameters[chain.gradient.upstream].path == "prompt"
 
 
 def test_a_module_is_come_to_and_passed() -> None:
     seen, chain = of_zoo("frozen_encoder_with_prompt", "text_encoder")
-    assert (chain.found, chain.parameter) == (True, -1)
-    assert modules(seen, chain.hops) == [OUT, "", "text_encoder.1"]
-    assert modules(seen, chain.onward) == ["text_encoder.1", "text_encoder.0", ""]
-    assert seen.state.tree.parameters[chain.upstream].path == "prompt"
+    assert (chain.gradient.found, chain.parameter) == (True, -1)
+    assert modules(seen, chain.gradient.hops) == [OUT, "", "text_encoder.1"]
+    assert modules(seen, chain.gradient.onward) == ["text_encoder.1", "text_encoder.0", ""]
+    assert seen.state.tree.parameters[chain.gradient.upstream].path == "prompt"
 
 
 def test_of_a_sequence_it_is_the_order_in_which_tensor_hooks_are_called() -> None:
@@ -140,17 +144,17 @@ def test_of_a_sequence_it_is_the_order_in_which_tensor_hooks_are_called() -> Non
         module.register_forward_hook(listen(path))
     seen, chain = traced(model, "0.weight", lambda: model(X).square().mean(), steps=1)
     # A hook's own node of the graph there is none: the order is that in which backward comes to the modules' outputs.
-    assert modules(seen, chain.hops) == [OUT, *called]
+    assert modules(seen, chain.gradient.hops) == [OUT, *called]
     assert called == ["4", "3", "2", "1", "0"]
 
 
 def test_a_shared_tensor_is_taken_twice() -> None:
     seen, chain = of_zoo("tied_gpt", "tok_emb.weight")
-    assert chain.use_count == 2
-    assert modules(seen, chain.hops)[-1] == "lm_head", "the nearer of the two"
+    assert chain.gradient.use_count == 2
+    assert modules(seen, chain.gradient.hops)[-1] == "lm_head", "the nearer of the two"
     seen, chain = of_zoo("shared_module", "first.weight")
-    assert (chain.use_count, chain.path_count) == (2, 2)
-    assert modules(seen, chain.hops) == [OUT, "head", "", "first"]
+    assert (chain.gradient.use_count, chain.gradient.path_count) == (2, 2)
+    assert modules(seen, chain.gradient.hops) == [OUT, "head", "", "first"]
 
 
 class Residual(nn.Module):
@@ -170,20 +174,25 @@ class Residual(nn.Module):
 def test_each_residual_connection_doubles_the_paths(depth: int, paths: int) -> None:
     model = Residual(depth)
     _, chain = traced(model, "first.weight", lambda: model(X).square().mean(), steps=1)
-    assert chain.path_count == paths
+    assert chain.gradient.path_count == paths
     # mean, square, an addition for each layer, then the product and the transposed weight of the first layer.
-    assert sum(hop.operations for hop in chain.hops) == 2 + depth + 2
+    assert sum(hop.operations for hop in chain.gradient.hops) == 2 + depth + 2
 
 
 def test_a_module_that_is_never_called() -> None:
     _, chain = of_zoo("unused_branch", "unused.fc1.weight")
-    assert (chain.found, chain.hops, chain.hidden, chain.whole) == (False, (), False, True)
+    assert (chain.gradient.found, chain.gradient.hops, chain.gradient.hidden, chain.gradient.whole) == (
+        False,
+        (),
+        False,
+        True,
+    )
 
 
 def test_an_encoder_under_no_grad() -> None:
     seen, chain = of_zoo("under_no_grad", "backbone.fc1.weight")
-    assert not chain.found
-    assert modules(seen, chain.hops) == [OUT, "head"]
+    assert not chain.gradient.found
+    assert modules(seen, chain.gradient.hops) == [OUT, "head"]
 
 
 class Detached(nn.Module):
@@ -198,11 +207,11 @@ class Detached(nn.Module):
 def test_detached_in_the_middle() -> None:
     model = Detached()
     seen, chain = traced(model, "a.weight", lambda: model(X).square().mean())
-    assert not chain.found
-    assert modules(seen, chain.hops) == [OUT, "head", "b"]
+    assert not chain.gradient.found
+    assert modules(seen, chain.gradient.hops) == [OUT, "head", "b"]
     seen, chain = traced(model, "b.weight", lambda: model(X).square().mean())
-    assert chain.found
-    assert modules(seen, chain.hops) == [OUT, "head", "b"]
+    assert chain.gradient.found
+    assert modules(seen, chain.gradient.hops) == [OUT, "head", "b"]
 
 
 def test_what_was_encoded_first_is_not_said_to_end_in_the_other_branch() -> None:
@@ -219,16 +228,16 @@ def test_what_was_encoded_first_is_not_said_to_end_in_the_other_branch() -> None
 
     model = Pair()
     seen, chain = traced(model, "images.weight", lambda: model(X).square().mean())
-    assert not chain.found
-    assert modules(seen, chain.hops) == [OUT, ""]
+    assert not chain.gradient.found
+    assert modules(seen, chain.gradient.hops) == [OUT, ""]
 
 
 def test_a_frozen_parameter_beside_a_bias_that_trains_ends_in_its_module() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].weight.requires_grad_(False)
     seen, chain = traced(model, "0.weight", lambda: model(X).square().mean())
-    assert (chain.found, chain.onward, chain.upstream) == (True, (), -1)
-    assert modules(seen, chain.hops)[-1] == "0"
+    assert (chain.gradient.found, chain.gradient.onward, chain.gradient.upstream) == (True, (), -1)
+    assert modules(seen, chain.gradient.hops)[-1] == "0"
 
 
 def test_a_module_that_is_never_called_itself_is_found_by_its_frozen_weight() -> None:
@@ -244,9 +253,9 @@ def test_a_module_that_is_never_called_itself_is_found_by_its_frozen_weight() ->
 
     model = WithAttention()
     seen, chain = traced(model, "attention.out_proj.weight", lambda: model(X).square().mean())
-    assert chain.found
-    assert modules(seen, chain.hops)[-1] == "attention"
-    assert seen.state.tree.parameters[chain.upstream].path == "prompt"
+    assert chain.gradient.found
+    assert modules(seen, chain.gradient.hops)[-1] == "attention"
+    assert seen.state.tree.parameters[chain.gradient.upstream].path == "prompt"
 
 
 def test_several_losses_of_one_backward_and_a_backward_each() -> None:
@@ -257,9 +266,9 @@ def test_several_losses_of_one_backward_and_a_backward_each() -> None:
         return [model[head](features).square().mean() for head in ("one", "two")]
 
     seen, chain = traced(model, "two.weight", lambda: sum(losses(), torch.zeros(())))
-    assert modules(seen, chain.hops) == [OUT, "two"]
+    assert modules(seen, chain.gradient.hops) == [OUT, "two"]
     seen, chain = traced(model, "body.weight", lambda: sum(losses(), torch.zeros(())))
-    assert chain.path_count == 2
+    assert chain.gradient.path_count == 2
     with watched() as seen:
         ask(seen, "two.weight")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -268,7 +277,7 @@ def test_several_losses_of_one_backward_and_a_backward_each() -> None:
             first.backward(retain_graph=True)  # type: ignore[no-untyped-call]
             second.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    assert told(seen).found, "the second backward of the step"
+    assert told(seen).gradient.found, "the second backward of the step"
 
 
 def test_backward_on_several_tensors() -> None:
@@ -278,7 +287,7 @@ def test_backward_on_several_tensors() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         torch.autograd.backward([model(X).mean(), model(X).square().mean()])
         optimizer.step()
-    assert told(seen).path_count == 2
+    assert told(seen).gradient.path_count == 2
 
 
 @pytest.mark.parametrize(
@@ -290,8 +299,8 @@ def test_it_is_told_once_in_any_loop(loop: str) -> None:
         ask(seen, "fc1.weight")
         loops.LOOPS[loop](specimen.model, specimen.batch, specimen.loss, 3)
     chain = told(seen)
-    assert chain.found
-    assert [path for path, _ in groupby(modules(seen, chain.hops))][-3:] == ["fc2", "act", "fc1"]
+    assert chain.gradient.found
+    assert [path for path, _ in groupby(modules(seen, chain.gradient.hops))][-3:] == ["fc2", "act", "fc1"]
 
 
 def test_a_generator_is_come_to_through_the_discriminator() -> None:
@@ -310,8 +319,8 @@ def test_a_generator_is_come_to_through_the_discriminator() -> None:
             discriminator(fake).mean().backward()
             one.step()
     chain = told(seen)
-    assert chain.found, "not in the discriminator's backward, which comes first"
-    types = [seen.state.tree.modules[hop.module].type_name for hop in chain.hops if hop.module >= 0]
+    assert chain.gradient.found, "not in the discriminator's backward, which comes first"
+    types = [seen.state.tree.modules[hop.module].type_name for hop in chain.gradient.hops if hop.module >= 0]
     assert types == ["Sigmoid", "Linear", "ReLU", "Linear"]
 
 
@@ -327,7 +336,7 @@ def test_a_script_that_updates_its_parameters_itself() -> None:
                     assert parameter.grad is not None
                     parameter -= 0.1 * parameter.grad
                     parameter.grad = None
-    assert told(seen).found
+    assert told(seen).gradient.found
 
 
 class Double(torch.autograd.Function):
@@ -343,7 +352,7 @@ class Double(torch.autograd.Function):
 def test_a_custom_function_goes_by_its_name() -> None:
     model = nn.Linear(4, 2)
     _, chain = traced(model, "weight", lambda: Double.apply(model(X)).mean())  # type: ignore[no-untyped-call]
-    assert chain.hops[0].names == ("MeanBackward0", "DoubleBackward")
+    assert chain.gradient.hops[0].names == ("MeanBackward0", "DoubleBackward")
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -358,11 +367,11 @@ def test_within_a_checkpoint(reentrant: bool) -> None:
 
     model = Model()
     seen, chain = traced(model, "inner.weight", lambda: model(X).square().mean())
-    assert (chain.found, chain.hidden) == (not reentrant, reentrant)
+    assert (chain.gradient.found, chain.gradient.hidden) == (not reentrant, reentrant)
     seen, chain = traced(model, "first.weight", lambda: model(X).square().mean())
-    assert chain.found
-    assert any(hop.hidden for hop in chain.hops) == reentrant
-    assert ("inner" in modules(seen, chain.hops)) == (not reentrant)
+    assert chain.gradient.found
+    assert any(hop.hidden for hop in chain.gradient.hops) == reentrant
+    assert ("inner" in modules(seen, chain.gradient.hops)) == (not reentrant)
 
 
 def test_a_graph_that_is_too_large_is_looked_at_from_the_loss_on() -> None:
@@ -451,7 +460,7 @@ def test_the_run_is_the_same_to_the_bit_and_nothing_of_it_is_kept() -> None:
                 optimizer.step()
             tensor = weakref.ref(output)
             del output
-            assert told(seen).found
+            assert told(seen).gradient.found
             assert tensor() is None, "the graph is kept"
         del model, optimizer
     finally:

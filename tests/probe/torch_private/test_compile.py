@@ -412,6 +412,6 @@ def test_the_way_of_a_gradient_through_what_is_compiled() -> None:
             step(X).square().mean().backward()
             optimizer.step()
     first, second = seen.all(GradientPathFound)
-    assert first.found
-    assert any(hop.hidden for hop in first.hops)
-    assert (second.found, second.hidden) == (False, True)
+    assert first.gradient.found
+    assert any(hop.hidden for hop in first.gradient.hops)
+    assert (second.gradient.found, second.gradient.hidden) == (False, True)

@@ -129,7 +129,7 @@ def test_who_asks_for_a_gradient_of_a_graph_that_is_too_deep_gets_an_answer(monk
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
     (told,) = seen.all(GradientPathFound)
-    assert (told.found, told.whole, told.operations) == (False, False, 0)
+    assert (told.gradient.found, told.gradient.whole, told.gradient.operations) == (False, False, 0)
     assert not seen.all(SavedBytesMeasured)
     # What is frozen could be flow-through or cut; of what trains its gradient tells enough.
     assert set(seen.letters().values()) == {"T"}

@@ -88,11 +88,15 @@ def test_a_module_whose_own_parameters_train_does_more_than_pass_the_gradient_on
 
 
 def never(path: str, **changes: object) -> ev.GradientPathFound:
-    told = dataclasses.replace(
-        coop_chain(MODEL), path=path, found=False, upstream=-1, path_count=0, use_count=0, hops=()
-    )
     row = row_of(MODEL, path)
-    return dataclasses.replace(told, parameter=~row, module=MODEL.parameters[~row].module, **changes)  # type: ignore[arg-type]
+    gradient = ev.GradientPath(operations=coop_chain(MODEL).gradient.operations)
+    gradient = dataclasses.replace(gradient, **changes)  # type: ignore[arg-type]
+    return ev.GradientPathFound(9.0, 118, path, ~row, MODEL.parameters[~row].module, gradient)
+
+
+def counted(**changes: int) -> ev.GradientPathFound:
+    event = coop_chain(MODEL)
+    return dataclasses.replace(event, gradient=dataclasses.replace(event.gradient, **changes))  # type: ignore[arg-type]
 
 
 def test_where_it_never_comes_the_reason_and_how_far_it_comes() -> None:
@@ -130,9 +134,9 @@ def test_what_cannot_be_told_is_not_made_up(path: str, changes: dict[str, object
 
 
 def test_shared_tensors_say_that_gradients_add_up() -> None:
-    shown = lines(state_after(dataclasses.replace(coop_chain(MODEL), path_count=2, use_count=2)), "ctx")
+    shown = lines(state_after(counted(path_count=2, use_count=2)), "ctx")
     assert "the shortest of 2 ways; 2 operations take it, and its gradient is the sum" in shown[0]
-    assert "the only way" in lines(state_after(dataclasses.replace(coop_chain(MODEL), path_count=1)), "ctx")[0]
+    assert "the only way" in lines(state_after(counted(path_count=1)), "ctx")[0]
 
 
 @pytest.mark.parametrize("width", [24, 40, 57, 90])
