@@ -80,7 +80,7 @@ class GradScalers:
         self._order.on_scaling(is_scaled=True)
         self._norms.on_scaling(scaler)
 
-    def unscaled(self, now: int) -> None:  # noqa: ARG002
+    def unscaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
         """Record that the script unscales the gradients of an optimizer."""
         self._order.on_scaling(is_scaled=False)
 

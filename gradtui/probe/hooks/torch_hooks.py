@@ -56,8 +56,8 @@ def install(probe: Probe, scalers: GradScalers) -> None:
         hooks.patch(clearing, "zero_grad", partial(_zero_grad, probe))
     scaler = torch.amp.GradScaler
     hooks.patch(scaler, "__init__", partial(_init, hooks, "grad scaler", scalers.made))
-    hooks.patch(scaler, "scale", partial(_scaler_scale, hooks, scalers))
-    hooks.patch(scaler, "unscale_", lambda original: _scaler_unscale(original, hooks, scalers))
+    hooks.patch(scaler, "scale", partial(_scaler_call, hooks, scalers.scaled))
+    hooks.patch(scaler, "unscale_", partial(_scaler_call, hooks, scalers.unscaled))
     hooks.patch(scaler, "step", partial(_scaler_step, hooks, scalers))
     iterator = data_loader_iterator()
     if iterator is not None:
@@ -201,24 +201,14 @@ def _zero_grad(probe: Probe, original: Function) -> Function:
     return leave_to_python(hide(zero_grad))
 
 
-def _scaler_scale(hooks: HookSet, scalers: GradScalers, original: Function) -> Function:
+def _scaler_call(hooks: HookSet, handle: Callable[[int, Any], None], original: Function) -> Function:
     @functools.wraps(original)
-    def scale(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active and self.is_enabled():
-            hooks.run("grad scaler", scalers.scaled, self)
+            hooks.run("grad scaler", handle, self)
         return original(self, *args, **kwargs)
 
-    return leave_to_python(hide(scale))
-
-
-def _scaler_unscale(original: Callable[..., Any], hooks: HookSet, scalers: GradScalers) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def unscale_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if hooks.active and self.is_enabled():
-            hooks.run("grad scaler", scalers.unscaled)
-        return original(self, *args, **kwargs)
-
-    return leave_to_python(hide(unscale_))
+    return leave_to_python(hide(call))
 
 
 def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Function:
