@@ -138,11 +138,8 @@ def next_problem(tree: TreeState, after: int) -> int | None:
     """Return the first parameter after index `after`, wrapping around, in a problem state; None if there is none."""
     letters = {state.value for state in PROBLEM_STATES}
     count = len(tree.states)
-    for offset in range(1, count + 1):
-        index = (after + offset) % count
-        if tree.states[index] in letters:
-            return index
-    return None
+    in_order = ((after + offset) % count for offset in range(1, count + 1))
+    return next((index for index in in_order if tree.states[index] in letters), None)
 
 
 def problem_count(tree: TreeState) -> int:
@@ -157,10 +154,7 @@ def state_of(tree: TreeState, index: int) -> ParameterState:
 
 def module_at(tree: TreeState, path: str) -> int | None:
     """Return the index of the module with this path, None if there is none."""
-    for index, module in enumerate(tree.modules):
-        if module.path == path:
-            return index
-    return None
+    return next((index for index, module in enumerate(tree.modules) if module.path == path), None)
 
 
 def pending_parameters(state: RunState) -> dict[int, bool]:

@@ -53,11 +53,7 @@ class PinnedNormStats:
     def release(self, modules: Iterable[nn.Module]) -> None:
         """Stop holding the statistics of these modules, from the next call on."""
         released = {id(module) for module in modules}
-        self.modules = [
-            reference
-            for reference in self.modules
-            if (module := reference()) is not None and id(module) not in released
-        ]
+        self.modules = [weakref.ref(module) for module in self.live() if id(module) not in released]
 
     def live(self) -> Iterator[nn.Module]:
         """Iterate over the modules that are held and alive."""
