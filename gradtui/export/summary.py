@@ -294,6 +294,7 @@ def _bad_step(state: RunState) -> dict[str, Any] | None:
         return None
     return {
         **_entry(event, "step", "value", "phase", "module", "until", "is_input", "parameter", "others", "exact"),
+        **_entry(event, "operation"),
         **_entry(event, seconds="at", last_finite_step="last_finite"),
         "earliest_step": event.earliest or event.step,
         "in_words": nonfinite_text(event),

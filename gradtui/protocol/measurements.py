@@ -87,6 +87,9 @@ class NonFiniteFound(Event):
     """The probe checked the step's batch, and it is finite."""
     learning_rate: float | None = None
     """The learning rate of that parameter's group, with phase `optimizer`."""
+    operation: str | None = None
+    """With phase `backward`: the operation that they probably came from, such as `SqrtBackward0`. Of those whose derivative may
+    not be finite it is the only kind that leads to these parameters."""
     holds: bool = False
     """The probe holds training at the next step boundary, because the user asked for it."""
 

@@ -25,7 +25,8 @@ def _where(event: NonFiniteFound) -> str:
         loss = "loss finite, " if event.exact or event.parameter is None else ""
         first = event.earliest
         when = f"backward of step {event.step:,}" if first is None else f"between steps {first:,} and {event.step:,}"
-        return f"{when}: {loss}{_gradients(event)}"
+        source = f", probably from {event.operation}" if event.operation is not None else ""
+        return f"{when}: {loss}{_gradients(event)}{source}"
     if event.phase is Phase.OPTIMIZER:
         rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
         surely = "in" if event.exact else "in or before"

@@ -304,6 +304,7 @@ def test_the_first_bad_step() -> None:
         "is_input": False,
         "parameter": None,
         "others": 0,
+        "operation": None,
         "exact": True,
         "in_words": "first Inf: forward of step 17, in encoder.ln (its output); the batch was finite (last finite step 16)",
     }

@@ -23,6 +23,7 @@ def check(state: RunState) -> Iterator[Match]:
             "last_finite_step": event.last_finite,
             "module": event.module,
             "parameter": event.parameter,
+            "operation": event.operation,
         },
         tuple(path for path in (event.parameter, event.module) if path),
         first_step=event.earliest or event.step,

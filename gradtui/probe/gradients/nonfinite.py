@@ -18,6 +18,7 @@ import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
+from gradtui.probe.gradients.nonfinite_backward import find_operation
 from gradtui.probe.gradients.nonfinite_check import (
     FINITE,
     INF,
@@ -88,6 +89,8 @@ class NonFiniteDetector:
         self._left_s = _SECONDS
         self._finite_losses = 0
         """Number of finite losses in the current step."""
+        self._root: weakref.ref[torch.Tensor] | None = None
+        """The tensor that the newest measured backward of the step was called on, on the CPU."""
         self._before_step: int | None = None
         """The step whose gradients are being measured, as long as its weights are unchanged."""
         self._under_way: dict[int, _Measured] = {}
@@ -118,6 +121,7 @@ class NonFiniteDetector:
         """Check the loss as backward begins on `outputs`; `loss` has no loss scaler's factor."""
         if self._is_bad or loss.device.type != "cpu":
             return
+        self._root = weakref.ref(outputs[0] if isinstance(outputs, (tuple, list)) else outputs)
         kind = kind_of(loss.item())
         if kind == FINITE or (is_scaled and kind != NAN):
             # The loss scaler's factor may have turned a finite loss into Inf, which then does no harm.
@@ -169,7 +173,7 @@ class NonFiniteDetector:
 
     def stepped(self) -> None:
         """End the step, whether it was executed or skipped."""
-        self._finite_losses, self._clipped, self._before_step = 0, {}, None
+        self._finite_losses, self._clipped, self._before_step, self._root = 0, {}, None, None
         if self._tracer.on and self._tracer.trace.grad_modes:
             self._parameters.called = self._tracer.trace.grad_modes
         self._weights.poll()
@@ -257,6 +261,7 @@ class NonFiniteDetector:
         is_this_step = (are_known and -1 not in bad) or self._after_finite == reading.step
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         index = self._parameters.nearest(bad) if is_known else None
+        operation = self._operation(bad, check) if is_known and is_this_step else None
         return self._event(
             reading.step,
             worst(bad.values()) if index is None else bad[index],
@@ -265,7 +270,15 @@ class NonFiniteDetector:
             others=len(bad) - 1,
             exact=is_sure and is_known and reading.loss is not None and is_this_step,
             earliest=None if is_this_step else self._after_finite,
+            operation=operation,
         )
+
+    def _operation(self, bad: Kinds, check: NonFiniteCheck) -> str | None:
+        root = self._root() if self._root is not None else None
+        if root is None:
+            return None
+        tensors = [self._parameters.at(index) for index in bad]
+        return find_operation(root, [each for each in tensors if each is not None], lambda: check.is_over)
 
     def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
         value = _kind_words(kind)

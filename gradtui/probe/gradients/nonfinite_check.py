@@ -125,7 +125,7 @@ class BadParameters:
         is_sure = True
         for index, norm in reading.norms:
             kind = kind_of(norm)
-            parameter = self._at(index) if kind == INF else None
+            parameter = self.at(index) if kind == INF else None
             measured = tensor_of(parameter) if parameter is not None else None
             held = check.at(measured) if measured is not None else None
             is_sure = is_sure and (kind != INF or held is not None)
@@ -146,14 +146,15 @@ class BadParameters:
 
     def learning_rate(self, index: int) -> float | None:
         """Return the learning rate of the parameter's group; None if it is unknown or on a device."""
-        parameter, optimizers = self._at(index), self._view.live_optimizers()
+        parameter, optimizers = self.at(index), self._view.live_optimizers()
         groups = (group for optimizer in optimizers for group in optimizer.param_groups)
         for group, settings in zip(groups, itertools.chain(*read_groups(optimizers))):
             if any(each is parameter for each in group["params"]):
                 return settings.learning_rate
         return None
 
-    def _at(self, index: int) -> torch.Tensor | None:
+    def at(self, index: int) -> torch.Tensor | None:
+        """Return the parameter with this index; None if it is gone or unknown."""
         references = self._view.tree.parameter_refs
         return references[index]() if 0 <= index < len(references) else None
 

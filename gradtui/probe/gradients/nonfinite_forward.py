@@ -64,7 +64,7 @@ class _Search:
         """(sequence number of the operation, what the tensor holds) for tensors that no operation of the graph made."""
 
     def origin(self, roots: list[GraphNode], loss: str) -> Origin | None:
-        known = _nodes(roots)
+        known = operations_of(roots)
         if known is None:
             return None
         nodes = sorted(known, key=number_of)
@@ -132,7 +132,7 @@ class _Search:
                     yield number_of(node), self._tree.parameters[index].module
 
 
-def _nodes(roots: list[GraphNode]) -> set[GraphNode] | None:
+def operations_of(roots: list[GraphNode]) -> set[GraphNode] | None:
     """Return every operation of the graph; None if traversing it would do harm (see `graph_depth`)."""
     seen, waiting, most = set(roots), list(roots), deepest()
     is_checked = False

@@ -1,0 +1,73 @@
+"""Find the operation whose derivative was probably not finite, from the structure of the graph of a finished backward.
+
+Backward has freed the saved tensors, but the operations are there as long as the script has the loss. Some operations have a
+derivative that is not finite at some values (the square root at 0). If those of only one kind lead to all parameters whose
+gradient is not finite, it is named. Runs on the training thread, and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from gradtui.probe.gradients.nonfinite_forward import operations_of
+from gradtui.probe.torch_private.private_names import GraphNode, leaf_of
+
+_SINGULAR = ("Sqrt", "Rsqrt", "Reciprocal", "Log", "Log2", "Log10", "Log1P", "Acos", "Asin", "Acosh", "Atanh", "Pow")
+"""Operations whose derivative is not finite at some values at which the result may be finite, or masked."""
+_QUOTIENTS = ("Div", "LinalgVectorNorm", "Norm", "Cdist", "Atan2", "Exp")
+"""Those of which this holds at rarer values. They are considered if the graph has none of the above."""
+_MOST = 64
+"""Maximum number of operations whose inputs are followed."""
+
+
+def find_operation(root: torch.Tensor, bad: Iterable[torch.Tensor], is_over: Callable[[], bool]) -> str | None:
+    """Return the name of the operation, such as `SqrtBackward0`; None if it is not the only one, or time ran out.
+
+    `bad` has the parameters whose gradient is not finite.
+    """
+    nodes = operations_of([root.grad_fn]) if root.grad_fn is not None else None
+    wanted = {id(each) for each in bad}
+    if not nodes or not wanted:
+        return None
+    for kinds in (_SINGULAR, _QUOTIENTS):
+        found = [node for node in nodes if node.name().partition("Backward")[0] in kinds and _may_be_singular(node)]
+        if found:
+            return _only_name(found, wanted, is_over) if len(found) <= _MOST else None
+    return None
+
+
+def _may_be_singular(node: GraphNode) -> bool:
+    name = node.name()
+    if name.startswith("Pow"):
+        exponent = getattr(node, "_saved_exponent", None)
+        return not isinstance(exponent, (int, float)) or exponent < 1
+    # A divisor that requires no gradient is a constant.
+    return not name.startswith("Div") or node.next_functions[-1][0] is not None
+
+
+def _only_name(nodes: list[GraphNode], wanted: set[int], is_over: Callable[[], bool]) -> str | None:
+    names: set[str] = set()
+    for node in nodes:
+        if is_over():
+            return None
+        if wanted <= _leaves(node):
+            names.add(node.name())
+    return names.pop() if len(names) == 1 else None
+
+
+def _leaves(node: GraphNode) -> set[int]:
+    """Return the ids of the tensors that a gradient comes to through this operation."""
+    seen, waiting, found = {node}, [node], set[int]()
+    while waiting:
+        for following, _ in waiting.pop().next_functions:
+            if following is None or following in seen:
+                continue
+            seen.add(following)
+            leaf = leaf_of(following)
+            if leaf is None:
+                waiting.append(following)
+            else:
+                found.add(id(leaf))
+    return found
