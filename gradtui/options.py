@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -80,13 +81,19 @@ def target_of(module: str | None, words: tuple[str, ...]) -> Target:
     return Target(path=words[0], module=None, arguments=words[1:])
 
 
+def _project_file_of(target: Target) -> Path | None:
+    # A directory that is gone, or that may not be read, belongs to no project.
+    with contextlib.suppress(OSError):
+        return project_file(Path.cwd() if target.path is None else Path(os.path.abspath(target.path)).parent)
+    return None
+
+
 def selected_ids(target: Target, select: tuple[str, ...], ignore: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the ids of the rules that the command line and the script's `pyproject.toml` select; None for the default.
 
     For a module the search for `pyproject.toml` begins in the current directory.
     """
-    folder = Path.cwd() if target.path is None else Path(os.path.abspath(target.path)).parent
-    file = project_file(folder)
+    file = _project_file_of(target)
     try:
         table = read_table(file, ("select", "ignore")) if file is not None else {}
         if not (table or select or ignore):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,15 @@ def test_a_bad_project_file_is_named(content: str, part: str, folder: Path, caps
         assert part in line
 
 
+def test_a_directory_that_is_gone_belongs_to_no_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError("no directory")
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    assert parse(["-m", "train"]).rules is None
+    assert parse(["train.py"]).rules is None
+
+
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed("rules", capsys=capsys).splitlines()
     entries = json.loads(printed("rules", "--format", "json", capsys=capsys))
@@ -167,6 +177,7 @@ def test_a_rule_is_explained_by_its_page_and_its_example(capsys: pytest.CaptureF
     page = (ROOT / "docs" / "rules" / "GT203.md").read_text(encoding="utf-8").strip()
     example = (ROOT / "docs" / "rules" / "GT203.py").read_text(encoding="utf-8").strip()
     assert text.startswith(page)
+    assert "# gradtui: ignore[GT203]" in text
     assert text.endswith(f"```python\n{example}\n```\n")
 
 

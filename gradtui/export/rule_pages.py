@@ -11,9 +11,15 @@ _FOLDERS = (_PACKAGE / "rule_pages", _PACKAGE.parent / "docs" / "rules")
 
 
 def rule_text(rule: Rule) -> str:
-    """Return the page of a rule, with the example at its end."""
-    example = _text(f"{rule.id}.py")
-    return rule_page(rule) + (f"\n\n**Example.** `python {rule.id}.py`\n\n```python\n{example}\n```" if example else "")
+    """Return the page of a rule, how to silence it, and the example."""
+    id_, example = rule.id, _text(f"{rule.id}.py")
+    return (
+        f"{rule_page(rule)}\n\n"
+        f"**How to silence it.** Write `# gradtui: ignore[{id_}]` at the line that the finding names, pass `--ignore {id_}`, "
+        f'or write `ignore = ["{id_}"]` under `[tool.gradtui]` in `pyproject.toml`.'
+        + (f"\n\n**Example.** `python {id_}.py`; corrected: `python {id_}.py fixed`\n\n" if example else "")
+        + (f"```python\n{example}\n```" if example else "")
+    )
 
 
 def rule_page(rule: Rule) -> str:

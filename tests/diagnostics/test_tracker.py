@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from scripted_run import run
 
 from gradtui.diagnostics import FindingTracker, Match, Rule
 from gradtui.protocol import events as ev
+from gradtui.protocol.call_order import CallSite
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import RunState, TreeState
 
 
 class Told:
@@ -155,3 +160,42 @@ def test_the_line_is_that_of_the_call() -> None:
     told.matches = [Match("one", {}, call="step", key="1"), Match("other", {}, call="clip", key="2")]
     FindingTracker([told.rule]).run(state)
     assert [(finding.file, finding.line) for finding in state.findings] == [("train.py", 17), (None, None)]
+
+
+def test_a_finding_stays_as_it_was_when_its_models_are_gone() -> None:
+    state, sure, unsure = run(), Told("GT998"), Told("GT999")
+    sure.matches, unsure.matches = [Match("wrong", {}, is_exact=True)], [Match("odd", {})]
+    tracker = FindingTracker([sure.rule, unsure.rule])
+    tracker.run(state)
+    before = state.findings
+    assert [each.status for each in before] == [Status.CONFIRMED, Status.SUSPECTED]
+    sure.matches, unsure.matches = [], []
+    state.trained_tree, state.tree = state.tree, TreeState()
+    tracker.run(state)
+    assert state.findings == before
+
+
+@pytest.mark.parametrize(("line", "count"), [(1, 1), (2, 0)])
+def test_a_comment_ignores_a_finding(line: int, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("optimizer.step()\noptimizer.step()  # gradtui: ignore[GT9]\n", encoding="utf-8")
+    state, told = run(), Told("GT999")
+    told.matches = [Match("wrong", {}, is_exact=True, call="step")]
+    monkeypatch.setattr(state, "calls", SimpleNamespace(sites=(CallSite("step", str(script), line),)))
+    FindingTracker([told.rule]).run(state)
+    assert len(state.findings) == len(entries(state)) == count
+
+
+def test_rules_without_a_chance_are_listed_by_what_the_run_lacked() -> None:
+    def fail(_state: RunState) -> str | None:
+        raise ValueError("no number")
+
+    state, told = run(), [Told("GT995"), Told("GT996"), Told("GT997"), Told("GT998")]
+    needs = [fail, lambda _state: None, lambda _state: "no evaluation ran", lambda _state: "no evaluation ran"]
+    tracker = FindingTracker([replace(each.rule, needs=need) for each, need in zip(told, needs)])
+    assert tracker.without_chance(state) == {"no evaluation ran": ["GT997", "GT998"]}
+    assert state.problems["rule GT995"].error == "ValueError: no number"
+    # A rule that has matched had a chance.
+    told[3].matches = [Match("wrong", {})]
+    tracker.run(state)
+    assert tracker.without_chance(state) == {"no evaluation ran": ["GT997"]}
