@@ -186,6 +186,7 @@ class Probe:
     def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
         """Handle the start of an outermost backward or `autograd.grad`."""
         if not accumulates:
+            self._evaluation.graph_is_used()
             self.phases.interrupt(Phase.BACKWARD, now)
             self._profiles.enter()
             if self.step_sampler.sampled_step is not None:

@@ -44,7 +44,7 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class EvalModeTraining:
-    """A root module whose training calls run in eval mode."""
+    """A root module whose training calls have run in eval mode since its last one in train mode."""
 
     module: str
     """Its type."""

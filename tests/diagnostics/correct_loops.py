@@ -414,6 +414,87 @@ def evaluations() -> None:
                 loss_of(net)
 
 
+def losses_of_two_loaders() -> None:
+    """A labelled and an unlabelled batch for each step, and a backward of each loss."""
+    net = model()
+    optimizer = sgd(net)
+    inputs, targets = batch(8 * STEPS)
+    labelled = DataLoader(TensorDataset(inputs, targets), batch_size=8)
+    unlabelled = DataLoader(TensorDataset(torch.randn(8 * STEPS, 8)), batch_size=8)
+    for (x, y), (z,) in zip(labelled, unlabelled):
+        optimizer.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        F.mse_loss(net(z), net(z + 0.01).detach()).backward()
+        optimizer.step()
+
+
+def skips_bad_batches_while_accumulating() -> None:
+    """A loss that is not finite discards its window, before its backward."""
+    net = model()
+    optimizer = sgd(net)
+    done = 0
+    for index in range(4 * STEPS):
+        loss = loss_of(net) / 4
+        if index % 11 == 5:
+            optimizer.zero_grad()
+            done = 0
+            continue
+        loss.backward()
+        done += 1
+        if done == 4:
+            optimizer.step()
+            optimizer.zero_grad()
+            done = 0
+
+
+def skips_bad_steps_while_accumulating() -> None:
+    """A gradient norm that is too large discards the whole window."""
+    net = model()
+    optimizer = sgd(net)
+    for step in range(STEPS):
+        for _ in range(4):
+            (loss_of(net) / 4).backward()
+        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        if step % 7 != 5 and norm.isfinite():
+            optimizer.step()
+        optimizer.zero_grad()
+
+
+def attacks_in_evaluation() -> None:
+    """Every ten steps an attack on the inputs, with five backwards in eval mode."""
+    net = model(dropout=True)
+    optimizer = sgd(net)
+    for _ in range(4):
+        net.train()
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss_of(net).backward()
+            optimizer.step()
+        net.eval()
+        inputs, targets = batch()
+        for _ in range(5):
+            inputs = inputs.detach().requires_grad_(True)
+            F.mse_loss(net(inputs), targets).backward()
+            assert inputs.grad is not None
+            inputs = inputs + 0.1 * inputs.grad.sign()
+        optimizer.zero_grad()
+
+
+def attacks_in_each_step() -> None:
+    """The attack is made in eval mode, the step in train mode."""
+    net = model(dropout=True)
+    optimizer = sgd(net)
+    for _ in range(STEPS):
+        inputs, targets = batch()
+        inputs.requires_grad_(True)
+        net.eval()
+        (slope,) = torch.autograd.grad(F.mse_loss(net(inputs), targets), inputs)
+        net.train()
+        optimizer.zero_grad()
+        F.mse_loss(net((inputs + 0.1 * slope.sign()).detach()), targets).backward()
+        optimizer.step()
+
+
 def recurrent_state_detached() -> None:
     cell, head = nn.GRUCell(8, 16), nn.Linear(16, 1)
     net = nn.ModuleList([cell, head])
@@ -435,6 +516,8 @@ LOOPS: dict[str, Callable[[], None]] = {
         accumulation_weighted_by_tokens, accumulation_with_gradients_divided, two_losses_with_retained_graph,
         skips_bad_batches, skips_batches_without_backward, warm_up_from_zero, cosine_to_zero, one_group_waits, lbfgs, sam,
         pcgrad, maml, reptile, elastic_weight_consolidation, two_optimizers_of_one_model, optimizers_in_turns,
-        delayed_optimizer, scaler_with_clipping, disabled_scaler, evaluations, recurrent_state_detached,
+        delayed_optimizer, scaler_with_clipping, disabled_scaler, evaluations, losses_of_two_loaders,
+        skips_bad_batches_while_accumulating, skips_bad_steps_while_accumulating, attacks_in_evaluation,
+        attacks_in_each_step, recurrent_state_detached,
     )
 }  # fmt: skip

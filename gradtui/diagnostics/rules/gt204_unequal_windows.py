@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
+from gradtui.protocol.call_order import AccumulationWindow
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
@@ -42,7 +43,7 @@ def _short_first(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
 
 def _left_over(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
     usual = each.usual_length
-    lost = [window for window in each.windows if window.cleared and window.applied]
+    lost = [window for window in each.windows if window.cleared and window.applied and not _is_skip(window, usual)]
     steps = sum(window.count for window in lost)
     if not lost or 2 * steps > each.steps:
         return
@@ -57,6 +58,12 @@ def _left_over(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
         remedy="step once more at the end of an epoch, or do not clear what is left",
         key=f"left over {each.optimizer}",
     )
+
+
+def _is_skip(window: AccumulationWindow, usual: int) -> bool:
+    """Return whether the script left out a batch before its backward, or a whole step, as it does where a loss is NaN."""
+    backwards = window.applied + window.cleared
+    return window.cleared % usual == 0 or window.forwards % backwards != 0
 
 
 RULE = Rule(

@@ -13,8 +13,8 @@ _STEPS = 3
 _SURE_STEPS = 8
 _SHARE = 0.8
 """Share of the steps that must have the usual number of backwards."""
-_WITHOUT_LOADER = 3
-"""Backwards of a step that are taken for batches where no DataLoader yields any: two may be two losses, as in a GAN."""
+_FEWEST = 3
+"""Backwards of a step that are taken for accumulation: two may be two losses, as in a GAN, or of batches of two DataLoaders."""
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -27,11 +27,11 @@ def check(state: RunState) -> Iterator[Match]:
         length = each.usual_length
         usual = [window for window in each.windows if window.applied == length and window.forwards >= length]
         steps = sum(window.count for window in usual)
-        if length < 2 or steps < _STEPS or steps < _SHARE * each.steps:
+        if length < _FEWEST or steps < _STEPS or steps < _SHARE * each.steps:
             continue
         has_batches = all(window.batches >= length for window in usual)
         has_none = not any(window.batches for window in each.windows) and len(optimizers) == 1
-        if not has_batches and not (has_none and length >= _WITHOUT_LOADER):
+        if not has_batches and not has_none:
             continue
         yield Match(
             f"each step of {optimizer_name(state, each.optimizer)} sums the gradients of {length} batches: "

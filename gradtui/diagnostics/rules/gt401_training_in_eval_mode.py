@@ -10,6 +10,8 @@ from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
 _CALLS = 3
+_STEPS = 3
+"""Different steps with such calls, and none in train mode in between. An attack on the inputs of an evaluation has one."""
 _DEPENDENT = ("Dropout", "BatchNorm", "InstanceNorm", "RReLU")
 """Modules whose type has one of these in its name work differently in eval mode."""
 
@@ -25,6 +27,8 @@ def check(state: RunState) -> Iterator[Match]:
         return
     for each in state.calls.eval_mode if state.calls is not None else ():
         if not each.trained_before or each.calls < _CALLS:
+            continue
+        if each.last_step - each.since_step + 1 < _STEPS:
             continue
         what = ", ".join(f"{count} {name}" for name, count in affected.items())
         yield Match(

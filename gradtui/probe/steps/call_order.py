@@ -93,7 +93,8 @@ class CallOrder:
         """Some parameters, and id() and version counter of the gradients that the newest step applied to them."""
         self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
         self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
-        self._newest_trained: Callable[[], nn.Module | None] = lambda: None
+        self._newest_trained: Callable[[], nn.Module | None] = _none
+        """The module of the newest training call, if that was in train mode."""
         self._eval_modes: list[_EvalMode] = []
         self._sites: dict[str, CallSite] = {}
         self._latest: _Kind | None = None
@@ -112,6 +113,8 @@ class CallOrder:
             if self._newest_trained() is not module:
                 self._newest_trained = weakref.ref(module)
                 self._trained.set(module, True)
+                if (known := self._eval_mode.get(module)) is not None:
+                    known.calls, known.trained_before = 0, True
         else:
             self._on_eval_mode(module, step)
 
@@ -312,6 +315,7 @@ class CallOrder:
             tuple(
                 EvalModeTraining(each.module, each.since, each.last, each.calls, each.trained_before)
                 for each in self._eval_modes
+                if each.calls
             ),
             unused_eval_graphs,
             tuple(self._sites.values()),
@@ -363,11 +367,18 @@ class CallOrder:
             # A frozen network within the loss is in eval mode on purpose.
             if len(self._eval_modes) < _MAX_KINDS and any(each.requires_grad for each in module.parameters()):
                 self._eval_modes.append(known)
+        if not known.calls:
+            known.since = step
         known.last, known.calls = step, known.calls + 1
+        self._newest_trained = _none
 
     def _note_site(self, call: str) -> None:
         if (line := script_line()) is not None:
             self._sites[call] = CallSite(call, *line)
+
+
+def _none() -> None:
+    """Stand for a weak reference to no module."""
 
 
 def _first_with_gradient(optimizer: Optimizer) -> Iterable[torch.Tensor]:

@@ -74,6 +74,10 @@ class EvalDetector:
             self._trains_in_eval.set(called, True)
         return last[1]
 
+    def graph_is_used(self) -> None:
+        """Handle `autograd.grad`, as an attack on the inputs calls it: the call before it stays an evaluation."""
+        self._is_unused = False
+
     def _count_unused(self) -> None:
         self.unused_graphs += self._is_unused
         self._is_unused = False

@@ -26,6 +26,8 @@ def test_backwards_that_are_cleared_at_the_end_of_an_epoch() -> None:
         pytest.param((window(4),), id="regular"),
         pytest.param((window(4, count=19), window(2, count=1, first_step=20)), id="a short last window is stepped"),
         pytest.param((window(1, count=1), window(2, count=1), window(4, count=18)), id="the length grows"),
+        pytest.param((window(4), window(4, 4, count=2)), id="whole windows are skipped"),
+        pytest.param((window(4), window(4, 1, count=2, forwards=6)), id="batches are skipped before backward"),
         pytest.param((window(1, 1),), id="one of two backwards serves another purpose"),
     ],
 )

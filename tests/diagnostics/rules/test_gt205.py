@@ -14,9 +14,10 @@ def test_a_sum_over_four_batches() -> None:
     assert found.is_exact
 
 
-def test_three_backwards_without_a_data_loader() -> None:
-    assert matches("GT205", run(calls=calls(window(3, batches=0)))) != []
-    assert matches("GT205", run(calls=calls(window(2, batches=0)))) == []
+@pytest.mark.parametrize("batches", [0, 3])
+def test_three_backwards_are_accumulation_and_two_may_be_two_losses(batches: int) -> None:
+    assert matches("GT205", run(calls=calls(window(3, batches=batches)))) != []
+    assert matches("GT205", run(calls=calls(window(2, batches=batches)))) == []
 
 
 @pytest.mark.parametrize(

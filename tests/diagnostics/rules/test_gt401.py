@@ -10,9 +10,9 @@ from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
 
 
-def state_of(*, number: int = 3, trained_before: bool = True, kind: str = "Dropout") -> RunState:
+def state_of(*, number: int = 3, steps: int = 3, trained_before: bool = True, kind: str = "Dropout") -> RunState:
     model = found(Node("Net", "Net", (), (linear("a"), Node("drop", kind), linear("b"))))
-    mode = ev.EvalModeTraining("Net", 21, 20 + number, number, trained_before)
+    mode = ev.EvalModeTraining("Net", 21, 20 + steps, number, trained_before)
     return run(
         model=model,
         reach="eeee",
@@ -33,6 +33,11 @@ def test_training_after_an_evaluation(kind: str) -> None:
 def test_a_model_that_never_trained_otherwise() -> None:
     """Fine-tuning with dropout off and fixed statistics."""
     assert matches("GT401", state_of(trained_before=False)) == []
+
+
+def test_calls_within_two_steps() -> None:
+    """An attack on the inputs of an evaluation."""
+    assert matches("GT401", state_of(number=20, steps=2)) == []
 
 
 def test_two_calls_and_a_model_that_the_mode_does_not_change() -> None:

@@ -177,3 +177,20 @@ def test_a_skipped_step_ends_the_window() -> None:
     assert [(each.applied, each.cleared, each.count) for each in measured.windows] == [(1, 0, 3)]
     assert measured.skips_in_a_row == 2
     assert (measured.clips, measured.scaled_clips) == (6, 6)
+
+
+def test_training_in_eval_mode_is_counted_since_the_last_call_in_train_mode() -> None:
+    def step() -> None:
+        backward(model)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with watched() as seen:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for mode in (True, False, True, False):
+            model.train(mode)
+            for _ in range(5):
+                step()
+    (found,) = seen.all(CallOrderMeasured)[-1].eval_mode
+    assert (found.since_step, found.last_step, found.calls, found.trained_before) == (16, 20, 5, True)
