@@ -133,3 +133,14 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
     missing = gradtui("check", "none.py", cwd=tmp_path)
     assert missing.returncode == 2
     assert missing.stderr.count("\n") == 1
+
+
+def test_the_finding_next_to_a_backward_that_has_nothing_to_do(tmp_path: Path) -> None:
+    frozen = TRAIN.replace("optimizer = ", "model.requires_grad_(False)\noptimizer = ")
+    (tmp_path / "train.py").write_text(frozen, encoding="utf-8")
+    for first in ("check", "--plain"):
+        done = gradtui(first, "train.py", cwd=tmp_path)
+        assert done.returncode == 1
+        _, after = done.stderr.split("does not require grad and does not have a grad_fn\n")
+        assert "gradtui: error GT112: backward failed after 0 steps: " in after
+        assert f"[{tmp_path / 'train.py'}:{STEP_LINE}]" in after  # one line more, and the line before that of the step

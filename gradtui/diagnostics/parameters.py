@@ -56,7 +56,10 @@ def are(indexes: Sequence[int]) -> str:
 
 def needs_frozen(state: RunState) -> str | None:
     """Return why no rule about frozen parameters could match; None if the models that trained last have some."""
-    return None if "0" in reported_tree(state).trainable else "no parameter is frozen at the end"
+    trainable = reported_tree(state).trainable
+    if "0" in trainable:
+        return None
+    return "no parameter is frozen at the end" if "1" in trainable else "no step was sampled"
 
 
 def optimized(state: RunState) -> set[int]:

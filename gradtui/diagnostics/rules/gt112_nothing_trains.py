@@ -11,12 +11,23 @@ from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import plural
 
+_NO_GRAPH = "does not require grad and does not have a grad_fn"
+"""Part of the message of the error that autograd raises if backward begins at a tensor without a graph."""
 _STEPS = 3
 _WITHOUT_GRADIENT = frozenset("-" + ParameterState.UNREACHED.value)
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match a run whose parameters are all frozen, or all without a gradient, while an optimizer steps."""
+    """Match a run whose parameters are all frozen, or all without a gradient, while an optimizer steps or backward fails."""
+    if state.ended is not None and _NO_GRAPH in (state.ended.error or ""):
+        yield Match(
+            f"backward failed after {plural(state.step, 'step')}: the loss depends on no trainable parameter",
+            {"steps": state.step, "tensors": len(state.tree.parameters)},
+            is_exact=True,
+            remedy="unfreeze what is to train, and compute the loss from it, outside of no_grad and without detach()",
+            call="backward",
+        )
+        return
     tree, steps = state.tree, max(sum(state.optimizer_steps), state.tree.measured)
     free = sum(optimizer.unknown_parameters for optimizer in state.optimizers)
     if not has_stepped(state, _STEPS) or not tree.parameters or free or "-" in tree.trainable:
