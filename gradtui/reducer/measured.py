@@ -188,6 +188,7 @@ def classified(state: RunState, event: ev.ParametersClassified) -> None:
         if event.states.strip(ParameterState.UNKNOWN.value):
             state.trained_tree = None
         state.tree.states, state.tree.trainable = event.states, event.trainable
+        state.tree.first_trainable = state.tree.first_trainable or event.trainable
         state.tree.reasons = event.reasons
         if moved is not None:
             state.note(event, "moved", moved)

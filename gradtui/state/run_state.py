@@ -68,6 +68,8 @@ class TreeState:
     """Whether any parameter is spread over several processes."""
     states: str = ""
     trainable: str = ""
+    first_trainable: str = ""
+    """`trainable` when it was first known of these models."""
     reasons: str = ""
     """A letter of `vocabulary.StateReason` per parameter; empty if the cause is unknown for all."""
     norms: tuple[float | None, ...] | None = None

@@ -1,0 +1,73 @@
+"""GT109: what DistributedDataParallel waits for, by name, and what it does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradtui.diagnostics.rules.gt109_unknown_to_ddp import RULE
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
+from gradtui.reducer import apply
+from gradtui.state.findings import Level
+from gradtui.state.run_state import RunState
+
+NAMES = ("a", "b", "c")
+BYTES = 40
+"""Of each of the three parameters."""
+FOUND = ev.ModelsFound(
+    0.0, 0,
+    (ModelInfo("model", "DistributedDataParallel", 0, 1),),
+    (ModuleInfo("", "model", "DistributedDataParallel", 0, -1, 0, 3, 3, 1),),
+    tuple(ParameterInfo(name, (name,), (10,), "float32", 10, BYTES, 0) for name in NAMES),
+)  # fmt: skip
+ERROR = (
+    "RuntimeError: Expected to have finished reduction\nParameter indices which did not receive grad for rank 0: {}\n"
+)
+
+
+def state_of(*trainable: str, buckets: int = 0, error: str | None = None) -> RunState:
+    state = RunState()
+    apply(state, FOUND)
+    for step, flags in enumerate(trainable, 1):
+        apply(state, ev.ParametersClassified(float(step), step, "T" * 3, flags))
+        apply(state, ev.GradientFlowMeasured(float(step), step, 0, "e", "g", "1", (1,), (BYTES,), (buckets,)))
+    if error is not None:
+        apply(state, ev.RunEnded(9.0, 2, 1, error))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("trainable", "indices", "paths"),
+    [
+        ("111", "1 2", ("b", "c")),
+        # A frozen parameter has no index.
+        ("011", "1", ("c",)),
+        ("011", "0 1", ("b", "c")),
+    ],
+)
+def test_the_error_names_parameters(trainable: str, indices: str, paths: tuple[str, ...]) -> None:
+    (match,) = RULE.check(state_of(trainable, error=ERROR.format(indices)))
+    assert match.paths == paths
+    assert match.evidence == {"tensors": len(paths), "elements": 10 * len(paths)}
+
+
+def test_another_error_matches_nothing() -> None:
+    assert list(RULE.check(state_of("111", error="ValueError: 4 5"))) == []
+
+
+def test_parameters_that_were_unfrozen_later() -> None:
+    (match,) = RULE.check(state_of("011", "111", buckets=2 * BYTES))
+    assert (match.level, match.paths) == (Level.WARNING, ("a",))
+
+
+@pytest.mark.parametrize(
+    ("trainable", "buckets"),
+    [
+        pytest.param(("011", "111"), 3 * BYTES, id="they have a place in the buckets"),
+        pytest.param(("011", "111"), 0, id="the buckets are not known"),
+        pytest.param(("011", "011"), 2 * BYTES, id="they are still frozen"),
+        pytest.param(("111", "011"), 3 * BYTES, id="they are frozen now"),
+    ],
+)
+def test_what_the_wrapper_knows(trainable: tuple[str, ...], buckets: int) -> None:
+    assert list(RULE.check(state_of(*trainable, buckets=buckets))) == []
