@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
@@ -28,7 +29,14 @@ def check(state: RunState) -> Iterator[Match]:
         tuple(path for path in (event.parameter, event.module) if path),
         first_step=event.earliest or event.step,
         is_exact=True,
+        level=Level.NOTE if _is_left_out(state, event.step) else None,
     )
+
+
+def _is_left_out(state: RunState, step: int) -> bool:
+    """Return whether a GradScaler left out the step, and a step with this number or a later one had finite gradients."""
+    norm, steps = state.gradient_norm.last, state.gradient_norm.steps
+    return state.skipped_steps > 0 and norm is not None and math.isfinite(norm) and steps[-1] >= step
 
 
 RULE = Rule(

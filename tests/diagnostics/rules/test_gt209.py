@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
+from gradtui.state.findings import Level
 
 
 def test_the_first_nan_stays() -> None:
@@ -18,6 +22,16 @@ def test_the_first_nan_stays() -> None:
     assert found.paths == ("b.weight",)
     assert found.evidence["value"] == "NaN"
     assert found.evidence["last_finite_step"] == 40
+
+
+@pytest.mark.parametrize(("skipped", "norm", "level"), [(1, 0.5, Level.NOTE), (0, 0.5, None), (1, math.inf, None)])
+def test_a_step_that_a_scaler_left_out(skipped: int, norm: float, level: Level | None) -> None:
+    """The step that follows has the same number."""
+    state = run()
+    apply(state, ev.Progress(1.0, 41, 1, 1, skipped, (21,), (), 0.0, 1, 1))
+    apply(state, ev.NonFiniteFound(1.0, 41, 1, "Inf", Phase.FORWARD, 40))
+    apply(state, ev.GradientsMeasured(1.0, 41, norm, None, None))
+    assert match("GT209", state).level is level
 
 
 def test_finite_values() -> None:
