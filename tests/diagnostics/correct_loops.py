@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
-from torch.utils.data import DataLoader, TensorDataset
 
 STEPS = 30
 
@@ -105,72 +104,6 @@ def manual_sgd_by_autograd_grad() -> None:
         parameters = list(net.parameters())
         for parameter, gradient in zip(parameters, torch.autograd.grad(loss_of(net), parameters)):
             parameter.data -= 0.01 * gradient
-
-
-def uneven_last_window() -> None:
-    """Ten batches an epoch, four to a step: the last window has two, and is stepped."""
-    net = model()
-    optimizer = sgd(net)
-    inputs, targets = batch(80)
-    loader = DataLoader(TensorDataset(inputs, targets), batch_size=8)
-    for _ in range(8):
-        for index, (x, y) in enumerate(loader):
-            (F.mse_loss(net(x), y) / 4).backward()
-            if (index + 1) % 4 == 0 or index + 1 == len(loader):
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-def accumulation_that_grows() -> None:
-    """One backward a step for ten steps, then two, then four."""
-    net = model()
-    optimizer = sgd(net)
-    for step in range(STEPS):
-        length = 1 if step < 10 else 2 if step < 20 else 4
-        optimizer.zero_grad()
-        for _ in range(length):
-            (loss_of(net) / length).backward()
-        optimizer.step()
-
-
-def accumulation_weighted_by_tokens() -> None:
-    """Each loss is a sum over its tokens, divided by the number of tokens of the window."""
-    net = model()
-    optimizer = sgd(net)
-    for _ in range(STEPS):
-        windows = [batch(size) for size in (3, 5, 8, 2)]
-        tokens = sum(len(x) for x, _ in windows)
-        optimizer.zero_grad()
-        for x, y in windows:
-            (F.mse_loss(net(x), y, reduction="sum") / tokens).backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-
-
-def accumulation_with_gradients_divided() -> None:
-    """The gradients are divided before the step, not the loss before backward."""
-    net = model()
-    optimizer = sgd(net)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        for _ in range(4):
-            loss_of(net).backward()
-        for parameter in net.parameters():
-            assert parameter.grad is not None
-            parameter.grad /= 4
-        optimizer.step()
-
-
-def two_losses_with_retained_graph() -> None:
-    net = model()
-    optimizer = sgd(net)
-    for _ in range(STEPS):
-        inputs, targets = batch()
-        outputs = net(inputs)
-        optimizer.zero_grad()
-        F.mse_loss(outputs, targets).backward(retain_graph=True)
-        (0.1 * outputs.abs().mean()).backward()
-        optimizer.step()
 
 
 def skips_bad_batches() -> None:
@@ -359,19 +292,6 @@ def optimizers_in_turns() -> None:
         optimizers[step % 2].step()
 
 
-def delayed_optimizer() -> None:
-    """The second optimizer steps every second step, on the gradients of both."""
-    net = model()
-    fast, slow = sgd(net[2]), sgd(net[0])
-    for step in range(STEPS):
-        (loss_of(net) / 2).backward()
-        fast.step()
-        fast.zero_grad()
-        if step % 2:
-            slow.step()
-            slow.zero_grad()
-
-
 def scaler_with_clipping() -> None:
     net = model()
     optimizer, scaler = sgd(net), torch.amp.GradScaler("cpu", init_scale=2.0**20)
@@ -412,52 +332,6 @@ def evaluations() -> None:
         with torch.no_grad() if epoch % 2 else torch.inference_mode():
             for _ in range(4):
                 loss_of(net)
-
-
-def losses_of_two_loaders() -> None:
-    """A labelled and an unlabelled batch for each step, and a backward of each loss."""
-    net = model()
-    optimizer = sgd(net)
-    inputs, targets = batch(8 * STEPS)
-    labelled = DataLoader(TensorDataset(inputs, targets), batch_size=8)
-    unlabelled = DataLoader(TensorDataset(torch.randn(8 * STEPS, 8)), batch_size=8)
-    for (x, y), (z,) in zip(labelled, unlabelled):
-        optimizer.zero_grad()
-        F.mse_loss(net(x), y).backward()
-        F.mse_loss(net(z), net(z + 0.01).detach()).backward()
-        optimizer.step()
-
-
-def skips_bad_batches_while_accumulating() -> None:
-    """A loss that is not finite discards its window, before its backward."""
-    net = model()
-    optimizer = sgd(net)
-    done = 0
-    for index in range(4 * STEPS):
-        loss = loss_of(net) / 4
-        if index % 11 == 5:
-            optimizer.zero_grad()
-            done = 0
-            continue
-        loss.backward()
-        done += 1
-        if done == 4:
-            optimizer.step()
-            optimizer.zero_grad()
-            done = 0
-
-
-def skips_bad_steps_while_accumulating() -> None:
-    """A gradient norm that is too large discards the whole window."""
-    net = model()
-    optimizer = sgd(net)
-    for step in range(STEPS):
-        for _ in range(4):
-            (loss_of(net) / 4).backward()
-        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        if step % 7 != 5 and norm.isfinite():
-            optimizer.step()
-        optimizer.zero_grad()
 
 
 def attacks_in_evaluation() -> None:
@@ -511,13 +385,11 @@ def recurrent_state_detached() -> None:
 LOOPS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
-        grad_set_to_none, grad_zeroed_in_place, grad_data_zeroed_in_place, module_zero_grad, cleared_before_backward,
-        manual_sgd, manual_sgd_by_autograd_grad, uneven_last_window, accumulation_that_grows,
-        accumulation_weighted_by_tokens, accumulation_with_gradients_divided, two_losses_with_retained_graph,
-        skips_bad_batches, skips_batches_without_backward, warm_up_from_zero, cosine_to_zero, one_group_waits, lbfgs, sam,
+        grad_set_to_none, grad_zeroed_in_place, grad_data_zeroed_in_place, module_zero_grad,
+        cleared_before_backward, manual_sgd, manual_sgd_by_autograd_grad, skips_bad_batches,
+        skips_batches_without_backward, warm_up_from_zero, cosine_to_zero, one_group_waits, lbfgs, sam,
         pcgrad, maml, reptile, elastic_weight_consolidation, two_optimizers_of_one_model, optimizers_in_turns,
-        delayed_optimizer, scaler_with_clipping, disabled_scaler, evaluations, losses_of_two_loaders,
-        skips_bad_batches_while_accumulating, skips_bad_steps_while_accumulating, attacks_in_evaluation,
-        attacks_in_each_step, recurrent_state_detached,
+        scaler_with_clipping, disabled_scaler, evaluations, attacks_in_evaluation, attacks_in_each_step,
+        recurrent_state_detached,
     )
 }  # fmt: skip

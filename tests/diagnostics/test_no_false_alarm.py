@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from correct_accumulation import ACCUMULATION
 from correct_loops import LOOPS as CORRECT_LOOPS
 from correct_models import MODELS
 from loops import LOOPS
@@ -19,7 +20,7 @@ from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
 DEMOS = Path(__file__).parents[2] / "demos"
-CORRECT = {**CORRECT_LOOPS, **MODELS}
+CORRECT = {**CORRECT_LOOPS, **ACCUMULATION, **MODELS}
 STEPS = 20
 PAIRS = [*((name, "plain") for name in SPECIMENS), *(("mlp", name) for name in LOOPS if name != "plain")]
 MEANT: dict[str, set[str]] = {"under_no_grad": {"GT201"}}
