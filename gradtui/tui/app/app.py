@@ -25,12 +25,13 @@ from gradtui.settings import DEFAULT_UI_SHARE
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, is_classified, run_status
 from gradtui.transport.in_process import CommandQueue, EventQueue
+from gradtui.transport.log_tail import LogTail
 from gradtui.tui.actions import bindings
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import HeaderState, OutputLog, has_breakdown
+from gradtui.tui.panels import HeaderState, has_breakdown
 from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
 from gradtui.tui.requests.requests import Make, Refusal
@@ -75,7 +76,7 @@ class GradtuiApp(App[str]):
         source: EventQueue,
         sink: CommandQueue,
         *,
-        log: OutputLog | None = None,
+        log: LogTail | None = None,
         ui_budget: float = DEFAULT_UI_SHARE,
         refresh_hz: float = 4,
         interrupt: Callable[[], None] | None = None,

@@ -9,7 +9,7 @@ from gradtui.tui.panels.gradients import GradientPanel, gradient_title
 from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table, memory_title
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
-from gradtui.tui.panels.output import OutputLog, OutputPanel
+from gradtui.tui.panels.output import OutputPanel
 
 __all__ = [
     "AT_LOAD",
@@ -21,7 +21,6 @@ __all__ = [
     "Header",
     "HeaderState",
     "MemoryPanel",
-    "OutputLog",
     "OutputPanel",
     "gradient_title",
     "has_breakdown",

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from gradtui.state.run_state import RunState
+from gradtui.transport.log_tail import LogTail
 from gradtui.tui.rendering import Line, chunks, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
-
-
-class OutputLog(Protocol):
-    """The tail of a growing log file."""
-
-    @property
-    def lines(self) -> Sequence[str]:
-        """The newest lines, oldest first."""
-        ...
-
-    def poll(self) -> bool:
-        """Read what was written since the last call; return whether there was anything."""
-        ...
 
 
 def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
@@ -34,7 +21,7 @@ def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
 class OutputPanel(FollowedLines):
     """The tail of the log, wrapped as a terminal does, and the traceback if the script failed."""
 
-    def __init__(self, state: RunState, log: OutputLog | None, *, id: str | None = None) -> None:
+    def __init__(self, state: RunState, log: LogTail | None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state, self._log = state, log
         self._printed: list[str] = []

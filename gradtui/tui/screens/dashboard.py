@@ -20,6 +20,7 @@ from textual.types import IgnoreReturnCallbackType
 from gradtui.state.findings import open_findings
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.selectors import run_status
+from gradtui.transport.log_tail import LogTail
 from gradtui.tui.actions import ACTIONS, bindings, footer_actions
 from gradtui.tui.panels import (
     EventsPanel,
@@ -28,7 +29,6 @@ from gradtui.tui.panels import (
     Header,
     HeaderState,
     MemoryPanel,
-    OutputLog,
     OutputPanel,
     gradient_title,
     memory_table,
@@ -90,7 +90,7 @@ class Dashboard(Screen[None]):
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionCommands}
     AUTO_FOCUS = "#tree"
 
-    def __init__(self, context: ActionContext, log: OutputLog | None) -> None:
+    def __init__(self, context: ActionContext, log: LogTail | None) -> None:
         super().__init__()
         self._action_context, self._state = context, context.state
         state, pictures = context.state, context.pictures
