@@ -42,12 +42,9 @@ def apply(state: RunState, event: ev.Event) -> None:
     elif isinstance(event, ev.RunEnded):
         state.step = max(state.step, event.step)
     change = _CHANGES.get(type(event))
-    if change is not None and not _is_of_another_listing(state, event):
+    is_of_another_listing = event.listing not in (None, state.tree.listing) and not isinstance(event, ev.ModelsFound)
+    if change is not None and not is_of_another_listing:
         change(state, event)
-
-
-def _is_of_another_listing(state: RunState, event: ev.Event) -> bool:
-    return event.listing not in (None, state.tree.listing) and not isinstance(event, ev.ModelsFound)
 
 
 def _call_order(state: RunState, event: ev.CallOrderMeasured) -> None:

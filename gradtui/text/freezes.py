@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified
-from gradtui.protocol.vocabulary import ExtendedOptimizer, ModuleInfo
+from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.text.units import plural
 
@@ -58,12 +58,8 @@ def holding_text(tree: TreeState, index: int) -> str | None:
             "Held: it runs in eval mode in the script's forward and backward, normalises by its running statistics and "
             "does not collect any, until it is unfrozen."
         )
-    kinds = _names(_kinds([tree.modules[each] for each in within]))
+    kinds = _names(list(dict.fromkeys(tree.modules[each].type_name for each in within)))
     return f"{plural(len(within), 'module')} in it ({kinds}) hold{'s' if len(within) == 1 else ''} running statistics still."
-
-
-def _kinds(modules: Sequence[ModuleInfo]) -> list[str]:
-    return list(dict.fromkeys(module.type_name for module in modules))
 
 
 def _names(paths: Sequence[str]) -> str:

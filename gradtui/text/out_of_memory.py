@@ -15,7 +15,8 @@ _NAMED = 4
 def oom_place(event: OutOfMemory) -> str:
     """Return which device ran out of memory, and in which module and phase, as far as that is known."""
     module = "" if event.module is None else event.module or "the model"
-    return f"{_device(event)} out of memory in {f'{module} ({event.phase})' if module else event.phase.value}"
+    device = event.device.partition(":")[0].upper()
+    return f"{device} out of memory in {f'{module} ({event.phase})' if module else event.phase.value}"
 
 
 def oom_headline(event: OutOfMemory) -> str:
@@ -52,10 +53,6 @@ def oom_report(event: OutOfMemory, before: Iterable[Event]) -> str:
         *(list(_steps(before)) or ["  none"]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _device(event: OutOfMemory) -> str:
-    return event.device.partition(":")[0].upper()
 
 
 def _module(event: OutOfMemory) -> str:

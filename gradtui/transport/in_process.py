@@ -12,6 +12,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sized
+from operator import itemgetter
 
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import Event, Measurement, Progress
@@ -67,18 +68,14 @@ class EventQueue:
         """Remove and return up to `limit` waiting events in the order they were put."""
         batch: list[Event] = []
         while len(batch) < limit:
-            (oldest, queue), (next_oldest, _) = sorted(((_first(each), each) for each in self._queues), key=_arrival)[
-                :2
-            ]
+            (oldest, queue), (next_oldest, _) = sorted(
+                ((_first(each), each) for each in self._queues), key=itemgetter(0)
+            )[:2]
             if oldest == math.inf:
                 break
             _take(queue, next_oldest, limit, batch)
         self._taken += len(batch)
         return batch
-
-
-def _arrival(first: tuple[float, _Queue]) -> float:
-    return first[0]
 
 
 def _first(queue: _Queue) -> float:

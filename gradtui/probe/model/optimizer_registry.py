@@ -43,7 +43,9 @@ class OptimizerRegistry:
         self._references[index : index + 1] = [weakref.ref(optimizer)]
         self._indices[id(optimizer)] = index
         sharing = self._described[index].sharing + 1 if index < len(self._described) else 1
-        self._described[index : index + 1] = [_describe(optimizer, sharing, _unlisted)]
+        self._described[index : index + 1] = [
+            _describe(optimizer, sharing, lambda parameters: [None] * len(parameters))
+        ]
         self._new.append(index)
         self._found()
         return index
@@ -89,10 +91,6 @@ class OptimizerRegistry:
         if end < MAX_OPTIMIZERS:
             return end
         return next((index for index, reference in enumerate(self._references) if reference() is None), end)
-
-
-def _unlisted(parameters: list[torch.Tensor]) -> list[int | None]:
-    return [None] * len(parameters)
 
 
 def _describe(optimizer: Optimizer, sharing: int, indices_of: _IndicesOf) -> OptimizerInfo:

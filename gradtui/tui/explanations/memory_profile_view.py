@@ -24,7 +24,8 @@ def step_lines(state: RunState, width: int) -> list[Line]:
     step = state.traced
     if step is None:
         return []
-    peak = f"{short_bytes(step.peak)} at its highest, in {step.peak_phase}{_at(state, step)}"
+    where = "" if step.peak_module < 0 else f" at {_path(state, step.peak_module)}"
+    peak = f"{short_bytes(step.peak)} at its highest, in {step.peak_phase}{where}"
     lines = [*wrap(((f"Step {step.step:,}: ", "strong"), (peak, "text")), width), BLANK]
     lines += [fit(line, width) for line in _holdings(state, step, width)]
     lines.append(BLANK)
@@ -60,10 +61,6 @@ def step_request(step: StepMemoryProfiled, width: int, height: int) -> PlotReque
     xs = tuple(index * step.changes / len(step.curve) for index in range(len(step.curve)))
     series = tuple(Series(phase.value, _PHASE_ROLES[phase], xs, tuple(values)) for phase, values in parts.items())
     return PlotRequest(width, height, series, unit="bytes", x_label="")
-
-
-def _at(state: RunState, step: StepMemoryProfiled) -> str:
-    return "" if step.peak_module < 0 else f" at {_path(state, step.peak_module)}"
 
 
 def _path(state: RunState, module: int) -> str:
