@@ -10,7 +10,7 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.state.frontier import frontier, with_ancestors
 from gradtui.state.run_state import RunState
-from gradtui.text import frontier_sentence, why_it_stops, why_not_entered
+from gradtui.text.frontier import frontier_sentence, why_it_stops, why_not_entered
 
 
 def linear(name: str) -> Node:

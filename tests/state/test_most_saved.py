@@ -10,7 +10,7 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import most_saved
-from gradtui.text import most_saved_text
+from gradtui.text.memory import most_saved_text
 
 
 def tree_of(*events: ev.Event) -> TreeState:

@@ -15,8 +15,9 @@ from toggling import Make, X, answers, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.probe.frozen import Freeze, Verdict
+from gradtui.probe.frozen import Freeze
 from gradtui.probe.frozen.bits import BitSample
+from gradtui.probe.frozen.freeze_verifier import Verdict
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import FreezeVerified, ModelsFound
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe.frozen import Freeze, Verdict, bits
+from gradtui.probe.frozen import Freeze, bits
 from gradtui.probe.frozen.bits import Bits, BitSample, checksum, weighted_sum
+from gradtui.probe.frozen.freeze_verifier import Verdict
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 KINDS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.complex64]

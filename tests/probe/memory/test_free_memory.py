@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import watched
 
-from gradtui.probe.frozen import DriftDetector, Freeze, Verdict, bits
+from gradtui.probe.frozen import DriftDetector, Freeze, bits
 from gradtui.probe.frozen.bits import BitSample, weighted_sum
+from gradtui.probe.frozen.freeze_verifier import Verdict
 from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats, nonfinite
 from gradtui.probe.memory.free_memory import PIECE_BYTES, has_room
 from gradtui.protocol.commands import PauseAtBadStep
