@@ -177,7 +177,7 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
 
 
 def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: 73 calls, or 100 where an event is due, whatever the model. What hooks cost is estimated every tenth time only."""
+    """Found: 80 calls, or 109 where an event is due, whatever the model. What hooks cost is estimated every tenth time only."""
     monkeypatch.setattr(overhead, "_REPORTS_EACH", 10**9)
     monkeypatch.setattr(parts, "_ORDER_EACH", 10**9)
     for layers, counts in ((7, (25, 100)), (500, (25,))):
@@ -190,7 +190,7 @@ def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch:
             for count in counts:
                 for _ in range(count):
                     loop.step()
-                assert 0 < calls_of(marks._drain) <= 105
+                assert 0 < calls_of(marks._drain) <= 112
 
 
 @pytest.mark.parametrize(("kind", "most"), [("marked", 0), ("measured", 10), ("examined", 545)])
