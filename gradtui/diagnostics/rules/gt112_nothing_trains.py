@@ -55,5 +55,6 @@ RULE = Rule(
     "an optimizer moves only parameters that require a gradient and get one",
     "unfreeze what is to train before the forward, and check that the loss depends on it",
     check,
+    explains=frozenset({"GT108"}),
     needs=needs_optimizer,
 )
