@@ -159,7 +159,8 @@ def _progress(state: RunState, event: ev.Progress) -> None:
         return
     if cost.unended_seconds > 0:
         newest = (float(event.steps), cost.unended_seconds, cost.unended_own_seconds)
-        cost.lately = tuple(map(_smooth, cost.lately or newest, newest))  # type: ignore[assignment]  # three of them
+        smoothed = (old + _SMOOTHING * (new - old) for old, new in zip(cost.lately or newest, newest))
+        cost.lately = tuple(smoothed)  # type: ignore[assignment]  # three of them
         count, seconds, own_seconds = cost.lately or newest
         state.steps_per_second = count / seconds
         cost.recent_us, cost.recent_share = own_seconds * 1e6 / count, own_seconds / seconds
@@ -275,10 +276,6 @@ def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.paused = False
     state.pending.clear()
     state.note(event, "run", f"ended with exit code {event.exit_code}")
-
-
-def _smooth(old: float, new: float) -> float:
-    return old + _SMOOTHING * (new - old)
 
 
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {

@@ -37,11 +37,12 @@ def oom_headline(event: OutOfMemory) -> str:
 
 def oom_report(event: OutOfMemory, before: Iterable[Event]) -> str:
     """The whole file: the moment, who held what, the largest storages, and the last steps that were measured."""
+    module = "–" if event.module is None else event.module or "the model itself"
     lines = [
         oom_place(event),
         "",
         f"when       {event.at:.1f} s after the start, after {event.step} steps; failure {event.number} of this run",
-        f"where      {event.device}, phase {event.phase}, module {_module(event)}",
+        f"where      {event.device}, phase {event.phase}, module {module}",
         f"requested  {_bytes(event.requested)}",
         f"message    {event.message or '–'}",
         "",
@@ -53,10 +54,6 @@ def oom_report(event: OutOfMemory, before: Iterable[Event]) -> str:
         *(list(_steps(before)) or ["  none"]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _module(event: OutOfMemory) -> str:
-    return "–" if event.module is None else event.module or "the model itself"
 
 
 def _with_other(event: OutOfMemory) -> list[tuple[str, int]]:

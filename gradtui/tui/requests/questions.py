@@ -46,10 +46,6 @@ def question_for(name: str, state: RunState) -> Question | Refusal:
     return refusal_of("run", state) or QUESTIONS[name](state)
 
 
-def _run_steps(_: RunState) -> Question:
-    return Question("Run several steps, then pause", (Field("steps", hint="10"),), _steps)
-
-
 def _steps(typed: Sequence[str]) -> Make | Refusal:
     count = _whole(typed[0])
     if count is None or count < 1:
@@ -178,7 +174,7 @@ def _whole(text: str) -> int | None:
 
 
 QUESTIONS: dict[str, Callable[[RunState], Question | Refusal]] = {
-    "run_steps": _run_steps,
+    "run_steps": lambda _: Question("Run several steps, then pause", (Field("steps", hint="10"),), _steps),
     "run_to": _run_to,
     "set_group": _set_group,
     "save_checkpoint": _save_checkpoint,

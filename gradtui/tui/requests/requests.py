@@ -114,10 +114,6 @@ def _is_in_training_mode(state: RunState, module: int) -> bool | Refusal:
     return pending[-1] if pending else known[module] == "1"
 
 
-def _is_paused(state: RunState) -> bool:
-    return run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING)
-
-
 def _pauses_at_bad_step(state: RunState) -> bool:
     pending = [c.on for c in state.pending.values() if isinstance(c, commands.PauseAtBadStep)]
     return pending[-1] if pending else state.pauses_at_bad_step
@@ -136,7 +132,8 @@ REQUESTS: dict[str, Request] = {
     "toggle_checkpointing": Request(commands.SetCheckpointing, "module", toggle_of=_is_checkpointed),
     "toggle_mode": Request(commands.SetMode, "module", toggle_of=_is_in_training_mode),
     "pause": Request(
-        lambda number, pauses: commands.Pause(number) if pauses else commands.Resume(number), toggle_of=_is_paused
+        lambda number, pauses: commands.Pause(number) if pauses else commands.Resume(number),
+        toggle_of=lambda state: run_status(state) in (RunStatus.PAUSED, RunStatus.PAUSING),
     ),
     "pause_at_bad_step": Request(commands.PauseAtBadStep, toggle_of=_pauses_at_bad_step),
     "run_one_step": Request(commands.RunSteps),
