@@ -73,7 +73,7 @@ class RunFiles:
         trouble: OSError | None = None
         for directory in self._directories():
             try:
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, parents=directory == self._directory, exist_ok=True)
                 write_atomically(directory / name, fill, mode=0o600)
             except OSError as error:
                 trouble = trouble or error
