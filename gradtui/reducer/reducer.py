@@ -206,6 +206,12 @@ def _groups(state: RunState, event: ev.GroupsRead) -> None:
     before = state.groups.optimizers if state.groups is not None else ()
     changed = (event.step if event.before is None else event.before + 1, event.step)
     since = {}
+    for index, groups in enumerate(before):
+        if groups and all(group.learning_rate == 0 for group in groups):
+            first = max(state.groups_since[index, group][1] for group in range(len(groups)))
+            last = event.step - 1 if event.before is None else event.before
+            longest = state.without_rate.get(index, (1, 0))
+            state.without_rate[index] = max(longest, (first, last), key=lambda steps: steps[1] - steps[0])
     for index, groups in enumerate(event.optimizers):
         for group, settings in enumerate(groups):
             is_same = index < len(before) and group < len(before[index]) and before[index][group] == settings

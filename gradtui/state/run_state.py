@@ -294,6 +294,9 @@ class RunState:
     """The parameters that commands have added to the optimizers; None if there are none."""
     groups_since: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     """By index of optimizer and group: its settings are in use since a step between these two, both included."""
+    without_rate: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By index of optimizer: the first and the last known step of the longest time that all of its learning rates were 0, if
+    that is over."""
     groups: ev.GroupsRead | None = None
     """The last reading of the parameter groups' settings, such as learning rates."""
     optimizer_steps: list[int] = field(default_factory=list)

@@ -46,6 +46,7 @@ def _no_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
     read = state.groups.optimizers if state.groups is not None else ()
     groups = read[each.optimizer] if each.optimizer < len(read) else ()
     if not groups or any(group.learning_rate != 0 for group in groups):
+        yield from _no_earlier_learning_rate(state, each)
         return
     since = [state.groups_since[each.optimizer, index] for index in range(len(groups))]
     first = max(latest for _, latest in since)
@@ -60,6 +61,23 @@ def _no_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
         is_exact=True,
         call="step",
         remedy="call scheduler.step() after each optimizer step, or set a learning rate",
+        key=f"learning rate {each.optimizer}",
+    )
+
+
+def _no_earlier_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
+    first, last = state.without_rate.get(each.optimizer, (1, 0))
+    steps = last - first + 1
+    if steps < (_WARM_UP if first <= 1 else _LATER):
+        return
+    yield Match(
+        f"the learning rate of {optimizer_name(state, each.optimizer)} was 0 from step {max(first, 1):,} to step {last:,} "
+        f"at least: {steps:,} steps moved nothing",
+        {"steps": steps, "learning_rate": 0.0},
+        first_step=first,
+        is_exact=True,
+        call="step",
+        remedy="call scheduler.step() after each optimizer step, not after each epoch",
         key=f"learning rate {each.optimizer}",
     )
 

@@ -41,3 +41,10 @@ def test_no_learning_rate(since: int, step: int) -> None:
 def test_a_warm_up_and_the_end_of_a_schedule(since: int, step: int) -> None:
     assert matches("GT202", with_rate(0.0, since=since, step=step)) == []
     assert matches("GT202", with_rate(1e-9, since=since, step=100)) == []
+
+
+@pytest.mark.parametrize(("last", "found"), [(5, True), (4, False)])
+def test_a_learning_rate_that_was_0_in_the_first_epoch(last: int, found: bool) -> None:
+    state = with_rate(0.0, since=1, step=60)
+    apply(state, ev.GroupsRead(2.0, last + 1, ((GroupSettings(0.1, 0.0),),), before=last))
+    assert [each.evidence["steps"] for each in matches("GT202", state)] == [last] * found
