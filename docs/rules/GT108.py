@@ -1,4 +1,4 @@
-"""GT108: the input of a frozen backbone requires a gradient that nobody reads. With the argument `fixed` it does not."""
+"""GT108: the input of a frozen backbone requires a gradient that is never read. With the argument `fixed` it does not."""
 
 import sys
 

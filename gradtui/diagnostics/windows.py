@@ -53,7 +53,7 @@ def optimizer_name(state: RunState, optimizer: int) -> str:
 
 
 def has_stepped(state: RunState, steps: int) -> bool:
-    """Return whether optimizers have stepped at least so many times. Samples of fast steps arrive before `Progress`."""
+    """Return whether optimizers have stepped at least this number of times. Samples of fast steps arrive before `Progress`."""
     return bool(state.optimizers) and max(sum(state.optimizer_steps), state.tree.measured) >= steps
 
 

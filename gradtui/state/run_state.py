@@ -328,7 +328,7 @@ class RunState:
     checkpoint: ev.CheckpointAlive | None = None
     """The newest event about a loaded checkpoint that is alive."""
     unread_inputs: ev.InputGradientUnused | None = None
-    """The newest event about inputs that require a gradient that nobody reads."""
+    """The newest event about inputs whose gradient is never read."""
     unread_input_steps: int = 0
     """Number of these events."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)

@@ -22,7 +22,7 @@ def check(state: RunState) -> Iterator[Match]:
         f"the running statistics of {names[0]}{more} move although their parameters are frozen: they are in train mode",
         {"modules": len(names)},
         names,
-        command=f"freeze {names[0]}",
+        command=f"freeze {names[0]}" if len(names) == 1 else None,
     )
 
 

@@ -23,7 +23,6 @@ def check(state: RunState) -> Iterator[Match]:
         f"{named(tree, orphans)} {are(orphans)} trainable and in no optimizer: the gradient is never applied",
         {"tensors": len(orphans), "elements": elements(tree, orphans)},
         paths(tree, orphans),
-        command=f"unfreeze {tree.parameters[orphans[0]].path}",
     )
 
 

@@ -1,4 +1,4 @@
-"""GT108: backward runs through frozen modules to an input whose gradient nobody reads."""
+"""GT108: backward runs through frozen modules to an input whose gradient is never read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(state: RunState) -> Iterator[Match]:
         return
     yield Match(
         f"backward runs through {plural(found.module_count, 'module')} without a trainable parameter upstream to an input that "
-        f"requires a gradient and that nobody reads: it keeps {size_text(found.bytes)} of {size_text(found.saved)}",
+        f"requires a gradient that is never read: it keeps {size_text(found.bytes)} of {size_text(found.saved)}",
         {"modules": found.module_count, "bytes": found.bytes, "saved_bytes": found.saved},
         found.modules,
         is_exact=True,
@@ -32,7 +32,7 @@ def check(state: RunState) -> Iterator[Match]:
 RULE = Rule(
     "GT108",
     Level.WARNING,
-    "backward computes the gradient of an input that nobody reads",
+    "backward computes the gradient of an input, and nothing reads it",
     "an input that requires a gradient makes autograd save activations in all modules after it, frozen ones too",
     "remove requires_grad_() of the input, or detach what the frozen modules compute",
     check,

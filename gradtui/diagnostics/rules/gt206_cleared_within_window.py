@@ -42,7 +42,7 @@ def check(state: RunState) -> Iterator[Match]:
 
 
 def _input_gets_gradient(state: RunState) -> bool:
-    """Return whether backward goes on to the input of the first model. An attack on the input uses only that gradient."""
+    """Return whether backward continues to the input of the first model. An attack on the input uses only that gradient."""
     reach = state.tree.reach
     if reach is None or not reach.called:
         return False

@@ -325,7 +325,7 @@ class _Walk:
 
 
 def _is_plain_input(leaf: torch.Tensor) -> bool:
-    """Return whether a leaf can be an input whose gradient nobody reads, so far: it has none yet, and no hooks."""
+    """Return whether a leaf can be an input whose gradient is never read, so far: it has none yet, and no hooks."""
     hooks = getattr(leaf, "_backward_hooks", None) or has_accumulation_hooks(leaf)
     return type(leaf) is torch.Tensor and not hooks and leaf.grad is None
 

@@ -1,4 +1,4 @@
-"""Find backwards that run through modules to an input that requires a gradient, which nobody reads. Training thread.
+"""Find backwards that run through modules to an input that requires a gradient which is never read. Training thread.
 
 Whether a script reads `.grad` of a tensor cannot be seen. So a step is reported only if all its backwards have such inputs,
 no `torch.autograd.grad` ran in it, and the inputs do not live on. An attack on the input, for example, runs another backward

@@ -1,9 +1,9 @@
 """Find a loaded checkpoint that is alive although the model has copied its values. Training thread.
 
 The search starts from the tensors known to Python's collector. It runs only if the bytes that no category explains leave room
-for another copy of the parameters, and rarely. What `torch.load` reads on the CPU differs from copies that a script makes, such
-as snapshots, averages of weights and gradients: its storage cannot be resized, and nothing has been written to it since.
-Results are held by weak references.
+for another copy of the parameters, at most three times in a run. What `torch.load` reads on the CPU differs from copies that a
+script makes, such as snapshots, averages of weights and gradients: its storage cannot be resized, and nothing has been written
+to it since. Results are held by weak references.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ def test_a_module_in_no_optimizer_gets_gradients() -> None:
     found = match("GT106", run("OOTT", owned=(2, 3)))
     assert found.paths == ("a.weight", "a.bias")
     assert found.evidence == {"tensors": 2, "elements": 20}
-    assert found.command == "unfreeze a.weight"
+    assert found.command is None, "an unfreeze refuses what is trainable already"
 
 
 def test_samples_count_where_progress_has_not_arrived() -> None:
