@@ -18,6 +18,7 @@ from gradtui.own_frames import hide
 from gradtui.probe.activation_checkpointing.recomputed_state import PLAIN, RecomputedState, moved_buffers
 from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.private_names import version_of
+from gradtui.text import refusals
 
 _ARGUMENTS = (torch.Tensor, complex, bytes, torch.dtype, torch.device, torch.Size, enum.Enum, *PLAIN)
 """The types of arguments that a second computation cannot change, but for tensors, whose versions show it."""
@@ -38,7 +39,7 @@ class Trial:
         """Return the objection, after the script has gone on to its next step."""
         given, self.given = self.given, []
         if self.objection is None and any(version_of(tensor) != version for tensor, version in given):
-            self.objection = "what it is given is overwritten before backward, so it could not be computed again"
+            self.objection = refusals.INPUT_OVERWRITTEN
         return self.objection
 
 
@@ -51,7 +52,7 @@ def compare(
     except Exception as error:
         if raised_by_handler(error):
             raise
-        trial.objection = f"it could not be tried: {type(error).__name__}: {error}"
+        trial.objection = refusals.trial_failed(error)
         judge = None
     result = call(*args, **kwargs)
     if judge is not None:
@@ -60,7 +61,7 @@ def compare(
         except Exception as error:
             if raised_by_handler(error):
                 raise
-            trial.objection = f"what it gives could not be compared: {type(error).__name__}: {error}"
+            trial.objection = refusals.trial_failed(error)
     return result
 
 
@@ -74,7 +75,7 @@ def _before(
     before, _ = tree_flatten((args, kwargs))
     strange = next((value for value in before if not isinstance(value, _ARGUMENTS)), None)
     if strange is not None:
-        trial.objection = f"it is given a {type(strange).__name__}, which a second computation might change"
+        trial.objection = refusals.unknown_type(type(strange).__name__)
         return None
     versions = _versions(before)
     aside = _aside(module, call, args, kwargs, trial)
@@ -84,11 +85,9 @@ def _before(
         trial.moving = moved()
         after, _ = tree_flatten((args, kwargs))
         if list(map(id, before)) != list(map(id, after)) or _versions(before) != versions:
-            trial.objection = (
-                "it writes to what it is given (as `inplace=True` does), so it could not be computed again"
-            )
+            trial.objection = refusals.WRITES_TO_INPUT
         elif trial.objection is None and not _same(aside, result):
-            trial.objection = "computed a second time its result is another"
+            trial.objection = refusals.SECOND_OUTPUT_DIFFERS
         elif trial.objection is None:
             # A detached tensor shares the version counter and holds no graph.
             trial.given = [(value.detach(), version_of(value)) for value in before if isinstance(value, torch.Tensor)]
@@ -114,7 +113,7 @@ def _aside(
     except Exception as error:
         if raised_by_handler(error):
             raise
-        trial.objection = f"computed a second time it raises {type(error).__name__}"
+        trial.objection = refusals.second_forward_raised(type(error).__name__)
         return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, RunStopped, raised_by_handler, ranks
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
+from gradtui.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
@@ -101,7 +102,7 @@ class Boundary:
             if raised_by_handler(error):
                 raise
             # A failed command is answered, never raised into the script.
-            failed = CommandRefused(f"it failed: {type(error).__name__}: {error}")
+            failed = CommandRefused(refusals.failed(error))
             self._rejected(command, str(failed))
             return failed
         self._applied(command, applied)
@@ -127,10 +128,10 @@ class Boundary:
             return CommandResult(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, RunTo):
             if command.step <= step:
-                raise CommandRefused(f"step {command.step:,} is over: this is step {step:,}")
+                raise CommandRefused(refusals.step_is_over(command.step, step))
             self._set_hold(command.step, command)
             return CommandResult(f"run to step {command.step:,}", ())
         if isinstance(command, StopTraining):
             self._stop = True
             return CommandResult("stop", ())
-        raise CommandRefused(f"this run does not know the command {type(command).__name__}")
+        raise CommandRefused(refusals.UNKNOWN_COMMAND)

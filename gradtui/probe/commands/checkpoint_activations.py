@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.activation_checkpointing import Wanted
-from gradtui.probe.commands.refusals import SHARDED, module_at
+from gradtui.probe.commands.preconditions import SHARDED, module_at
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
 from gradtui.probe.sampling import StepSampler
@@ -22,7 +22,7 @@ from gradtui.probe.torch_private.private_names import compiled_in_place
 from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
-from gradtui.text import plural, size_text
+from gradtui.text import plural, refusals, size_text
 
 RECEIPT_STEPS = 3
 """Rounds of steps after which the receipt is emitted. Saved bytes are known after the first; the step time is the median."""
@@ -73,10 +73,8 @@ class Checkpointing:
         tree = self._view.tree
         path, index, module = module_at(command.path, tree)
         wanted = self._checkpoints.get(module)
-        if wanted is not None and command.on:
-            raise CommandRefused(f"{path or 'the model'} is checkpointed already")
-        if wanted is None and not command.on:
-            raise CommandRefused(f"{path or 'the model'} is not checkpointed")
+        if command.on is (wanted is not None):
+            raise CommandRefused(refusals.ALREADY_SO)
         if wanted is not None:
             return self._off(module, wanted, path, command.id)
         self._refuse(index, module, tree)
@@ -125,31 +123,28 @@ class Checkpointing:
         return CommandResult(f"no longer checkpoints {path}", (), again)
 
     def _refuse(self, index: int, module: nn.Module, tree: ModuleTree) -> None:
-        path = tree.modules[index].path
         around = tree.around(tree.parents[index])
         if not around:
-            raise CommandRefused(
-                "checkpointing the whole model saves nothing: backward would keep all of it again at once"
-            )
+            raise CommandRefused(refusals.WHOLE_MODEL)
         if getattr(module.forward, "__func__", None) is nn.Module.forward:
-            raise CommandRefused(f"a {type(module).__name__} is not called itself: checkpoint what is in it")
+            raise CommandRefused(refusals.no_forward(type(module).__name__))
         if not HAS_CHECKPOINT_STATE:
-            raise CommandRefused("this version of PyTorch does not show when that is safe")
+            raise CommandRefused(refusals.TORCH_VERSION)
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
-            raise CommandRefused(f"{path} is TorchScript's: its code cannot be called in parts")
+            raise CommandRefused(refusals.TORCHSCRIPT)
         wrapped = {tree.index_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
         below = range(index, index + tree.modules[index].subtree_modules)
         if any(map(compiled_in_place, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
-            raise CommandRefused(f"{path} is compiled: what its code keeps is the compiler's to say")
+            raise CommandRefused(refusals.COMPILED)
         outer = next((tree.modules[each].path for each, found in live.items() if self._checkpoints.get(found)), None)
         if outer is not None:
-            raise CommandRefused(f"it is within {outer}, which is checkpointed")
+            raise CommandRefused(refusals.within_checkpointed(outer))
         for found in live.values():
             if any(kind.__name__ in SHARDED for kind in type(found).__mro__):
-                raise CommandRefused(f"under {type(found).__name__} each computation gathers parameters from all ranks")
+                raise CommandRefused(refusals.SHARDED)
             if isinstance(found, nn.parallel.DistributedDataParallel) and getattr(found, "static_graph", False):
-                raise CommandRefused("DistributedDataParallel was constructed with static_graph=True")
+                raise CommandRefused(refusals.STATIC_GRAPH)
 
     def settle(self, step: int) -> None:
         """Conclude trials and emit receipts at a step boundary."""
@@ -177,7 +172,7 @@ class Checkpointing:
             if receipt.waited < PATIENCE * self._view.round_length:
                 receipt.waited += 1
                 return True
-            self._give_up(wanted, f"it was not called while autograd records in {receipt.waited} steps", step)
+            self._give_up(wanted, refusals.not_called(receipt.waited), step)
             return False
         trial, wanted.trial = wanted.trial, None
         objection = trial.finish_step()

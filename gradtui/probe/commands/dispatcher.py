@@ -15,7 +15,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
-from gradtui.probe.commands import refusals, replayed_schedule, saved_files
+from gradtui.probe.commands import preconditions, replayed_schedule, saved_files
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.param_group_settings import set_group
@@ -62,7 +62,7 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, OptimizersExtended, ScheduleNoted
 from gradtui.protocol.vocabulary import ExtendedOptimizer
-from gradtui.text import command_text, plural, size_text
+from gradtui.text import command_text, plural, refusals, size_text
 
 _FEW = 10
 """Steps before a hold: the user observes these one by one."""
@@ -255,9 +255,7 @@ class CommandDispatcher:
 
         def handle(command: Command) -> CommandResult:
             if self._captured and isinstance(command, Intervention):
-                raise CommandRefused(
-                    "the steps are replays of a CUDA graph, which run what was captured whatever is changed now"
-                )
+                raise CommandRefused(refusals.REPLAYS_CUDA_GRAPH)
             if isinstance(command, (Intervention, SaveCheckpoint)):
                 self._refresh_once()
             with no_collection():
@@ -281,7 +279,7 @@ class CommandDispatcher:
         tensors = (*(tensor for _, tensor in self._view.tree.live_parameters()), *owned)
         holding = {id(tensor): (tensor, tensor.grad) for tensor in tensors if tensor.grad is not None}
         if not holding:
-            raise CommandRefused("no parameter has a gradient at this step boundary: the script clears them itself")
+            raise CommandRefused(refusals.NO_GRADIENTS)
         size = sum(gradient.nbytes for _, gradient in holding.values() if gradient.layout is torch.strided)
         for tensor, gradient in holding.values():
             if self._by_hand:
@@ -293,7 +291,7 @@ class CommandDispatcher:
 
     def _save_checkpoint(self, command: SaveCheckpoint) -> CommandResult:
         view = self._view
-        refusals.refuse_sharded(view.tree)
+        preconditions.refuse_sharded(view.tree)
         return saved_files.save_checkpoint(
             command.file,
             view.tree,

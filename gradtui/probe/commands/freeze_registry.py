@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.commands import refusals
+from gradtui.probe.commands import preconditions
 from gradtui.probe.commands.norm_statistics import PinnedNormStats
-from gradtui.probe.commands.refusals import Training
+from gradtui.probe.commands.preconditions import Training
 from gradtui.probe.frozen import (
     BETWEEN_STEPS,
     SINCE_LAST_STEP,
@@ -31,7 +31,7 @@ from gradtui.probe.frozen import (
 )
 from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ProbeContext
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
-from gradtui.text import plural
+from gradtui.text import plural, refusals
 
 _REPORT_EVERY = 1_000
 """If a script sets the same tensors back at every step, this is reported once in this many steps."""
@@ -147,8 +147,8 @@ class FreezeRegistry:
         given_up = None
         chosen = {index: tensor for tensor in tensors if (index := self._view.tree.owns(tensor)) is not None}
         try:
-            refusals.refuse_special(chosen, self._view.tree)
-            refusals.refuse_to_end_training(chosen, self._view.tree, self._training())
+            preconditions.refuse_special(chosen, self._view.tree)
+            preconditions.refuse_to_end_training(chosen, self._view.tree, self._training())
         except CommandRefused as refusal:
             given_up = str(refusal)
         self._report_override(step, tensors, given_up)
@@ -202,7 +202,7 @@ class FreezeRegistry:
         Raises `CommandRefused` if nothing is frozen.
         """
         if not any(freeze.tensors for freeze in self.freezes):
-            raise CommandRefused("nothing has been frozen from here")
+            raise CommandRefused(refusals.NOTHING_FROZEN)
         verdicts = [freeze.wait() for freeze in self.freezes]
         tensors = plural(sum(verdict.tensors for verdict in verdicts), "tensor")
         steps = plural(step - min(freeze.since_step for freeze in self.freezes), "step")

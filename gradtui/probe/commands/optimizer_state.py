@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from gradtui.probe.model import AddedParameters
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
-from gradtui.text import size_text
+from gradtui.text import refusals, size_text
 
 Restore = Callable[[], None]
 """Restores dropped state. Raises `CommandRefused` if it could not be saved."""
@@ -146,7 +146,7 @@ def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any],
         torch.save([entries for _, _, entries in found], file)
         reason = None
     except Exception as error:  # noqa: BLE001 - a full disk, or an entry that cannot be pickled
-        reason = f"the state that was dropped could not be kept ({type(error).__name__}: {error})"
+        reason = refusals.state_not_saved(error)
         file.close()
     owners = [(weakref.ref(optimizer), weakref.ref(tensor)) for optimizer, tensor, _ in found]
     for optimizer, tensor, _ in found:

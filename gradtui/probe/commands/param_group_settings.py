@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetGroup
+from gradtui.text import refusals
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
 _OF_SCHEDULER = ("base_lrs", "max_lrs")
@@ -28,9 +29,9 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Comm
     """Set the values that the command names. Raises `CommandRefused`, and changes nothing, where that is not possible."""
     optimizer = optimizers[command.optimizer] if 0 <= command.optimizer < len(optimizers) else None
     if optimizer is None:
-        raise CommandRefused(f"there is no optimizer {command.optimizer}")
+        raise CommandRefused(refusals.no_optimizer(command.optimizer))
     if not 0 <= command.group < len(optimizer.param_groups):
-        raise CommandRefused(f"{type(optimizer).__name__} has {len(optimizer.param_groups)} groups, from 0 on")
+        raise CommandRefused(refusals.no_group(type(optimizer).__name__, command.group))
     group = optimizer.param_groups[command.group]
     requested = {"lr": command.learning_rate, "weight_decay": command.weight_decay}
     values = {name: value for name, value in requested.items() if value is not None}
@@ -39,7 +40,7 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Comm
     before = float(group["lr"]) if "lr" in values else 0.0
     if schedulers and not before:
         names = " and ".join(type(each).__name__ for each in schedulers)
-        raise CommandRefused(f"the learning rate is 0 now, and {names} would set it again: change it once it is not")
+        raise CommandRefused(refusals.rate_is_zero(names))
     undos = [_set(group, name, value) for name, value in values.items()]
     said = ", ".join(f"{_NAMES[name]} {old:g} → {values[name]:g}" for (name, old, _) in undos)
     scaled = _scale(schedulers, group, command.group, values["lr"] / before) if schedulers and values["lr"] else []
@@ -56,16 +57,16 @@ _Change = tuple[str, float, float]
 
 def _refuse(values: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
     if not values:
-        raise CommandRefused("neither a learning rate nor a weight decay was named")
+        raise CommandRefused(refusals.NO_SETTING)
     for name, value in values.items():
         if name not in group:
-            raise CommandRefused(f"{type(optimizer).__name__} has no {_NAMES[name]}")
+            raise CommandRefused(refusals.has_no_setting(type(optimizer).__name__, _NAMES[name]))
         if not math.isfinite(value) or value < 0:
-            raise CommandRefused(f"a {_NAMES[name]} is a number from 0 on, not {value:g}")
+            raise CommandRefused(refusals.not_a_setting(_NAMES[name], value))
         if isinstance(group[name], torch.Tensor) and group[name].numel() != 1:
-            raise CommandRefused(f"the {_NAMES[name]} of this group is no single number")
+            raise CommandRefused(refusals.several_elements(_NAMES[name]))
     if all(float(group[name]) == value for name, value in values.items()):
-        raise CommandRefused("it is so already")
+        raise CommandRefused(refusals.ALREADY_SO)
 
 
 def _set(group: dict[str, Any], name: str, value: float) -> _Change:
@@ -114,7 +115,7 @@ def _undo(
     def undo() -> CommandResult:
         live = reference()
         if live is None or index >= len(live.param_groups):
-            raise TargetGone(f"{title} is gone")
+            raise TargetGone(refusals.is_gone(title))
         group = live.param_groups[index]
         said = []
         for name, before, after in undos:

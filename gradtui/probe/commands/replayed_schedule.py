@@ -22,7 +22,7 @@ from gradtui.protocol.commands import Command, Intervention, SetTrainable, TakeU
 from gradtui.protocol.schedule import Scheduled
 from gradtui.state.model_parts import Listing
 from gradtui.state.selection import NothingSelected, find
-from gradtui.text import plural
+from gradtui.text import plural, refusals
 
 _TOGGLES = (SetTrainable, TrainOnly, TakeUpFreezes, Undo)
 """The commands that can change which parameters an optimizer has."""
@@ -135,7 +135,7 @@ def _fitting_counts(
 
 def _take_back(applied: list[CommandResult]) -> None:
     if not applied or (undo := applied.pop().undo) is None:
-        raise CommandRefused("there is nothing to undo")
+        raise CommandRefused(refusals.NOTHING_TO_UNDO)
     undo()
 
 

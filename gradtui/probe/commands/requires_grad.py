@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import torch
 
-from gradtui.probe.commands import refusals
+from gradtui.probe.commands import preconditions
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
-from gradtui.probe.commands.refusals import Training
+from gradtui.probe.commands.preconditions import Training
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
@@ -22,7 +22,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
 from gradtui.state.model_parts import within
 from gradtui.state.selection import NothingSelected
-from gradtui.text import plural, size_text
+from gradtui.text import plural, refusals, size_text
 
 
 def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
@@ -32,7 +32,7 @@ def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tenso
     except NothingSelected as nothing:
         raise CommandRefused(str(nothing)) from None
     if not indices:
-        raise CommandRefused(f"{shown or 'the model'} has no parameters")
+        raise CommandRefused(refusals.NO_PARAMETERS)
     return shown, {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
 
 
@@ -49,8 +49,8 @@ def set_trainable(
     `step` is the step at the boundary. Return what was done, and a function that restores the optimizer state that the command
     dropped.
     """
-    refusals.refuse_data_parallel(tree)
-    refusals.refuse_special(chosen, tree)
+    preconditions.refuse_data_parallel(tree)
+    preconditions.refuse_special(chosen, tree)
     restore = None
     if command.trainable:
         more = _unfreeze(chosen, tree, training, states, step)
@@ -70,9 +70,9 @@ def _freeze(
     step: int,
 ) -> tuple[str, Restore | None]:
     optimizers = training.optimizers
-    refusals.refuse_by_hand(training)
-    refusals.refuse_lbfgs(chosen, optimizers, "it moves frozen parameters too, along a direction it remembers")
-    refusals.refuse_to_end_training(chosen, tree, training)
+    preconditions.refuse_by_hand(training)
+    preconditions.refuse_lbfgs(chosen, optimizers)
+    preconditions.refuse_to_end_training(chosen, tree, training)
     joined = {id(tensor) for tensor in states.joined.inside()}
     leaving = [tensor for tensor in chosen.values() if id(tensor) in joined]
     staying = [tensor for tensor in chosen.values() if id(tensor) not in joined]
@@ -93,15 +93,11 @@ def _unfreeze(
     chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates, step: int
 ) -> str:
     optimizers, joined = training.optimizers, states.joined
-    refusals.refuse_lbfgs(chosen, optimizers, "it remembers directions of the parameters it began with")
-    refusals.refuse_untrainable(chosen, tree, optimizers)
+    preconditions.refuse_untrainable(chosen, tree, optimizers)
     owners = membership.owners(optimizers)
     orphans = {index: tensor for index, tensor in chosen.items() if id(tensor) not in owners}
-    refusals.refuse_joining_in_backward(orphans, tree, training)
-    try:
-        joining = joined.plan(orphans, tree, optimizers)
-    except ValueError as reason:
-        raise CommandRefused(str(reason)) from None
+    preconditions.refuse_joining_in_backward(orphans, tree, training)
+    joining = joined.plan(orphans, tree, optimizers)
     with _all_or_nothing(chosen.values()), joined.joining(joining, step):
         back = states.bring_back(chosen.values())
         for tensor in chosen.values():

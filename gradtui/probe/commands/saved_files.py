@@ -23,7 +23,7 @@ from gradtui.atomic_file import Fill, WriteFile, write_atomically
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
-from gradtui.text import size_text
+from gradtui.text import refusals, size_text
 
 _NO_HISTORY = (
     "it shows what is allocated now, without history or stacks, since the script records none "
@@ -49,7 +49,7 @@ def save_checkpoint(
     """
     models = {model.name or "model": module for model in tree.models if (module := tree.module_refs[model.root]())}
     if not models:
-        raise CommandRefused("there is no model yet")
+        raise CommandRefused(refusals.NO_MODEL)
     began = perf_counter()
     state = {
         "models": {name: module.state_dict() for name, module in models.items()},
@@ -68,9 +68,7 @@ def save_checkpoint(
     except (OSError, RuntimeError) as error:
         # torch's writer raises a RuntimeError in place of an OSError of the underlying file.
         reason = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise CommandRefused(
-            f"{file or 'it'} could not be written: {getattr(reason, 'strerror', None) or reason}"
-        ) from None
+        raise CommandRefused(refusals.not_written(file or "it", getattr(reason, "strerror", None) or reason)) from None
     size, seconds = os.path.getsize(path), perf_counter() - began
     held = f"training was paused for {duration_words(seconds)}"
     return CommandResult(f"saved a checkpoint to {path}: {size_text(size)}, {held}", ())
@@ -85,13 +83,11 @@ def duration_words(seconds: float) -> str:
 def _write(file: str, directory: str, write_file: WriteFile | None, fill: Fill) -> str:
     if not file:
         if write_file is None:
-            raise CommandRefused("this run has no place for files: name one")
+            raise CommandRefused(refusals.NO_FILE_NAME)
         return write_file("checkpoint", ".pt", fill)
     path = Path(directory, Path(file).expanduser())
-    if path.is_dir():
-        raise CommandRefused(f"{path} is a directory")
     if path.exists() and not path.is_file():
-        raise CommandRefused(f"{path} is not a file")
+        raise CommandRefused(refusals.not_a_file(path))
     path = path.resolve()
     write_atomically(path, fill)
     return str(path)
@@ -109,16 +105,16 @@ def save_allocator_snapshot(write_file: WriteFile | None) -> CommandResult:
         CommandRefused: there is no snapshot, or it cannot be written.
     """
     if not torch.cuda.is_initialized():
-        raise CommandRefused("only the CUDA allocator has one, and this run does not use CUDA")
+        raise CommandRefused(refusals.ONLY_ON_CUDA)
     if write_file is None:
-        raise CommandRefused("this run has no place for files")
+        raise CommandRefused(refusals.NO_DIRECTORY)
     snapshot = allocator_snapshot()
     if snapshot is None:
-        raise CommandRefused("this version of PyTorch takes none")
+        raise CommandRefused(refusals.TORCH_VERSION)
     try:
         path = write_file("allocator", ".pickle", lambda file: pickle.dump(snapshot, file))
     except OSError as error:
-        raise CommandRefused(f"it could not be written: {error.strerror or error}") from None
+        raise CommandRefused(refusals.not_written("it", error.strerror or error)) from None
     # A trace has entries if `_record_memory_history` is on, or was.
     missing = "" if any(snapshot.get("device_traces") or ()) else f"; {_NO_HISTORY}"
     return CommandResult(

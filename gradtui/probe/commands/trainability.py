@@ -14,17 +14,17 @@ from torch import nn
 from gradtui.probe.commands import norm_statistics, requires_grad
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
-from gradtui.probe.commands.refusals import Training, module_at
+from gradtui.probe.commands.preconditions import Training, module_at
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
-from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages, replaced_words
+from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
 from gradtui.protocol.vocabulary import Changed, ParameterState
 from gradtui.state.selection import spellings
-from gradtui.text import plural
+from gradtui.text import plural, refusals
 from gradtui.transport.in_process import CommandQueue
 
 
@@ -95,7 +95,7 @@ class TrainabilityController:
         try:
             done = in_order([unfreeze, freeze])
         except NothingToDo:
-            raise NothingToDo(f"{shown} is already all that trains") from None
+            raise NothingToDo(refusals.already(shown, "all that trains")) from None
         size = sum(tree.parameters[index].count for index in wanted)
         counts = f"{plural(len(wanted), 'tensor')}, {plural(size, 'parameter')}"
         words = norm_statistics.changed_words(done.changed, self._module)
@@ -120,7 +120,7 @@ class TrainabilityController:
             modules = [module for module in frozen if not self.freezes.statistics.holds(module)]
         if not chosen and not modules:
             state = "trainable" if command.trainable else "frozen"
-            raise NothingToDo(f"{command.path or 'the model'} is already {state}")
+            raise NothingToDo(refusals.already(command.path or "the model", state))
         return self._toggle(command, chosen, modules)
 
     def take_up(self, command: TakeUpFreezes) -> CommandResult:
@@ -132,7 +132,7 @@ class TrainabilityController:
         unheld = tuple(path for path, module in modules.items() if module is None)
         self._loaded, self._missing = ((), ()), (gone, unheld)
         names = gone + unheld
-        missing = f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}: not in any model of this run"
+        missing = refusals.not_in_models(names)
         if len(names) == len(found) + len(modules):
             raise CommandRefused(missing)
         indices = dict.fromkeys(index for index in found.values() if index is not None)
@@ -144,7 +144,7 @@ class TrainabilityController:
         held = [module for module in modules.values() if module is not None and not holds(module)]
         if not chosen and not held:
             # A schedule may have frozen them already.
-            raise NothingToDo("what the saved state names is frozen already")
+            raise NothingToDo(refusals.already("what the saved state names", "frozen"))
         done = self._toggle(SetTrainable(command.id, "what the saved state names", False), chosen, held)
         return replace(done, text=f"{done.text}; left out {missing}") if names else done
 
@@ -245,7 +245,8 @@ class TrainabilityController:
         listed = [(index, tensor, above) for tensor, above in living if (index := tree.owns(tensor)) is not None]
         known = {index: tensor for index, tensor, above in listed if is_same_model(above, lineage(index, tree))}
         if listed and not known:
-            raise TargetGone(replaced_words(listed[0][2], lineage(listed[0][0], tree)))
+            index, _, above = listed[0]
+            raise TargetGone(refusals.model_replaced(above[-1][0], lineage(index, tree)[-1][0]))
         chosen = {
             index: tensor
             for index, tensor in known.items()
@@ -254,7 +255,7 @@ class TrainabilityController:
         living_modules = (module for reference in statistics if (module := reference()) is not None)
         modules = [module for module in living_modules if self.freezes.statistics.holds(module) is command.trainable]
         if not chosen and not modules:
-            raise TargetGone("nothing of it is left as it was")
+            raise TargetGone(refusals.NOTHING_LEFT)
         if restore is None:
             return self._toggle(command, chosen, modules)
         restore()

@@ -6,11 +6,11 @@ import weakref
 
 from torch import nn
 
-from gradtui.probe.commands.refusals import module_at
+from gradtui.probe.commands.preconditions import module_at
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetMode
-from gradtui.text import plural
+from gradtui.text import plural, refusals
 
 
 def set_mode(command: SetMode, tree: ModuleTree) -> CommandResult:
@@ -19,12 +19,12 @@ def set_mode(command: SetMode, tree: ModuleTree) -> CommandResult:
     shown, mode = path or "the model", "training" if command.training else "eval"
     before = [(weakref.ref(each), each.training) for each in module.modules()]
     if all(training is command.training for _, training in before):
-        raise CommandRefused(f"{shown} is in {mode} mode already")
+        raise CommandRefused(refusals.already(shown, f"in {mode} mode"))
     # A `train` that the script overrides may leave some modules unchanged for its own reasons.
     module.train(command.training)
     changed = [ref for ref, training in before if (live := ref()) is not None and live.training is not training]
     if not changed:
-        raise CommandRefused(f"the train() of {shown} leaves it as it is")
+        raise CommandRefused(refusals.train_overridden(shown))
     return CommandResult(
         f"put {shown} in {mode} mode: {plural(len(changed), 'module')}, until the script calls train() or eval() itself", (),
         lambda: _put_back(shown, before),
@@ -39,5 +39,5 @@ def _put_back(shown: str, before: list[tuple[weakref.ref[nn.Module], bool]]) -> 
             module.training = training
             changed += 1
     if not changed:
-        raise TargetGone("the script has set it back itself")
+        raise TargetGone(refusals.SET_BACK)
     return CommandResult(f"put {shown} back in the mode it had: {plural(changed, 'module')}", ())

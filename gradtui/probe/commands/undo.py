@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
+from gradtui.text import refusals
 
 Change = Callable[[], CommandResult]
 
@@ -62,12 +63,12 @@ class UndoStack:
         removed and `TargetGone` is raised.
         """
         if not self._undos:
-            raise CommandRefused("there is nothing to undo")
+            raise CommandRefused(refusals.NOTHING_TO_UNDO)
         text, undo = self._undos[-1]
         try:
             done = undo()
         except CommandRefused as refusal:
-            answer = f"{text.partition(':')[0]} cannot be undone: {refusal}"
+            answer = refusals.cannot_be_undone(text.partition(":")[0], refusal)
             if not isinstance(refusal, TargetGone):
                 raise CommandRefused(answer) from None
             self._undos.pop()

@@ -16,6 +16,7 @@ from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
 from gradtui.probe.runtime import CommandResult, NothingToDo, ProbeContext
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import MicroStepMeasured
+from gradtui.text import refusals
 
 
 class MicroSteps:
@@ -39,7 +40,7 @@ class MicroSteps:
     def set(self, command: FollowMicroSteps) -> CommandResult:
         """Begin to measure micro-steps from the next step on, or stop. Raises `CommandRefused`."""
         if command.on is self.on:
-            raise NothingToDo(f"they are {'already' if self.on else 'not'} followed")
+            raise NothingToDo(refusals.ALREADY_SO)
         self.on = command.on
         if command.on:
             return CommandResult("follow the gradients of each micro-step, at every step", ())

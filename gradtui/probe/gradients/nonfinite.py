@@ -38,6 +38,7 @@ from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
+from gradtui.text import refusals
 
 _SECONDS = 2.0
 _MOST = 20
@@ -104,9 +105,9 @@ class NonFiniteDetector:
     def set_pause(self, command: PauseAtBadStep) -> CommandResult:
         """Apply the command. Raises `CommandRefused`."""
         if command.on == self.pauses:
-            raise NothingToDo("it does so already" if command.on else "it would not pause there anyway")
+            raise NothingToDo(refusals.ALREADY_SO)
         if command.on and self._is_bad:
-            raise CommandRefused("the newest values are already not finite; p pauses the run")
+            raise CommandRefused(refusals.ALREADY_NOT_FINITE)
         self.pauses, self._wish = command.on, command
         now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
         return CommandResult(now if command.on else "no longer pauses at the first NaN or Inf", ())

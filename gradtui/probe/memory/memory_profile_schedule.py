@@ -13,6 +13,7 @@ from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
+from gradtui.text import refusals
 
 _FIRST = 2
 """The first step creates the optimizer's state, so only the next one has all memory in use at once."""
@@ -41,9 +42,9 @@ class MemoryProfileSchedule:
     def request(self, device_type: str) -> str | None:
         """Request a profile of the next step. Return the reason, in words, if that is impossible."""
         if device_type != "cpu":
-            return f"operations can be followed on the CPU only, and the models are on {device_type}"
+            return refusals.profiled_on_cpu(device_type)
         if something_is_compiled():
-            return "torch.compile has compiled something, and would compile it anew if operations were followed"
+            return refusals.PROFILE_RECOMPILES
         self._requested = True
         return None
 

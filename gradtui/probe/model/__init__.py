@@ -8,7 +8,7 @@ from gradtui.probe.model import optimizer_membership, running_module
 from gradtui.probe.model.added_parameters import AddedParameters, joined_words, left_words
 from gradtui.probe.model.discovery import modules_of
 from gradtui.probe.model.index_mapping import IndexMapping
-from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages, replaced_words
+from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.model.module_tree import Leaf, ModuleTree, memory_of
 from gradtui.probe.model.param_groups import read_groups
@@ -36,7 +36,6 @@ __all__ = [
     "nearest_leaf",
     "optimizer_membership",
     "read_groups",
-    "replaced_words",
     "running_module",
     "state_tensors",
 ]

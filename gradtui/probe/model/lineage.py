@@ -37,11 +37,6 @@ def is_same_model(before: Lineage, now: Lineage) -> bool:
     return _has(now, _model(before)) or _has(before, _model(now)) or _is_wrapped_anew(before, now)
 
 
-def replaced_words(before: Lineage, now: Lineage) -> str:
-    """Return why a change of a parameter in one model is not undone in another."""
-    return f"it was done to {before[-1][0]}, and the run trains {now[-1][0]} now: freeze or unfreeze there"
-
-
 def _is_wrapped_anew(before: Lineage, now: Lineage) -> bool:
     if _model(before) is not None or before[-1][0] != now[-1][0]:
         return False

@@ -13,6 +13,8 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.model.module_tree import ModuleTree
+from gradtui.probe.runtime import CommandRefused
+from gradtui.text import refusals
 
 _TAKE_SPARSE = ("SGD", "Adagrad", "SparseAdam")
 """Those of torch's optimizers that do not raise an error at a sparse gradient."""
@@ -74,18 +76,18 @@ def objection(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tens
     torchs = (base for base in type(optimizer).__mro__ if f"{base.__module__}.".startswith("torch.optim."))
     kind = next((base.__name__ for base in torchs), "")
     if kind == "LBFGS":
-        return "LBFGS remembers directions of the parameters it began with"
+        return refusals.LBFGS_HISTORY
     if kind == "Muon" and tensor.ndim != 2:
-        return f"Muon trains matrices only, and this has {tensor.ndim} dimensions"
+        return refusals.only_matrices(tensor.ndim)
     if kind == "SparseAdam" and not sparse:
-        return "SparseAdam takes sparse gradients only, and this would have a dense one"
+        return refusals.ONLY_SPARSE
     if tensor.is_complex() and (kind in _REFUSE_COMPLEX or group.get("fused")):
-        return f"{kind} takes no complex parameters"
+        return refusals.no_complex(kind)
     if sparse and kind not in ("", "Optimizer"):
         if kind not in _TAKE_SPARSE or group.get("fused"):
-            return f"{kind} takes no sparse gradients"
+            return refusals.no_sparse(kind)
         if group.get("weight_decay"):
-            return f"{kind} takes no sparse gradients together with weight decay"
+            return refusals.no_sparse_with_decay(kind)
     return None
 
 
@@ -100,7 +102,7 @@ def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequ
 
     Only groups that can hold the parameter are considered.
 
-    Changes nothing. Empty without optimizers. Raises `ValueError` with the reason where no optimizer can hold one of them.
+    Changes nothing. Empty without optimizers. Raises `CommandRefused` where no optimizer can hold one of them.
     """
     if not orphans:
         return []
@@ -112,7 +114,7 @@ def plan(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequ
         fitting = [entry for entry, reason in zip(ranked, objections) if reason is None]
         path = tree.parameters[index].path
         if not fitting:
-            raise ValueError(f"no optimizer can take {path}: {objections[0]}")
+            raise CommandRefused(refusals.no_optimizer_for(path, objections[0]))
         nearest = _nearest(fitting, path, tensor)
         planned.append(Membership(nearest.optimizer, nearest.group, tensor, _name_in_model(index, tree)))
     return planned

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import distributed
 
 from gradtui.protocol.commands import Command, Intervention, Pause, PauseAtBadStep, RunSteps, RunTo, StopTraining
+from gradtui.text import refusals
 
 HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo)
 """Commands that hold the training thread."""
@@ -27,17 +28,17 @@ def objection_to(command: Command) -> str | None:
         wants_hold = getattr(command, "on", True)
         return objection_to_hold() if wants_hold else None
     if isinstance(command, StopTraining):
-        return _objection("if this one stops, the others wait for it forever")
+        return _objection(refusals.STOP_OF_ONE)
     if isinstance(command, Intervention):
-        return _objection("a change must happen on all of them at once, which is not possible yet")
+        return _objection(refusals.CHANGE_ON_ALL)
     return None
 
 
 def objection_to_hold() -> str | None:
     """Return why this process must not hold its training thread, None if it may."""
-    return _objection("while this one pauses, the others wait for it and may time out")
+    return _objection(refusals.PAUSE_OF_ONE)
 
 
 def _objection(consequence: str) -> str | None:
     count = world_size()
-    return f"this is one of {count} ranks: {consequence}" if count > 1 else None
+    return refusals.one_of_ranks(count, consequence) if count > 1 else None

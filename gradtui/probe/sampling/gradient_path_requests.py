@@ -20,6 +20,8 @@ from gradtui.probe.torch_private.private_names import storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPath, GradientPathFound, OptimizerStateRead
+from gradtui.state.selection import unknown_path
+from gradtui.text import refusals
 
 _MAX_REQUESTS = 8
 """Maximum number of pending requests. One more replaces the oldest."""
@@ -50,7 +52,7 @@ class GradientPathRequests:
     def request(self, command: TraceGradient) -> CommandResult:
         """Request the gradient path to a target in the next step. Raises `CommandRefused` if nothing has that name."""
         if _target(self._view.tree, command.path) is None:
-            raise CommandRefused(f"there is no parameter or module {command.path or 'yet'}")
+            raise CommandRefused(unknown_path(command.path, self._view.tree) if command.path else refusals.NO_MODEL)
         self._requests[command.path] = _Request(self._view.round_length)
         while len(self._requests) > _MAX_REQUESTS:
             del self._requests[next(iter(self._requests))]

@@ -227,8 +227,8 @@ class Listing(nn.Module):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (Overwriting, "it writes to what it is given (as `inplace=True` does), so it could not be computed again"),
-        (Unrepeatable, "computed a second time its result is another"),
+        (Overwriting, "it writes to its input (as `inplace=True` does), so backward could not compute it again"),
+        (Unrepeatable, "a second forward gave another output"),
     ],
 )
 def test_what_cannot_be_computed_again_is_given_up(kind: type[nn.Module], reason: str) -> None:
@@ -250,7 +250,10 @@ def test_a_cache_among_the_arguments_is_left_alone() -> None:
             return self.block(self.one(x), object())
 
     receipt = asked_of(Cached(), "block")[1].all(ReceiptTaken)[0]
-    assert receipt.text == "block is not checkpointed: it is given a object, which a second computation might change"
+    assert (
+        receipt.text
+        == "block is not checkpointed: it has an argument of type object, which a second forward might change"
+    )
 
 
 def test_what_is_overwritten_later_is_given_up() -> None:
@@ -266,7 +269,7 @@ def test_what_is_overwritten_later_is_given_up() -> None:
             return x
 
     receipt = asked_of(Residual(), "block")[1].all(ReceiptTaken)[0]
-    assert receipt.text.endswith("what it is given is overwritten before backward, so it could not be computed again")
+    assert receipt.text.endswith("its input is overwritten before backward, so backward could not compute it again")
 
 
 def asked_of(
@@ -293,7 +296,7 @@ def layers(*modules: nn.Module) -> nn.Sequential:
     ("path", "words"),
     [
         ("", "the whole model saves nothing"),
-        ("2", "is TorchScript's"),
+        ("2", "it contains TorchScript"),
         ("1.weight", "is a parameter, not a module"),
         ("17", "there is no module or parameter '17'"),
     ],
@@ -309,13 +312,13 @@ def test_a_compiled_module_is_refused() -> None:
     model = layers(nn.Sequential(nn.Linear(WIDTH, WIDTH)))
     model[1].compile(backend="eager")
     (refusal,) = asked_of(model, "1.0")[1].all(CommandRejected)
-    assert refusal.reason == "1.0 is compiled: what its code keeps is the compiler's to say"
+    assert refusal.reason == "it belongs to compiled code: torch.compile decides what that saves for backward"
 
 
 def test_within_one_that_is_checkpointed_is_refused_and_around_one_the_outer_counts() -> None:
     _, seen = train([Plain], {1: [on("blocks.0")], 4: [on("blocks.0.inner")], 5: [on("blocks.0")]})
     reasons = [event.reason for event in seen.all(CommandRejected)]
-    assert reasons == ["it is within blocks.0, which is checkpointed", "blocks.0 is checkpointed already"]
+    assert reasons == ["it is within blocks.0, which is checkpointed", "that is already the case"]
     _, seen = train([Plain], {1: [on("blocks.0.inner")], 4: [on("blocks.0")]}, steps=10)
     assert "blocks.0.inner within it count again when it no longer is" in seen.all(CommandApplied)[1].text
     assert [receipt.held for receipt in seen.all(ReceiptTaken)] == [True, True]
@@ -332,7 +335,7 @@ def test_a_module_that_is_never_called_is_given_up() -> None:
 
     receipt = asked_of(Unused(), "spare", steps=15)[1].all(ReceiptTaken)[0]
     assert not receipt.held
-    assert "was not called while autograd records" in receipt.text
+    assert "was not called with autograd recording" in receipt.text
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

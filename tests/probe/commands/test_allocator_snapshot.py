@@ -83,7 +83,7 @@ def test_a_version_of_torch_without_it(tmp_path: Path, monkeypatch: pytest.Monke
     with watched() as seen:
         seen.probe.dispatcher.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         ask(seen)
-    assert refusal(seen) == "this version of PyTorch takes none"
+    assert refusal(seen) == "gradtui cannot do that with this version of PyTorch"
 
 
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:

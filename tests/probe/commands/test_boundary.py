@@ -315,7 +315,7 @@ def test_every_command_is_answered_in_order() -> None:
     queue.submit(Command)
     queue.submit(Resume)
     boundary(queue, log).cross(5)
-    assert log == [(1, "done"), (2, "no"), (3, "this run does not know the command Command"), (4, "resume")]
+    assert log == [(1, "done"), (2, "no"), (3, "this run does not know this command"), (4, "resume")]
 
 
 def test_a_boundary_with_nothing_to_do_is_idle() -> None:

@@ -77,7 +77,7 @@ def test_wrapped_models(wrap: Callable[[nn.Module], nn.Module]) -> None:
     assert set(seen.letters().values()) == {"T"}
     assert all(norm is not None and norm > 0 for norm in seen.norms().values())
     (rejected,) = seen.all(CommandRejected)
-    assert ("all ranks" if wrap is sharded else "has counted, when it was made") in rejected.reason
+    assert ("all ranks" if wrap is sharded else "decided at its construction") in rejected.reason
     size = sum(p.nbytes for p in base.parameters())
     held = seen.ledgers(Phase.OPTIMIZER)[-1].held
     assert (held.parameters, held.gradients) == (size, size)

@@ -139,7 +139,7 @@ def test_distributed_wrappers_are_refused() -> None:
     for model in (DistributedDataParallel(small()), nn.Sequential(DistributedDataParallel(small()), nn.Linear(2, 1))):
         path = "0.module.0" if isinstance(model, nn.Sequential) else "module.0"
         answer = refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze(path))
-        assert "all ranks" in answer
+        assert "DistributedDataParallel decided at its construction" in answer
 
 
 def test_what_a_command_raises_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,13 +181,17 @@ Sharded = type("FullyShardedDataParallel", (nn.Sequential,), {})
 
 
 @pytest.mark.parametrize(
-    "model",
-    [nn.Sequential(FSDPLinear(4, 2)), Replica(nn.Linear(4, 2)), Sharded(nn.Linear(4, 2))],
+    ("model", "words"),
+    [
+        (nn.Sequential(FSDPLinear(4, 2)), "under FSDPModule all ranks must make the same change at once"),
+        (Replica(nn.Linear(4, 2)), "DistributedDataParallel decided at its construction"),
+        (Sharded(nn.Linear(4, 2)), "under FullyShardedDataParallel all ranks must make the same change at once"),
+    ],
     ids=["fsdp2", "ddp", "fsdp"],
 )
-def test_wrappers_are_known_by_their_bases(model: nn.Module) -> None:
+def test_wrappers_are_known_by_their_bases(model: nn.Module, words: str) -> None:
     answer = refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("0.bias"))
-    assert "a toggle must happen on all ranks at once" in answer
+    assert words in answer
 
 
 def test_one_of_several_ranks_is_not_toggled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,14 +211,14 @@ def test_a_tensor_of_inference_mode_is_refused() -> None:
     with torch.inference_mode():
         model.table = nn.Parameter(torch.zeros(3), requires_grad=False)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    assert "table was made in inference mode" in refused(model, [optimizer], unfreeze("table"))
+    assert "table was created in inference mode" in refused(model, [optimizer], unfreeze("table"))
 
 
 def test_a_refusal_names_the_tensor() -> None:
     model = small()
     model.counts = nn.Parameter(torch.zeros(3, dtype=torch.int32), requires_grad=False)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    assert "and counts is int32" in refused(model, [optimizer], unfreeze(""))
+    assert "counts is int32" in refused(model, [optimizer], unfreeze(""))
 
 
 def test_old_style_weight_norm_is_told_by_its_originals() -> None:
@@ -279,7 +283,7 @@ def test_where_optimizers_step_in_backward_nothing_can_join_one(by_layer: bool, 
                 seen.submit(unfreeze("0"))
             model(X).square().mean().backward()
     refusal, froze, unfroze = answers(seen)
-    assert ("may step within backward" if early else "optimizers step within backward") in refusal
+    assert ("optimizers may step within backward" if early else "optimizers step within backward") in refusal
     assert froze.startswith("froze 0")
     assert unfroze.startswith("unfroze 0")
     assert not model[2].weight.requires_grad

@@ -85,7 +85,7 @@ def test_undo_gives_each_module_its_own_flag_back() -> None:
 
 def test_a_mode_that_is_there_already_is_refused() -> None:
     seen = train({1: [lambda n: SetMode(n, "1", True)], 2: [lambda n: SetMode(n, "1.x", True)]})
-    assert reasons(seen)[0] == "1 is in training mode already"
+    assert reasons(seen)[0] == "1 is already in training mode"
     assert reasons(seen)[1].startswith("there is no module or parameter '1.x'")
 
 
@@ -175,11 +175,11 @@ def test_a_rate_that_is_a_tensor_stays_one() -> None:
     ("command", "reason"),
     [
         (lambda n: SetGroup(n, 1, 0, 0.1), "there is no optimizer 1"),
-        (lambda n: SetGroup(n, 0, 4, 0.1), "SGD has 1 groups, from 0 on"),
+        (lambda n: SetGroup(n, 0, 4, 0.1), "SGD has no group 4: groups are numbered from 0"),
         (lambda n: SetGroup(n, 0, 0), "neither a learning rate nor a weight decay was named"),
         (lambda n: SetGroup(n, 0, 0, -0.1), "a learning rate is a number from 0 on, not -0.1"),
         (lambda n: SetGroup(n, 0, 0, float("nan")), "a learning rate is a number from 0 on, not nan"),
-        (lambda n: SetGroup(n, 0, 0, 0.1), "it is so already"),
+        (lambda n: SetGroup(n, 0, 0, 0.1), "that is already the case"),
     ],
 )
 def test_groups_refuse(command: Callable[[int], Command], reason: str) -> None:
@@ -271,9 +271,9 @@ def test_how_long_training_was_held_is_told_as_people_do(seconds: float, words: 
     ("file", "words"),
     [
         ("no/such/x.pt", "No such file or directory"),
-        (".", "is a directory"),
+        (".", "is not a file"),
         ("/dev/null", "/dev/null is not a file"),
-        ("", "no place for files"),
+        ("", "no directory for files"),
     ],
 )
 def test_a_bad_path_is_one_line(file: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def test_the_answer_to_an_unknown_path_is_quick_in_a_large_model() -> None:
 
 def test_a_module_without_parameters_is_said_to_have_none() -> None:
     model = small()
-    assert refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("1")) == "1 has no parameters"
+    assert refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("1")) == "it has no parameters"
 
 
 def test_the_whole_of_two_models_has_no_name() -> None:

@@ -122,7 +122,7 @@ def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -
     model[1].requires_grad_(False)
     seen = train(model, {2: [freeze("0")], 3: [unfreeze("1")], 5: [set_back, Undo]})
     (rejected,) = seen.all(CommandRejected)
-    assert rejected.reason == "unfroze 1 cannot be undone: nothing of it is left as it was"
+    assert rejected.reason == "unfroze 1 cannot be undone: everything that it changed is gone or was changed again"
     assert flags(model) == [True, True, False, False, True, True]
 
 
@@ -166,7 +166,7 @@ def test_it_does_not_reach_into_another_model_that_has_the_same_parameters() -> 
     model, optimizer, seen = train_two(Around)
     (rejected,) = seen.all(CommandRejected)
     assert rejected.reason == (
-        "froze 1 cannot be undone: it was done to Sequential, and the run trains Around now: freeze or unfreeze there"
+        "froze 1 cannot be undone: it changed Sequential, and the run trains Around now: freeze or unfreeze there"
     )
     assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == [
         "own.weight",

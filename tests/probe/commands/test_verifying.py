@@ -164,4 +164,4 @@ def test_there_is_nothing_to_verify_where_nothing_is_frozen() -> None:
         step(model, optimizer)
         seen.submit(VerifyFreeze)
         step(model, optimizer)
-    assert answers(seen) == ["nothing has been frozen from here"]
+    assert answers(seen) == ["no command has frozen a parameter"]

@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[Callable[[Parts], list[torch.optim.Optimizer]], str, st
     "a vector, Muon": (lambda m: [torch.optim.Muon([m.matrix.weight])], "vector", "no optimizer can take vector: Muon"),
     "a filter, Muon": (lambda m: [torch.optim.Muon([m.matrix.weight])], "filter", "no optimizer can take filter: Muon"),
     "a matrix, SparseAdam": (
-        lambda m: [torch.optim.SparseAdam([m.table.weight])], "matrix.weight", "SparseAdam takes sparse gradients only",
+        lambda m: [torch.optim.SparseAdam([m.table.weight])], "matrix.weight", "SparseAdam takes only sparse gradients",
     ),
     "a filter, Adafactor": (
         lambda m: [torch.optim.Adafactor([m.matrix.weight])], "filter", "Adafactor takes no complex parameters",
@@ -196,10 +196,10 @@ REFUSED: dict[str, tuple[Callable[[Parts], list[torch.optim.Optimizer]], str, st
     ),
     "a table of its own, AdamW": (
         lambda m: [torch.optim.AdamW([m.matrix.weight, m.table.weight])],
-        "table.weight", "table.weight cannot be trained by the optimizer that owns it: AdamW takes no sparse gradients",
+        "table.weight", "the optimizer that owns table.weight cannot train it: AdamW takes no sparse gradients",
     ),
     "a filter of its own, Adafactor": (
-        lambda m: [torch.optim.Adafactor([m.matrix.weight, m.filter])], "filter", "by the optimizer that owns it: Adafactor",
+        lambda m: [torch.optim.Adafactor([m.matrix.weight, m.filter])], "filter", "owns filter cannot train it: Adafactor",
     ),
 }  # fmt: skip
 
@@ -300,7 +300,7 @@ def test_lbfgs_beside_another_optimizer_is_not_joined() -> None:
     told = [event.text if isinstance(event, CommandApplied) else event.reason
             for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]  # fmt: skip
     assert "; 2 joined SGD, whose" in told[0]
-    assert "LBFGS cannot be changed while it runs" in told[1]
+    assert "LBFGS also moves frozen parameters" in told[1]
     assert [len(group["params"]) for group in fast.param_groups] == [4]
 
 

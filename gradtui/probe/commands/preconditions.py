@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
-from torch import distributed, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
@@ -14,6 +14,7 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
 from gradtui.state.selection import spellings, unknown_path
+from gradtui.text import refusals
 
 SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 """Classes of modules whose parameters are sharded across ranks."""
@@ -54,27 +55,23 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
         if index is not None and module is not None:
             return spelling, index, module
     if any(path in info.names for info in tree.parameters):
-        raise CommandRefused(f"{path} is a parameter, not a module")
+        raise CommandRefused(refusals.IS_PARAMETER)
     raise CommandRefused(unknown_path(path, tree))
 
 
 def refuse_data_parallel(tree: ModuleTree) -> None:
     """Refuse to change what a data-parallel wrapper assumes of its parameters. See `ranks` for several ranks in general."""
     wrapper = _wrapper(tree, _RANKS_AGREE)
-    if wrapper == "DistributedDataParallel" and distributed.is_available() and distributed.is_initialized():
-        raise CommandRefused(
-            f"{wrapper} has counted, when it was made, which parameters get a gradient: it would wait for those that are "
-            "frozen since, and pass over those that are unfrozen"
-        )
+    if wrapper == "DistributedDataParallel":
+        raise CommandRefused(refusals.DATA_PARALLEL)
     if wrapper is not None:
-        raise CommandRefused(f"under {wrapper} a toggle must happen on all ranks at once, which is not possible yet")
+        raise CommandRefused(refusals.change_under(wrapper))
 
 
 def refuse_sharded(tree: ModuleTree) -> None:
     """Refuse to save the state of sharded parameters, since all ranks must take part in that."""
-    wrapper, count = _wrapper(tree, SHARDED), ranks.world_size()
-    if wrapper is not None and count > 1:
-        raise CommandRefused(f"this is one of {count} ranks: to save what {wrapper} holds, all of them must take part")
+    if ranks.world_size() > 1 and _wrapper(tree, SHARDED) is not None:
+        raise CommandRefused(refusals.SAVE_ON_ALL)
 
 
 def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
@@ -88,13 +85,11 @@ def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None
     for index, tensor in chosen.items():
         path = tree.parameters[index].path
         if is_lazy(tensor):
-            raise CommandRefused(f"{path} has no shape yet (a lazy module): it can be toggled after the first forward")
+            raise CommandRefused(refusals.lazy_parameter(path))
         if not tensor.is_leaf:
-            raise CommandRefused(
-                f"{path} is computed from others (a parametrization): toggle the originals it is made from"
-            )
+            raise CommandRefused(refusals.computed_parameter(path))
         if tensor.is_inference():
-            raise CommandRefused(f"{path} was made in inference mode, where autograd does not exist")
+            raise CommandRefused(refusals.inference_parameter(path))
 
 
 def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> None:
@@ -103,21 +98,18 @@ def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, opt
     for index, tensor in chosen.items():
         path = tree.parameters[index].path
         if not (tensor.is_floating_point() or tensor.is_complex()):
-            kind = tree.parameters[index].dtype
-            raise CommandRefused(f"only floating point tensors can have a gradient, and {path} is {kind}")
+            raise CommandRefused(refusals.not_floating_point(path, tree.parameters[index].dtype))
         if id(tensor) in owners:
             sparse = membership.makes_sparse_gradients(index, tree)
             reason = membership.objection(*owners[id(tensor)], tensor, sparse=sparse)
             if reason is not None:
-                raise CommandRefused(f"{path} cannot be trained by the optimizer that owns it: {reason}")
+                raise CommandRefused(refusals.owner_cannot_train(path, reason))
 
 
 def refuse_by_hand(training: Training) -> None:
     """Refuse a freeze without an optimizer: it removes the gradient, which code such as `p -= lr * p.grad` does not expect."""
     if training.by_hand:
-        raise CommandRefused(
-            "this script updates its parameters itself, without an optimizer: a missing gradient may break it"
-        )
+        raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
 
 
 def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
@@ -126,21 +118,17 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
         return
     name = tree.parameters[next(iter(orphans))].path
     if training.in_backward:
-        raise CommandRefused(
-            f"optimizers step within backward here: {name} would be moved while backward still needs its values"
-        )
+        raise CommandRefused(refusals.steps_in_backward(name))
     owned = (tensor for optimizer in training.optimizers for tensor in membership.parameters(optimizer))
     if training.in_backward is None and any(map(has_accumulation_hooks, owned)):
-        raise CommandRefused(
-            f"{name} is in no optimizer, and those here may step within backward: try again after the first step"
-        )
+        raise CommandRefused(refusals.may_step_in_backward(name))
 
 
-def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer], why: str) -> None:
-    """Refuse changes of LBFGS, which treats all its parameters as one vector and keeps a history of it."""
+def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer]) -> None:
+    """Refuse to freeze parameters of LBFGS, which treats all its parameters as one vector and keeps a history of it."""
     owned = membership.owners(optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.LBFGS))
     if not owned.keys().isdisjoint(map(id, chosen.values())):
-        raise CommandRefused(f"LBFGS cannot be changed while it runs: {why}")
+        raise CommandRefused(refusals.LBFGS_MOVES_FROZEN)
 
 
 def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
@@ -153,21 +141,20 @@ def refuse_to_end_training(chosen: Mapping[int, torch.Tensor], tree: ModuleTree,
     candidates = [tensor for optimizer in optimizers for tensor in membership.parameters(optimizer)]
     candidates = candidates or [tensor for _, tensor in tree.live_parameters()]
     rest = (tensor for tensor in candidates if id(tensor) not in frozen)
-    hint = " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)"
-    hint = hint if training.untried else ""
+    hint = refusals.JUST_UNFROZEN if training.untried else ""
     if not _is_any_reached(rest, tree, training) and _is_any_reached(chosen.values(), tree, training):
-        raise CommandRefused(f"nothing would train: loss.backward() would fail{hint}")
+        raise CommandRefused(refusals.NOTHING_TRAINS + hint)
     groups: list[tuple[Sequence[Optimizer], str]] = []
     if training.scaled:
-        groups += [([optimizer], "GradScaler would raise an error") for optimizer in optimizers]
+        groups += [([optimizer], refusals.SCALER_FAILS) for optimizer in optimizers]
     if len(training.in_use) > 1:
-        groups += [(together, "its loss may have nothing to train") for together in training.in_use]
+        groups += [(together, refusals.BACKWARD_MAY_FAIL) for together in training.in_use]
     for together, why in groups:
         owned = [tensor for optimizer in together for tensor in membership.parameters(optimizer)]
         rest = (tensor for tensor in owned if id(tensor) not in frozen)
         if not _is_any_reached(rest, tree, training) and _is_any_reached(owned, tree, training):
             names = " and ".join(dict.fromkeys(type(optimizer).__name__ for optimizer in together))
-            raise CommandRefused(f"this would leave {names} without a trainable parameter: {why}{hint}")
+            raise CommandRefused(refusals.left_without_parameter(names, why) + hint)
 
 
 def _is_any_reached(tensors: Iterable[torch.Tensor], tree: ModuleTree, training: Training) -> bool:

@@ -1,0 +1,106 @@
+"""Why a command is refused, as clauses after a colon: `cannot freeze encoder: it has no parameters`. Pure.
+
+A name in capitals is a clause. A name in small letters is a function that fills in paths, class names and numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_ERROR = "{0.__class__.__name__}: {0}"
+_MAX_NAMES = 3
+
+# Any command, and undo.
+already = "{} is already {}".format
+cannot_be_undone = "{} cannot be undone: {}".format
+failed = f"it failed: {_ERROR}".format
+is_gone = "{} is gone".format
+model_replaced = "it changed {}, and the run trains {} now: freeze or unfreeze there".format
+step_is_over = "step {:,} is over: this is step {:,}".format
+ALREADY_SO = "that is already the case"
+IS_PARAMETER = "it is a parameter, not a module"
+NO_MODEL = "there is no model yet"
+NOTHING_LEFT = "everything that it changed is gone or was changed again"
+NOTHING_TO_UNDO = "there is nothing to undo"
+REPLAYS_CUDA_GRAPH = "the steps replay a CUDA graph: a change would have no effect on what it captured"
+SET_BACK = "the script has set it back itself"
+TORCH_VERSION = "gradtui cannot do that with this version of PyTorch"
+UNKNOWN_COMMAND = "this run does not know this command"
+
+# Several ranks.
+one_of_ranks = "this is one of {} ranks: {}".format
+CHANGE_ON_ALL = "all ranks must make the same change at once, which gradtui cannot do yet"
+PAUSE_OF_ONE = "while this one pauses, the others wait for it and may time out"
+SAVE_ON_ALL = "all ranks must take part in saving sharded parameters"
+STOP_OF_ONE = "if this one stops, the others wait for it forever"
+change_under = f"under {{}} {CHANGE_ON_ALL}".format
+DATA_PARALLEL = "DistributedDataParallel decided at its construction which gradients it reduces"
+
+# Parameters and modules.
+computed_parameter = "{} is computed by a parametrization: freeze or unfreeze its original parameters".format
+inference_parameter = "{} was created in inference mode: its requires_grad cannot be changed".format
+lazy_parameter = "{} has no shape yet: a lazy module sets it in its first forward".format
+not_floating_point = "{} is {}: only floating point and complex tensors can require gradients".format
+train_overridden = "the train() of {} does not change its mode".format
+NO_GRADIENTS = "no parameter has a gradient at this step boundary: the script clears them itself"
+NO_PARAMETERS = "it has no parameters"
+NOTHING_FROZEN = "no command has frozen a parameter"
+NOTHING_TRAINS = "nothing would train: loss.backward() would fail"
+JUST_UNFROZEN = " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)"
+UPDATED_BY_SCRIPT = "this script updates its parameters itself, by code that may not expect .grad to be None"
+
+
+def not_in_models(paths: Sequence[str]) -> str:
+    """Return the clause for the paths in a saved state that no model has."""
+    return f"{', '.join(paths[:_MAX_NAMES])}{' …' if len(paths) > _MAX_NAMES else ''}: not in any model of this run"
+
+
+# Optimizers and their param groups.
+has_no_setting = "{} has no {}".format
+left_without_parameter = "this would leave {} without a trainable parameter: {}".format
+may_step_in_backward = "optimizers may step within backward here: unfreeze {} after the first step".format
+no_complex = "{} takes no complex parameters".format
+no_group = "{} has no group {}: groups are numbered from 0".format
+no_optimizer = "there is no optimizer {}".format
+no_optimizer_for = "no optimizer can take {}: {}".format
+no_sparse = "{} takes no sparse gradients".format
+no_sparse_with_decay = "{} takes no sparse gradients together with weight decay".format
+not_a_setting = "a {} is a number from 0 on, not {:g}".format
+only_matrices = "Muon takes only 2D parameters, and this one is {}D".format
+owner_cannot_train = "the optimizer that owns {} cannot train it: {}".format
+rate_is_zero = "the learning rate is 0, and {} would set it again: change it when it is no longer 0".format
+several_elements = "the {} of this group is a tensor with several elements".format
+state_not_saved = f"the dropped optimizer state could not be saved: {_ERROR}".format
+steps_in_backward = "optimizers step within backward here: they would change {} while backward still needs it".format
+BACKWARD_MAY_FAIL = "backward of its loss may fail"
+LBFGS_HISTORY = "LBFGS keeps a history of the parameters that it began with"
+LBFGS_MOVES_FROZEN = "LBFGS also moves frozen parameters, in a direction that it computes from its history"
+NO_SETTING = "neither a learning rate nor a weight decay was named"
+ONLY_SPARSE = "SparseAdam takes only sparse gradients, and those of this parameter are dense"
+SCALER_FAILS = "GradScaler would raise an error"
+
+# Activation checkpointing, and its trial.
+unknown_type = "it has an argument of type {}, which a second forward might change".format
+no_forward = "a {} has no forward: checkpoint the modules in it".format
+not_called = "it was not called with autograd recording in {} steps".format
+second_forward_raised = "a second forward raised {}".format
+trial_failed = f"the trial failed: {_ERROR}".format
+within_checkpointed = "it is within {}, which is checkpointed".format
+COMPILED = "it belongs to compiled code: torch.compile decides what that saves for backward"
+INPUT_OVERWRITTEN = "its input is overwritten before backward, so backward could not compute it again"
+SECOND_OUTPUT_DIFFERS = "a second forward gave another output"
+SHARDED = "its parameters are sharded: each second forward would gather them from all ranks"
+STATIC_GRAPH = "DistributedDataParallel was constructed with static_graph=True, and checkpointing changes the graph"
+TORCHSCRIPT = "it contains TorchScript, which gradtui does not checkpoint"
+WHOLE_MODEL = "checkpointing the whole model saves nothing: backward would keep all activations again at once"
+WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward could not compute it again"
+
+# Files and measurements.
+not_a_file = "{} is not a file".format
+not_written = "{} could not be written: {}".format
+profiled_on_cpu = "gradtui profiles memory on the CPU only, and the models are on {}".format
+ALREADY_NOT_FINITE = "the newest values are already not finite; p pauses the run"
+NO_DIRECTORY = "this run has no directory for files"
+NO_FILE_NAME = f"{NO_DIRECTORY}: name a file"
+ONLY_ON_CUDA = "only the CUDA allocator has one, and this run does not use CUDA"
+PROFILE_RECOMPILES = "this process has compiled code, and a profile would make torch.compile compile it again"
