@@ -7,12 +7,7 @@ from gradtui.text.closing_lines import closing_lines, progress_line, schedule_li
 from gradtui.text.commands import command_text
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
-from gradtui.text.frontier import (
-    called,
-    record_sentence,
-    stop_text,
-    why_there,
-)
+from gradtui.text.frontier import called, record_sentence, stop_text, why_there
 from gradtui.text.memory import growth_text
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text

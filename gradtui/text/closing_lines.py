@@ -135,7 +135,7 @@ def untrained_lines(state: RunState) -> list[str]:
         return [
             ("the script failed. It called" if failed else "the script called")
             + f" torch.autograd.grad or torch.func {asked:,} times, and never backward() or an optimizer",
-            "gradtui counts no steps without these, and does not see what the script does with such gradients",
+            "gradtui counts no steps without backward() or an optimizer, and does not see how the script uses such gradients",
             *_phase_lines(state),
         ]
     lines = [f"the script {happened} in this process: no backward, no optimizer step"]
@@ -158,8 +158,8 @@ def _cost_lines(cost: CostRecord) -> list[str]:
     others = "" if cost.share_of_others is None else f"{100 * cost.share_of_others:.1f} %"
     if cost.exempt_steps and others != share:
         count = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps"
-        exempt = f"the budget does not apply to the first steps and to steps after a change ({count})"
-        lines.append(exempt + (f"; in the other steps overhead {others}" if others else ""))
+        exempt = f"the budget does not apply to the first steps, nor to steps after a change ({count})"
+        lines.append(exempt + (f"; in the other steps the overhead is {others}" if others else ""))
     return lines
 
 
@@ -170,7 +170,9 @@ def _gradient_lines(state: RunState) -> list[str]:
         lines.append(_norm_line(state, norms))
         if norms.unconfirmed_steps:
             count = f"at {norms.unconfirmed_steps:,} of these steps"
-            lines.append(f"{count} the norm is of the end of backward: the script may have clipped it afterwards")
+            lines.append(
+                f"{count} the norm was read at the end of backward: the script may have clipped the gradients afterwards"
+            )
     return lines if state.bad_step is None else [*lines, nonfinite_text(state.bad_step)]
 
 
@@ -207,7 +209,7 @@ def _device_words(state: RunState) -> list[str]:
     parts = " + ".join(
         f"{part.name} {'unknown' if part.size is None else size_text(part.size, 2)}" for part in reversed(found.parts)
     )
-    return [f"device memory {whose}, as read last:{total} {parts}"]
+    return [f"device memory {whose}, at the last reading:{total} {parts}"]
 
 
 def _phase_line(phase: Phase, record: PhaseRecord, elapsed: float, owner: str) -> str:
@@ -230,4 +232,4 @@ def _peak_owner(state: RunState, module: int) -> str:
 
 def _left_out(state: RunState) -> str:
     dropped = state.cost.readings_dropped
-    return f"; {dropped:,} were left out because the device was behind" if dropped else ""
+    return f"; {dropped:,} were not read, since the device had not finished earlier readings" if dropped else ""

@@ -31,7 +31,7 @@ def contended_text(event: FreezeOverridden) -> str:
     """Return the message that the script sets parameters that the user froze back to trainable."""
     what = _names(event.paths) or "what was frozen"
     if event.given_up is not None:
-        return f"the script has set {what} back to trainable and keeps it: {event.given_up}"
+        return f"the script has set {what} back to trainable, and gradtui leaves it trainable: {event.given_up}"
     times = f" ({event.times:,} times so far)" if event.times > 1 else ""
     return f"the script has set {what} back to trainable{times}; frozen again"
 
@@ -41,8 +41,8 @@ def contending_text(tree: TreeState, parameter: int) -> str | None:
     if tree.freezes is None or parameter not in tree.freezes.contending:
         return None
     return (
-        "The script sets requires_grad back. It is frozen again at each step boundary, and a gradient that it has all the "
-        "same is dropped before the optimizer's step: it does not move."
+        "The script sets its requires_grad to True. gradtui freezes it again at each step boundary, and removes its gradient "
+        "before the optimizer's step, so it does not move."
     )
 
 
@@ -54,12 +54,9 @@ def holding_text(tree: TreeState, index: int) -> str | None:
     if not within:
         return None
     if within == [index]:
-        return (
-            "Held: it runs in eval mode in the script's forward and backward, normalises by its running statistics and "
-            "does not collect any, until it is unfrozen."
-        )
+        return "Held: until it is unfrozen it runs in eval mode, normalises by its running statistics and does not update them."
     kinds = _names(list(dict.fromkeys(tree.modules[each].type_name for each in within)))
-    return f"{plural(len(within), 'module')} in it ({kinds}) hold{'s' if len(within) == 1 else ''} running statistics still."
+    return f"Held in {plural(len(within), 'module')} in it ({kinds})."
 
 
 def _names(paths: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ _MODES = {
     GradMode.NO_GRAD.value: "Under no_grad: autograd records nothing, whatever requires_grad says",
     GradMode.INFERENCE.value: "In inference mode: autograd records nothing, whatever requires_grad says",
     GradMode.NOT_CHECKPOINTED.value: (
-        "In a reentrant checkpoint, no input of which requires a gradient: autograd records nothing, "
+        "In a reentrant checkpoint without an input that requires a gradient: autograd records nothing, "
         "whatever requires_grad says"
     ),
 }
@@ -96,19 +96,19 @@ def why_it_stops(tree: TreeState, index: int) -> str:
 
 def _why(tree: TreeState, indices: Sequence[int]) -> str:
     kinds = {_kind(tree, index) for index in indices}
-    it = "it" if len(indices) == 1 else "they"
+    it, them = ("it", "it") if len(indices) == 1 else ("they", "them")
     if kinds == {_NO_GRAD}:
         return f"{it} {'runs' if len(indices) == 1 else 'run'} {_mode_words(tree, indices[0])}"
     if kinds == {_NOT_CHECKPOINTED}:
         return f"{it} {'runs' if len(indices) == 1 else 'run'} {_WITHOUT_INPUT}"
     if kinds == {_DETACHED}:
-        return f"what {it} computed is detached from the loss, or not used in it"
+        return f"{'its output is' if it == 'it' else 'their outputs are'} detached from the loss, or not used in it"
     if kinds == {_NEW}:
         return f"{it} {'has' if len(indices) == 1 else 'have'} not been sampled since {it} became trainable"
     if _NEW in kinds:
         return "some of them have not been sampled since they became trainable"
     if kinds == {_FROZEN}:
-        return f"nothing in {'it' if it == 'it' else 'them'}, or before, needs a gradient"
+        return f"nothing in {them} or before {them} needs a gradient"
     return "each is frozen, run under no_grad, detached or unused"
 
 
@@ -120,7 +120,7 @@ def _why_before(tree: TreeState, line: Frontier) -> str:
     if _NOT_CHECKPOINTED in kinds:
         return f"what comes before {'it' if one else 'them'} runs {_WITHOUT_INPUT}"
     if _DETACHED in kinds:
-        return f"what {called(tree, kinds[_DETACHED])} computed is detached from the loss, or not used in it"
+        return f"the output of {called(tree, kinds[_DETACHED])} is detached from the loss, or not used in it"
     if _NEW in kinds:
         return f"{called(tree, kinds[_NEW])} has not been sampled since it became trainable"
     return f"nothing before {'it' if one else 'them'} needs a gradient"
@@ -128,7 +128,7 @@ def _why_before(tree: TreeState, line: Frontier) -> str:
 
 _NO_GRAD, _DETACHED, _NEW, _FROZEN = "no_grad", "detached", "newly trainable", "frozen"
 _NOT_CHECKPOINTED = "not checkpointed"
-_WITHOUT_INPUT = "in a reentrant checkpoint, no input of which requires a gradient; use_reentrant=False records it"
+_WITHOUT_INPUT = "in a reentrant checkpoint without an input that requires a gradient; use_reentrant=False records it"
 
 
 def _kind(tree: TreeState, index: int) -> str:
@@ -167,7 +167,7 @@ def backward_words(state: RunState, index: int) -> str | None:
     if letter == Reach.NOT_RUN.value:
         return f"It was not called {of_step}."
     if letter == Reach.UNKNOWN.value:
-        return f"Unknown: one operation stands for what several modules did {of_step}."
+        return f"Unknown: one operation in the graph stands for several modules {of_step}."
     line = frontier(tree)
     end = index + tree.modules[index].subtree_modules
     if line is not None and index in line.stops:
@@ -175,7 +175,7 @@ def backward_words(state: RunState, index: int) -> str | None:
     never = [each for each in line.never_entered if index < each < end] if line is not None else []
     inside = f", but never into {_first_and_count(tree, never)}" if never else ""
     if letter == Reach.THROUGH.value:
-        return f"Runs through it and on to what is before it{inside} {of_step}."
+        return f"Runs through it to the modules before it{inside} {of_step}."
     return f"Runs in it and ends at parameters of its own{inside} {of_step}."
 
 
@@ -213,7 +213,7 @@ def _why_saved(tree: TreeState, index: int) -> str:
     parameter = kept_for(tree, index)
     if parameter is not None:
         path = printable(tree.parameters[parameter].path)
-        reasons.append(f"since {path} before it needs a gradient, which passes through here")
+        reasons.append(f"for the gradient of {path}, which passes through here")
     return f", {', and '.join(reasons)}" if reasons else ""
 
 
@@ -224,7 +224,7 @@ def _why_nothing(tree: TreeState, index: int) -> str:
     if letter == Reach.NOT_RUN.value:
         return ": it was not called"
     if letter and letter in ENTERED:
-        return ": the gradient passes, and its operations keep nothing of their own for that"
+        return ": the gradient passes through, and its operations save nothing for that"
     return ""
 
 

@@ -20,9 +20,9 @@ def norms_awaited(state: RunState) -> str:
         return "The script never trained: no backward pass was seen, so there are no gradients."
     if state.step > 0:
         return (
-            "The first norms follow: of many thousand gradients they are read once that costs 5 % of the time so far."
+            "There are many gradients: gradtui reads their first norms once that costs at most 5 % of the time so far."
         )
-    return "Waiting for the first backward pass: the norm of every gradient is read as the optimizer applies it."
+    return "Waiting for the first backward pass: gradtui reads the norm of every gradient when the optimizer steps."
 
 
 def gradient_words(state: RunState, parameter: int) -> str | None:
@@ -62,7 +62,7 @@ def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
 def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
     weight = norm_text(figures.weight_norm).strip()
     if figures.update_ratio is None:
-        return f"Its norm is {weight}; how far a step moves it was not seen ({when})."
+        return f"Its norm is {weight}; how far a step moves it was not measured ({when})."
     if figures.update_ratio == 0:
         return f"The step did not move it; its norm is {weight} ({when})."
     about = "" if figures.ratio_is_exact else "about "
@@ -83,8 +83,8 @@ def shard_words(info: ParameterInfo) -> str | None:
     if info.local_count is None:
         return None
     return (
-        f"Spread over processes: this one holds {info.local_count:,} of its {info.count:,} elements, and every norm here is "
-        "of those (local shard)."
+        f"Sharded: this process holds {info.local_count:,} of its {info.count:,} elements, and every norm here is of this "
+        "local shard."
     )
 
 
@@ -92,7 +92,7 @@ def micro_step_words(state: RunState) -> str | None:
     """Return the norms accumulated after each micro-step of the last step; None if micro-steps are not followed."""
     step, norms = state.micro_norms.last()
     if not norms:
-        return "waiting for the next one" if state.micro_norms.on else None
+        return "waiting for the next micro-step" if state.micro_norms.on else None
     return f"{joined(norms)} (step {step:,})"
 
 

@@ -29,7 +29,7 @@ def graph_lines(state: RunState) -> list[str]:
     last = state.phases[Phase.EVAL].last
     if last is not None and last.held.activations:
         kept = f"{size_text(last.held.activations)} of activations"
-        lines.append(f"evaluation did not run under torch.no_grad(): {kept} when a forward of it ended")
+        lines.append(f"evaluation did not run under torch.no_grad(): {kept} when its last forward ended")
     return lines
 
 

@@ -39,7 +39,7 @@ def _regime_words(record: ModelRecord) -> dict[str, int]:
 _MODE_SUFFIXES = {
     GradMode.NO_GRAD.value: " under no_grad",
     GradMode.INFERENCE.value: " in inference mode",
-    GradMode.NOT_CHECKPOINTED.value: " in a reentrant checkpoint without a gradient",
+    GradMode.NOT_CHECKPOINTED.value: " in a reentrant checkpoint that records nothing",
     GradMode.NOT_RUN.value: " not run",
 }
 

@@ -50,7 +50,7 @@ def _module(event: NonFiniteFound) -> str:
         return ", in the loss, outside of any module" if event.exact else ", in which module is not known"
     begins, ends = _name(begins_in), _name(event.until)
     if event.is_input:
-        return f", in what {begins} was given" if event.exact else f", in what {begins} or a module after it was given"
+        return f", in the input of {begins}" if event.exact else f", in the input of {begins} or of a module after it"
     if event.until is None:
         return f", at or after {begins}"
     if begins_in != event.until:

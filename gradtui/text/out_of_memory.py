@@ -27,7 +27,7 @@ def oom_headline(event: OutOfMemory) -> str:
     if event.requested is not None:
         parts.append(f"{size_text(event.requested)} more were requested")
     if not event.categories and event.number > 1:
-        parts.append(f"number {event.number:,} of this run, without a full report")
+        parts.append(f"failure {event.number:,} of this run, without a full report")
     if event.file is not None:
         parts.append(f"written to {event.file}")
     elif event.trouble is not None:
@@ -68,7 +68,7 @@ def _bytes(count: int | None) -> str:
 
 
 def _ledger(event: OutOfMemory) -> Iterator[str]:
-    sign = "" if event.whole else " (at least: the time for looking ran out)"
+    sign = "" if event.whole else " (a lower bound: the search ran out of time)"
     yield f"Held at that moment, each storage once{sign}"
     for category, size in _with_other(event):
         yield f"  {category.replace('_', ' '):<16} {_bytes(size)}"

@@ -20,8 +20,8 @@ STATE_MEANINGS: dict[ParameterState, str] = {
     ),
     ParameterState.FLOW_THROUGH: (
         "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
-        "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, while the activations that "
-        "passing on needs are kept."
+        "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, but autograd keeps the "
+        "activations that the gradient of the input needs."
     ),
     ParameterState.CUT: (
         "It is frozen, and backward never comes here: nothing upstream of it needs a gradient, or it runs under no_grad. "
@@ -32,10 +32,10 @@ STATE_MEANINGS: dict[ParameterState, str] = {
         "keeps adding up."
     ),
     ParameterState.MOVED: (
-        "It is frozen, yet its values changed. A left-over gradient with momentum or weight decay does that, and so does an "
-        "average of weights or a write by the script itself."
+        "It is frozen, yet its values changed. The cause may be a gradient from before the freeze with momentum or weight "
+        "decay, an average of weights, or a write by the script itself."
     ),
-    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. A step with it spreads to whatever uses it.",
+    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. An optimizer step spreads them further.",
     ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
     ParameterState.UNKNOWN: (
         "Its state is unknown: no step has been sampled yet, or the autograd graph does not show what happens to it."
@@ -99,13 +99,15 @@ def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
         return "Its model was only evaluated: no optimizer owns a parameter of it, and no gradient reached one."
     if kind is ParameterState.SKIPPED:
         count = state.skipped_steps
-        return f"That was so for {plural(count, 'step')} of this run so far." if count else None
+        return f"The loss scaler has skipped {plural(count, 'step')} of this run so far." if count else None
     reason = cause_of(tree, index) or (None if chained else state_reason(tree, index))
     if reason is not None:
         return printable(f"{reason[0].upper()}{reason[1:]}.")
     if kind is ParameterState.FLOW_THROUGH and not chained:
         upstream = kept_for(tree, tree.parameters[index].module)
-        return f"It passes on to {printable(tree.parameters[upstream].path)}." if upstream is not None else None
+        return (
+            f"The gradient passes on to {printable(tree.parameters[upstream].path)}." if upstream is not None else None
+        )
     return None
 
 

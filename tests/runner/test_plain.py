@@ -181,7 +181,7 @@ def test_a_range_of_norms_is_one_of_the_steps_that_were_read() -> None:
     assert expected in text.splitlines()
     unsure = ev.GradientsMeasured(9.0, 40, 4.0, None, None, as_applied=False)
     assert (
-        "at 1 of these steps the norm is of the end of backward: the script may have clipped it afterwards"
+        "at 1 of these steps the norm was read at the end of backward: the script may have clipped the gradients afterwards"
         in closing(*events, unsure, end)
     )
 
@@ -202,8 +202,10 @@ def test_norms_of_several_optimizers_are_said_to_be() -> None:
 
 def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> None:
     behind = ev.Progress(9.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 1_234)
-    assert "left out" not in closing(*coop_run(3))
-    assert "read at 3 of 4 steps; 1,234 were left out because the device was behind" in closing(*coop_run(3), behind)
+    assert "earlier readings" not in closing(*coop_run(3))
+    assert "read at 3 of 4 steps; 1,234 were not read, since the device had not finished earlier readings" in closing(
+        *coop_run(3), behind
+    )
 
 
 def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budget() -> None:
@@ -218,9 +220,9 @@ def test_what_measuring_took_is_explained_where_steps_were_exempt_from_the_budge
 
     alone = "overhead 2600 µs a step, 13.0 %"
     assert told(0, 0.0) == [alone]
-    exempt = "the budget does not apply to the first steps and to steps after a change"
+    exempt = "the budget does not apply to the first steps, nor to steps after a change"
     # 0.01 s of measuring in the 1.75 s that are left without the 0.25 s.
-    others = "in the other steps overhead 0.6 %"
+    others = "in the other steps the overhead is 0.6 %"
     assert told(15, 0.25) == [alone, f"{exempt} (15 of 100 steps); {others}"]
     assert told(100, 0.26) == [alone, f"{exempt} (100 of 100 steps)"]
 
@@ -229,11 +231,13 @@ def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
     assert "device memory" not in closing(*coop_run(5))
     shown = closing(*coop_run(5), device_sample())
     mine = "context 1.71 GiB + cached 3.20 GiB + rounding 100.00 MiB + requested 9.00 GiB"
-    assert f"device memory of this process, as read last: 14.00 GiB = {mine}" in shown
+    assert f"device memory of this process, at the last reading: 14.00 GiB = {mine}" in shown
     hidden = closing(*coop_run(5), device_sample(process=None))
-    assert "device memory of all processes, as read last: 15.00 GiB = outside 2.71 GiB + cached" in hidden
+    assert "device memory of all processes, at the last reading: 15.00 GiB = outside 2.71 GiB + cached" in hidden
     alone = dataclasses.replace(device_sample(process=None), device_used=None)
-    assert "of torch's allocator, as read last: context unknown + cached 3.20 GiB" in closing(*coop_run(5), alone)
+    assert "of torch's allocator, at the last reading: context unknown + cached 3.20 GiB" in closing(
+        *coop_run(5), alone
+    )
 
 
 def test_the_closing_lines_tell_of_each_model_and_where_backward_stops() -> None:

@@ -73,7 +73,7 @@ def test_what_ran_only_afterwards_is_not_before_it() -> None:
     assert (line.stops, line.never_entered) == ((), (8,))
     assert (
         frontier_sentence(state.tree)
-        == "Backward never enters head: what it computed is detached from the loss, or not used in it."
+        == "Backward never enters head: its output is detached from the loss, or not used in it."
     )
 
 
@@ -84,7 +84,7 @@ def test_reasons_are_told_apart() -> None:
     inference = state_of("e------" + "-e", "giiiiiiig")
     assert why_not_entered(inference.tree, 3) == "it runs in inference mode"
     frozen = state_of("e------" + "-e", trainable="000001")
-    assert why_not_entered(frozen.tree, 1) == "nothing in it, or before, needs a gradient"
+    assert why_not_entered(frozen.tree, 1) == "nothing in it or before it needs a gradient"
     assert why_it_stops(frozen.tree, 8) == "nothing before it needs a gradient"
     detached = state_of("e------" + "-e")
     assert "detached" in why_not_entered(detached.tree, 1)
@@ -99,7 +99,7 @@ def test_what_became_trainable_since_is_not_called_detached() -> None:
         "Backward never enters layers.3 and head: some of them have not been sampled since they became trainable."
     )
     both = state_of("e------" + "-e", trainable="110001", states="-UCCCT")
-    assert why_it_stops(both.tree, 8) == "what layers computed is detached from the loss, or not used in it"
+    assert why_it_stops(both.tree, 8) == "the output of layers is detached from the loss, or not used in it"
 
 
 def test_many_places_are_told_by_what_they_have_in_common() -> None:

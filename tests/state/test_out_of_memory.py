@@ -33,7 +33,7 @@ def test_one_line_says_what_where_who_and_the_file() -> None:
         ({"module": ""}, "CUDA out of memory in the model (forward): "),
         ({"file": None, "trouble": "No space left on device"}, "; not written down: No space left on device"),
         ({"total": 20 * GIB}, ": 12.0 GiB other, 4.0 GiB activations, "),
-        ({"categories": (), "number": 64, "file": None}, "number 64 of this run, without a full report"),
+        ({"categories": (), "number": 64, "file": None}, "failure 64 of this run, without a full report"),
     ],
 )
 def test_what_is_unknown_is_left_out(change: dict[str, object], text: str) -> None:
@@ -66,7 +66,7 @@ def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
 
 
 def test_bytes_that_were_not_all_found_are_a_lower_bound() -> None:
-    assert "at least: the time for looking ran out" in oom_report(replace(BOX, whole=False), ())
+    assert "a lower bound: the search ran out of time" in oom_report(replace(BOX, whole=False), ())
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def test_of_many_only_some_are_told_and_few_are_written(tmp_path: Path) -> None:
     assert [box.number for box in found] == [*range(1, MAX_FILES + 1), 8, 16, 32]
     assert [box.file is not None for box in found] == [True] * MAX_FILES + [False] * 3
     assert len(list((tmp_path / "gradtui").iterdir())) == MAX_FILES
-    assert "number 32 of this run" in seen.state.log[-1].text
+    assert "failure 32 of this run" in seen.state.log[-1].text
 
 
 def test_the_failure_that_ends_the_run_is_looked_at_however_many_came_before(tmp_path: Path) -> None:

@@ -142,11 +142,11 @@ ZOO: list[Case] = [
     ("F", lambda: zoo("frozen_encoder_with_prompt", "text_encoder.0.qkv.weight"), "text_encoder.0.qkv.weight",
      "on its way to prompt"),
     ("C", lambda: zoo("frozen_prefix", "backbone.fc1.weight"), "backbone.fc1.weight",
-     "nothing in it, or before, needs a gradient"),
+     "nothing in it or before it needs a gradient"),
     ("O", lambda: zoo("mlp", "fc1.weight", loop=only_the_last_layer), "fc1.weight", "In no optimizer, so no step moves it"),
     ("M", lambda: zoo("mlp", "fc2.weight", 4, frozen_under_momentum), "fc2.weight", "yet its values changed"),
     ("N", lambda: zoo("mlp", "fc1.weight", loop=times_nan), "fc1.weight", "128 elements are NaN or infinite"),
-    ("S", lambda: zoo("mlp", "fc1.weight", 2, loops.grad_scaler), "fc1.weight", "That was so for 1 step of this run"),
+    ("S", lambda: zoo("mlp", "fc1.weight", 2, loops.grad_scaler), "fc1.weight", "The loss scaler has skipped 1 step"),
 ]  # fmt: skip
 
 INF = torch.amp.GradScaler
@@ -155,13 +155,13 @@ COOP: list[Case] = [
     ("T", lambda: coop("ctx"), "ctx", f"4 of them frozen, the shortest of {2 * 8**4:,} ways"),
     ("Z", lambda: coop("ctx", 0.0), "ctx", "all exactly zero"),
     ("U", lambda: coop("spare.weight"), "spare.weight", "forward did not call its module"),
-    ("U", lambda: coop("adapter.weight"), "adapter.weight", "what it computed is detached from the loss, or not used in it"),
+    ("U", lambda: coop("adapter.weight"), "adapter.weight", "its output is detached from the loss, or not used in it"),
     ("F", lambda: coop("text_encoder.2.qkv.weight"), "text_encoder.2.qkv.weight", "on its way to ctx"),
-    ("C", lambda: coop("image_encoder.0.weight"), "image_encoder.0.weight", "nothing in it, or before, needs a gradient"),
+    ("C", lambda: coop("image_encoder.0.weight"), "image_encoder.0.weight", "nothing in it or before it needs a gradient"),
     ("O", lambda: coop("logit_scale"), "logit_scale", "In no optimizer, so no step moves it"),
     ("M", lambda: coop("text_encoder.0.qkv.weight", within=double), "text_encoder.0.qkv.weight", "yet its values changed"),
     ("N", lambda: coop("ctx", math.nan), "ctx", "64 elements are NaN or infinite"),
-    ("S", lambda: coop("ctx", math.inf, scaler=INF("cpu", init_scale=4.0)), "ctx", "That was so for 1 step of this run"),
+    ("S", lambda: coop("ctx", math.inf, scaler=INF("cpu", init_scale=4.0)), "ctx", "The loss scaler has skipped 1 step"),
 ]  # fmt: skip
 
 

@@ -297,7 +297,7 @@ def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient_is_nam
     adapter = next(i for i, info in enumerate(seen.state.tree.parameters) if info.path == "adapter.weight")
     for words in (state_reason(seen.state.tree, adapter), frontier_sentence(seen.state.tree)):
         assert words is not None
-        assert "in a reentrant checkpoint, no input of which requires a gradient" in words
+        assert "in a reentrant checkpoint without an input that requires a gradient" in words
         assert "no_grad" not in words
 
 
@@ -310,7 +310,7 @@ def test_what_a_reentrant_checkpoint_computed_and_nothing_uses_is_detached() -> 
     seen = reentrant(Detached())
     adapter = next(i for i, info in enumerate(seen.state.tree.parameters) if info.path == "adapter.weight")
     assert seen.letters()["adapter.weight"] == "U"
-    assert state_reason(seen.state.tree, adapter) == "what it computed is detached from the loss, or not used in it"
+    assert state_reason(seen.state.tree, adapter) == "its output is detached from the loss, or not used in it"
 
 
 def test_on_another_thread_a_region_is_judged_by_its_inputs() -> None:

@@ -150,7 +150,7 @@ def test_why_autograd_keeps_anything_there() -> None:
     apply(state, dataclasses.replace(state.tree.saved, upstream=upstream))
     first = MODEL.parameters[0].path
     shown = " ".join("".join(text for text, _ in fact.spans) for fact in explain(state, block))
-    assert f"since {first} before it needs a gradient" in shown
+    assert f"for the gradient of {first}, which passes through here" in shown
 
 
 def test_how_high_memory_was_while_a_module_ran() -> None:

@@ -103,7 +103,7 @@ def test_where_it_never_comes_the_reason_and_how_far_it_comes() -> None:
     path = "image_encoder.conv1.weight"
     hops = (GradientHop(-1, 1, ("MeanBackward0",)), GradientHop(0, 2, ("MmBackward0",)))
     shown = lines(state_after(never(path, hops=hops)), path)
-    assert shown[0].startswith("chain The gradient never comes here: nothing in it, or before, needs a gradient")
+    assert shown[0].startswith("chain The gradient never comes here: nothing in it or before it needs a gradient")
     assert shown[1:] == ["● loss Mean", "↓ TC CoOp Mm", "× C image_encoder.conv1.weight never comes here"]
 
 

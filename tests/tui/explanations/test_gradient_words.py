@@ -57,7 +57,7 @@ def test_how_far_a_step_moves_a_parameter(exact: bool, about: str) -> None:
 
 def test_a_step_that_moves_nothing_and_one_that_was_not_seen() -> None:
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, None, True)), 0)
-    assert told == "Its norm is 2.00e0; how far a step moves it was not seen (step 12)."
+    assert told == "Its norm is 2.00e0; how far a step moves it was not measured (step 12)."
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)), 0)
     assert told == "The step did not move it; its norm is 2.00e0 (step 12)."
 

@@ -84,11 +84,11 @@ def test_a_module_says_why_autograd_keeps_something_or_nothing() -> None:
     state = state_after()
     kept = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"))
     assert "512 KiB for backward" in kept
-    assert "since ctx before it needs a gradient, which passes through here" in kept
+    assert "for the gradient of ctx, which passes through here" in kept
     nothing = saved_words(state, IMAGE)
-    assert nothing == "Nothing for backward: nothing in it, or before, needs a gradient (step 2)."
+    assert nothing == "Nothing for backward: nothing in it or before it needs a gradient (step 2)."
     passes = saved_words(state, row_of(MODEL, "text_encoder.token_embedding"))
-    assert "keep nothing of their own" in passes
+    assert "its operations save nothing for that" in passes
 
 
 def test_bytes_that_are_kept_for_own_parameters_say_so() -> None:
@@ -97,18 +97,18 @@ def test_bytes_that_are_kept_for_own_parameters_say_so() -> None:
     letters, flags = "T" * len(tree.parameters), "1" * len(tree.parameters)
     apply(state, ev.ParametersClassified(2.0, 3, letters, flags))
     words = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.ln_1"))
-    assert "for the gradients of its own parameters, and since ctx before it" in words
+    assert "for the gradients of its own parameters, and for the gradient of ctx" in words
     without = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"))
     assert "its own parameters" not in without
 
 
 def test_backward_and_grad_mode_in_sentences() -> None:
     state = state_after()
-    assert backward_words(state, TEXT) == "Runs through it and on to what is before it (step 2)."
+    assert backward_words(state, TEXT) == "Runs through it to the modules before it (step 2)."
     assert backward_words(state, 0) == (
         "Runs in it and ends at parameters of its own, but never into image_encoder (step 2)."
     )
-    assert backward_words(state, IMAGE) == "Never enters it: nothing in it, or before, needs a gradient (step 2)."
+    assert backward_words(state, IMAGE) == "Never enters it: nothing in it or before it needs a gradient (step 2)."
     assert mode_words(state, IMAGE) == "With autograd recording; train mode."
     end = IMAGE + MODEL.modules[IMAGE].subtree_modules
     put(state, IMAGE, "-", "g" * IMAGE + "n" * (end - IMAGE) + "g" * (len(MODEL.modules) - end))
