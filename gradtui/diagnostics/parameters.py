@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from gradtui.protocol.vocabulary import ENTERED, ParameterState, StateReason
 from gradtui.state.model_records import reported_tree
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.text import plural
+from gradtui.text import listed, plural
 
-_NAMED = 3
 _MAX_PATHS = 200
 """Maximum number of paths that a finding has. Its message and its evidence count all."""
 
@@ -39,9 +38,8 @@ def paths(tree: TreeState, indexes: Iterable[int]) -> tuple[str, ...]:
 
 def named(tree: TreeState, indexes: Sequence[int]) -> str:
     """Return the first few by name, and how many more: `a.weight, a.bias, b.weight and 9 more (1,024 elements)`."""
-    names = [tree.parameters[index].path for index in indexes[:_NAMED]]
-    more = f" and {len(indexes) - _NAMED:,} more" if len(indexes) > _NAMED else ""
-    return f"{', '.join(names)}{more} ({plural(elements(tree, indexes), 'element')})"
+    names = listed([tree.parameters[index].path for index in indexes])
+    return f"{names} ({plural(elements(tree, indexes), 'element')})"
 
 
 def elements(tree: TreeState, indexes: Iterable[int]) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.text.units import plural
+from gradtui.text.units import listed, plural
 
-_MAX_NAMES, _MAX_SAVED = 3, 2
+_MAX_SAVED = 2
 _SAVES_ALL = 'the command save_checkpoint (ctrl+p) saves the weights of all models: torch.load(FILE)["models"]'
 
 
@@ -23,13 +23,13 @@ def verified_text(event: FreezeVerified) -> str:
     by_cause: dict[str, list[str]] = {}
     for path, cause in zip(event.moved, event.causes or ("",) * len(event.moved)):
         by_cause.setdefault(cause, []).append(path)
-    moved = [_names(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
+    moved = [listed(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
     return f"{len(event.moved)} of {plural(event.parameters, 'frozen tensor')} moved: {'; '.join(moved)}"
 
 
 def contended_text(event: FreezeOverridden) -> str:
     """Return the message that the script sets parameters that the user froze back to trainable."""
-    what = _names(event.paths) or "what was frozen"
+    what = listed(event.paths) or "what was frozen"
     if event.given_up is not None:
         return f"the script has set {what} back to trainable, and gradtui leaves it trainable: {event.given_up}"
     times = f" ({event.times:,} times so far)" if event.times > 1 else ""
@@ -55,12 +55,8 @@ def holding_text(tree: TreeState, index: int) -> str | None:
         return None
     if within == [index]:
         return "Held: until it is unfrozen it runs in eval mode, normalises by its running statistics and does not update them."
-    kinds = _names(list(dict.fromkeys(tree.modules[each].type_name for each in within)))
+    kinds = listed(list(dict.fromkeys(tree.modules[each].type_name for each in within)))
     return f"Held in {plural(len(within), 'module')} in it ({kinds})."
-
-
-def _names(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:_MAX_NAMES]) + (" …" if len(paths) > _MAX_NAMES else "")
 
 
 def checkpoint_lines(state: RunState) -> list[str]:
@@ -98,4 +94,4 @@ def _saved_names(paths: Sequence[str]) -> str:
         return ", ".join(paths)
     parts = [path.split(".") for path in paths]
     shared = [same[0] for same in itertools.takewhile(lambda same: len(set(same)) == 1, zip(*parts))]
-    return f"{len(paths):,} tensors in {'.'.join(shared)}" if shared else f"{', '.join(paths[:_MAX_SAVED])} …"
+    return f"{len(paths):,} tensors in {'.'.join(shared)}" if shared else listed(paths, _MAX_SAVED)

@@ -12,7 +12,7 @@ from gradtui.state.model_records import is_measured, model_records
 from gradtui.state.run_state import ModelRecord, RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, saved_bytes, subtree
 from gradtui.text.models import record_text
-from gradtui.text.units import short_bytes
+from gradtui.text.units import listed, short_bytes
 
 _NAMED = 2
 """Maximum number of modules named; the others are counted."""
@@ -152,7 +152,7 @@ def _listed(tree: TreeState, indices: Sequence[int]) -> str:
     names = [called(tree, index) for index in indices]
     if len(names) <= _NAMED:
         return " and ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
+    return listed(names, _NAMED)
 
 
 def backward_words(state: RunState, index: int) -> str | None:
@@ -173,7 +173,7 @@ def backward_words(state: RunState, index: int) -> str | None:
     if line is not None and index in line.stops:
         return f"Stops here, at parameters of its own: {why_it_stops(tree, index)} {of_step}."
     never = [each for each in line.never_entered if index < each < end] if line is not None else []
-    inside = f", but never into {_first_and_count(tree, never)}" if never else ""
+    inside = f", but never into {listed([printable(tree.modules[each].path) for each in never], 1)}" if never else ""
     if letter == Reach.THROUGH.value:
         return f"Runs through it to the modules before it{inside} {of_step}."
     return f"Runs in it and ends at parameters of its own{inside} {of_step}."
@@ -244,8 +244,3 @@ def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
     if len(gone) > _EARLIER_SHOWN:
         lines.append(("", f"and {len(gone) - _EARLIER_SHOWN} before these."))
     return lines
-
-
-def _first_and_count(tree: TreeState, indices: list[int]) -> str:
-    first = printable(tree.modules[indices[0]].path)
-    return first if len(indices) == 1 else f"{first} and {len(indices) - 1:,} more"

@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, UnregisteredModule
 from gradtui.state.run_state import ModelRecord, TreeState
-from gradtui.text.units import size_text
+from gradtui.text.units import listed, size_text
 
 _MAX_KINDS = 4
-_NAMED = 3
 _MAX_LINES = 4
 
 
@@ -93,12 +92,10 @@ def same_storage_text(tree: TreeState, index: int, optimizers: Sequence[Optimize
     if not others:
         return None
     paths = [tree.parameters[index].path, *others]
-    shown = ", ".join(paths[:_NAMED]) + (f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else "")
     stepped = _stepped(tree, set(paths), optimizers)
     effect = f"an optimizer step updates it {stepped} times" if stepped > 1 else "what changes one changes the others"
-    return (
-        f"{shown} are {len(paths)} Parameter objects over the same memory: {effect}; assign one Parameter to tie them"
-    )
+    objects = f"{listed(paths)} are {len(paths)} Parameter objects over the same memory"
+    return f"{objects}: {effect}; assign one Parameter to tie them"
 
 
 def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> list[str]:

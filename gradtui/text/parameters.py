@@ -9,7 +9,7 @@ from gradtui.state.model_records import is_evaluated_only
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, model_of, state_of
 from gradtui.text.frontier import why_not_entered
-from gradtui.text.units import plural
+from gradtui.text.units import listed, plural
 
 STATE_MEANINGS: dict[ParameterState, str] = {
     ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
@@ -72,7 +72,6 @@ _LISTED = {
     ParameterState.UNKNOWN.value: "",
 }
 """The states whose parameters a report names, with the default reason."""
-_NAMED = 3
 _MAX_LINES = 8
 
 
@@ -139,7 +138,7 @@ def moved_text(state: RunState, event: ParametersClassified) -> str | None:
         cause = _letter_cause(event.reasons, index)
         if tree.states[index] != moved or (cause is not None and _letter_cause(tree.reasons, index) is None):
             groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
-    said = [f"{_first_and_count(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
+    said = [f"{listed(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
     return "; ".join(said) or None
 
 
@@ -152,21 +151,11 @@ def problem_lines(tree: TreeState) -> list[str]:
             if reason or letter != ParameterState.UNKNOWN.value:
                 groups.setdefault((letter, reason), []).append(tree.parameters[index].path)
     lines = [
-        f"{STATE_NAMES[ParameterState(letter)]}: {_listed(paths)}{f' ({reason})' if reason else ''}"
+        f"{STATE_NAMES[ParameterState(letter)]}: {listed(paths)}{f' ({reason})' if reason else ''}"
         for (letter, reason), paths in groups.items()
     ]
     return lines[:_MAX_LINES]
 
 
-def _listed(paths: list[str]) -> str:
-    if len(paths) <= _NAMED + 1:
-        return ", ".join(paths)
-    return f"{', '.join(paths[:_NAMED])} and {len(paths) - _NAMED:,} more"
-
-
 def _letter_cause(reasons: str, index: int) -> str | None:
     return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
-
-
-def _first_and_count(paths: list[str]) -> str:
-    return " and ".join(paths[:2]) if len(paths) <= 2 else f"{paths[0]} and {len(paths) - 1:,} more"

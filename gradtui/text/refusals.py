@@ -5,10 +5,7 @@ A name in capitals is a clause. A name in small letters is a function that fills
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 _ERROR = "{0.__class__.__name__}: {0}"
-_MAX_NAMES = 3
 
 # Any command, and undo.
 already = "{} is already {}".format
@@ -40,6 +37,7 @@ DATA_PARALLEL = "DistributedDataParallel decided at its construction which gradi
 computed_parameter = "{} is computed by a parametrization: freeze or unfreeze its original parameters".format
 inference_parameter = "{} was created in inference mode: its requires_grad cannot be changed".format
 lazy_parameter = "{} has no shape yet: a lazy module sets it in its first forward".format
+not_in_models = "{}: not in any model of this run".format
 not_floating_point = "{} is {}: only floating point and complex tensors can require gradients".format
 train_overridden = "the train() of {} does not change its mode".format
 NO_GRADIENTS = "no parameter has a gradient at this step boundary: the script clears them itself"
@@ -48,12 +46,6 @@ NOTHING_FROZEN = "no command has frozen a parameter"
 NOTHING_TRAINS = "nothing would train: loss.backward() would fail"
 JUST_UNFROZEN = " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)"
 UPDATED_BY_SCRIPT = "this script updates its parameters itself, by code that may not expect .grad to be None"
-
-
-def not_in_models(paths: Sequence[str]) -> str:
-    """Return the clause for the paths in a saved state that no model has."""
-    return f"{', '.join(paths[:_MAX_NAMES])}{' …' if len(paths) > _MAX_NAMES else ''}: not in any model of this run"
-
 
 # Optimizers and their param groups.
 has_no_setting = "{} has no {}".format

@@ -6,6 +6,7 @@ A function with a width in its description returns that number of cells for any 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 DASH = "–"
 """A value that is not known."""
@@ -52,6 +53,11 @@ def size_text(size: int, decimals: int = 1) -> str:
 def plural(number: int, noun: str) -> str:
     """Format a number of things: `1 step`, `2,000 steps`."""
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Join names, and count those after the first `most`: `a, b, c and 4 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def bytes_text(size: int | None) -> str:

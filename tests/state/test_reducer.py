@@ -291,7 +291,7 @@ def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
     assert [(entry.kind, entry.text) for entry in state.log] == [
         ("verified", "12 tensors held still for 10 steps"),
         ("verified", "1 tensor held still for 10 steps"),
-        ("moved", "4 of 12 frozen tensors moved: a, b, c …"),
+        ("moved", "4 of 12 frozen tensors moved: a, b, c and 1 more"),
     ]
 
 

@@ -31,7 +31,7 @@ from gradtui.probe.frozen import (
 )
 from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ProbeContext
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
-from gradtui.text import plural, refusals
+from gradtui.text import listed, plural, refusals
 
 _REPORT_EVERY = 1_000
 """If a script sets the same tensors back at every step, this is reported once in this many steps."""
@@ -209,8 +209,7 @@ class FreezeRegistry:
         moved = [f"{path} ({cause})" for verdict in verdicts for path, cause in zip(verdict.moved, verdict.causes)]
         if not moved:
             return CommandResult(f"{tensors} held still for {steps}, by counters and checksums", ())
-        more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
-        return CommandResult(f"{len(moved)} of {tensors} moved: {', '.join(moved[:3])}{more}", ())
+        return CommandResult(f"{len(moved)} of {tensors} moved: {listed(moved)}", ())
 
     def _report(self, step: int, *, with_verdicts: bool = True) -> None:
         held = len(self.statistics.modules)

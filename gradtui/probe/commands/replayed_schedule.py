@@ -22,7 +22,7 @@ from gradtui.protocol.commands import Command, Intervention, SetTrainable, TakeU
 from gradtui.protocol.schedule import Scheduled
 from gradtui.state.model_parts import Listing
 from gradtui.state.selection import NothingSelected, find
-from gradtui.text import plural, refusals
+from gradtui.text import listed, plural, refusals
 
 _TOGGLES = (SetTrainable, TrainOnly, TakeUpFreezes, Undo)
 """The commands that can change which parameters an optimizer has."""
@@ -165,10 +165,9 @@ def apply_before(
     for entry in due:
         if isinstance(entry.command, Intervention):
             carry_out(entry.command)
-    titles = ", ".join(entry.title or f"the one for step {entry.step:,}" for entry in due[:3])
-    more = f" and {count - 3:,} more" if count > 3 else ""
+    titles = listed([entry.title or f"the one for step {entry.step:,}" for entry in due])
     left = "; the other entries count the steps of this run" if schedule.left else ""
     return (
-        f"{facts}: applied before the load: {titles}{more}{left}. What they unfroze has the weights that the script gave it, "
+        f"{facts}: applied before the load: {titles}{left}. What they unfroze has the weights that the script gave it, "
         "unless the script's checkpoint has them too"
     )

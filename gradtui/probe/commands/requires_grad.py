@@ -22,7 +22,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
 from gradtui.state.model_parts import within
 from gradtui.state.selection import NothingSelected
-from gradtui.text import plural, refusals, size_text
+from gradtui.text import listed, plural, refusals, size_text
 
 
 def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
@@ -143,6 +143,6 @@ def _extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str
     size = plural(sum(tree.parameters[index].count for index in chosen), "parameter")
     # Further paths are worth a mention only if the user named a path, not a pattern or a preset.
     is_path = any(within(name, path) for index in chosen for name in tree.parameters[index].names)
-    elsewhere = [listed for index in chosen if is_path and not within(listed := tree.parameters[index].path, path)]
-    tied = f" (tied to {', '.join(elsewhere[:3])}{' …' if len(elsewhere) > 3 else ''})" if elsewhere else ""
+    elsewhere = [shown for index in chosen if is_path and not within(shown := tree.parameters[index].path, path)]
+    tied = f" (tied to {listed(elsewhere)})" if elsewhere else ""
     return f"{plural(len(chosen), 'tensor')}, {size}{tied}"

@@ -24,7 +24,7 @@ from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
 from gradtui.protocol.vocabulary import Changed, ParameterState
 from gradtui.state.selection import spellings
-from gradtui.text import plural, refusals
+from gradtui.text import listed, plural, refusals
 from gradtui.transport.in_process import CommandQueue
 
 
@@ -132,7 +132,7 @@ class TrainabilityController:
         unheld = tuple(path for path, module in modules.items() if module is None)
         self._loaded, self._missing = ((), ()), (gone, unheld)
         names = gone + unheld
-        missing = refusals.not_in_models(names)
+        missing = refusals.not_in_models(listed(names))
         if len(names) == len(found) + len(modules):
             raise CommandRefused(missing)
         indices = dict.fromkeys(index for index in found.values() if index is not None)
