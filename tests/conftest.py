@@ -1,5 +1,6 @@
 """Shared by all tests. Its being here also lets them import the modules that lie beside it."""
 
+import compileall
 import gc
 import importlib
 import os
@@ -21,6 +22,12 @@ if sys.platform != "win32":
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once: where PYTHONDONTWRITEBYTECODE is set, each of 300 processes would compile it again."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(__file__).parent.parent / "gradtui", quiet=1)
 
 
 SLOW = (

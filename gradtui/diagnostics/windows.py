@@ -57,6 +57,16 @@ def has_stepped(state: RunState, steps: int) -> bool:
     return bool(state.optimizers) and max(sum(state.optimizer_steps), state.tree.measured) >= steps
 
 
+def needs_sample(state: RunState) -> str | None:
+    """Return why no rule about sampled backwards could match; None if one was sampled."""
+    return None if state.tree.measured else "no step was sampled"
+
+
+def needs_norm(state: RunState) -> str | None:
+    """Return why no rule about gradient norms could match; None if one was read."""
+    return None if state.gradient_norm.steps else "no gradient norm was read"
+
+
 def needs_optimizer(state: RunState) -> str | None:
     """Return why no rule about an optimizer's steps could match; None if one stepped."""
     return None if any(state.optimizer_steps) else "no optimizer stepped"

@@ -39,6 +39,19 @@ class CheckpointAlive(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizerStateUnused(Event):
+    """Optimizers have state for frozen parameters to which no step has written since `since_step`."""
+
+    parameters: tuple[str, ...]
+    """Paths of these parameters: the first ones."""
+    tensors: int
+    """Number of all of them; 0 once there are none."""
+    bytes: int
+    """Bytes of their state."""
+    since_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class InputGradientUnused(Event):
     """Backward computed gradients only for inputs that were freed after the step, in modules without a parameter upstream."""
 

@@ -273,6 +273,10 @@ def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
 
 
+def _optimizer_state_unused(state: RunState, event: ev.OptimizerStateUnused) -> None:
+    state.unused_state = event
+
+
 def _input_gradient_unused(state: RunState, event: ev.InputGradientUnused) -> None:
     state.unread_inputs, state.unread_input_steps = event, state.unread_input_steps + 1
 
@@ -293,6 +297,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.Progress: _progress,
     ev.UnregisteredFound: _unregistered,
     ev.CheckpointAlive: _checkpoint_alive,
+    ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,

@@ -259,9 +259,9 @@ class RunState:
     skipped_steps: int = 0
     steps_per_second: float | None = None
     unregistered: tuple[UnregisteredModule, ...] = ()
-    unregistered_omitted: int = 0
-    """How many more such modules there are, which `unregistered` does not list."""
     """Modules that run inside a model without being registered with it."""
+    unregistered_omitted: int = 0
+    """Number of such modules that `unregistered` does not list."""
     phase: Phase = Phase.LOAD
     paused: bool = False
     single_steps: bool = False
@@ -327,6 +327,8 @@ class RunState:
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None
     """The newest event about a loaded checkpoint that is alive."""
+    unused_state: ev.OptimizerStateUnused | None = None
+    """The newest event about optimizer state of frozen parameters."""
     unread_inputs: ev.InputGradientUnused | None = None
     """The newest event about inputs whose gradient is never read."""
     unread_input_steps: int = 0

@@ -28,19 +28,21 @@ RUNS |= {
 }
 
 FRESH = ("set_before_import", "without_torch", "threads_left_running")
-"""An interpreter starts for these, because they see their own start or end, or another torch than the fork server's."""
+"""An interpreter starts for these, because they see their own start or end, or another torch than the fork server's.
+
+Warnings are errors in them from the first line on, but not in torch, which warns when it is imported.
+"""
+
+WARNINGS = "error::UserWarning:__main__,error::ResourceWarning"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_nothing_differs(name: str, tmp_path: Path) -> None:
-    same(RUNS[name], tmp_path, fresh=name in FRESH)
-
-
-@pytest.mark.slow
-def test_warnings_are_errors_from_the_first_line_on(tmp_path: Path) -> None:
-    # Not in torch itself, which warns when it is imported.
-    same(("plain_loop.py",), tmp_path, fresh=True, PYTHONWARNINGS="error::UserWarning:__main__,error::ResourceWarning")
+    if name in FRESH:
+        same(RUNS[name], tmp_path, fresh=True, PYTHONWARNINGS=WARNINGS)
+    else:
+        same(RUNS[name], tmp_path, fresh=False)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import plural, size_text
@@ -36,4 +37,5 @@ RULE = Rule(
     "an input that requires a gradient makes autograd save activations in all modules after it, frozen ones too",
     "remove requires_grad_() of the input, or detach what the frozen modules compute",
     check,
+    needs=needs_sample,
 )

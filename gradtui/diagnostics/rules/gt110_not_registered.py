@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import plural
@@ -33,4 +34,5 @@ RULE = Rule(
     "parameters() and state_dict() contain only modules that are attributes of a module, or in a ModuleList or ModuleDict",
     "put the modules into an nn.ModuleList or nn.ModuleDict instead of a list or dict",
     check,
+    needs=needs_sample,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.parameters import elements, named, paths
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.protocol.vocabulary import GradMode, ParameterState
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
@@ -42,4 +43,5 @@ RULE = Rule(
     "pass use_reentrant=False, or let the input require a gradient (enable_input_require_grads)",
     check,
     explains=frozenset({"GT201", "GT112", "GT106"}),
+    needs=needs_sample,
 )

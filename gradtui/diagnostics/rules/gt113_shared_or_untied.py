@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.parameters import optimized
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import plural
@@ -49,4 +50,5 @@ RULE = Rule(
     "the optimizer gives each of them its own update: over one storage both are applied, and copies drift apart",
     "tie weights by assigning the Parameter itself: head.weight = embedding.weight",
     check,
+    needs=needs_sample,
 )

@@ -47,4 +47,5 @@ RULE = Rule(
     "run the copy under torch.no_grad(), or detach its output",
     check,
     explains=frozenset({"GT106"}),
+    needs=lambda state: None if len(state.tree.models) > 1 else "only one model was found",
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.parameters import elements, in_state, named, optimized, paths
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
@@ -72,4 +73,5 @@ RULE = Rule(
     "find where the graph ends: key j in gradtui shows the path of a gradient",
     check,
     explains=frozenset({"GT112"}),
+    needs=needs_sample,
 )

@@ -58,4 +58,9 @@ RULE = Rule(
     "a 16-bit number cannot change by less than a few thousandths of itself, so a smaller update is dropped",
     "keep the weights in float32 and use torch.autocast, or use an optimizer with stochastic rounding",
     check,
+    needs=lambda state: (
+        None
+        if any(info.dtype.removeprefix("torch.") in _STEP for info in state.tree.parameters)
+        else "no parameter is of a 16-bit type"
+    ),
 )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_norm
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import nonfinite_text
@@ -47,4 +48,5 @@ RULE = Rule(
     "look at the operation where it began: a square root, logarithm or division near 0, or a step that was too large",
     check,
     explains=frozenset({"GT210"}),
+    needs=needs_norm,
 )

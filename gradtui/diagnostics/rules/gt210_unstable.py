@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_norm
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
@@ -57,4 +58,5 @@ RULE = Rule(
     "a skipped step learns nothing, and a gradient that explodes soon overwrites the weights",
     "find the first value that is not finite, clip the gradient or lower the learning rate",
     check,
+    needs=needs_norm,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import size_text
@@ -47,4 +48,5 @@ RULE = Rule(
     "keep numbers instead of tensors: total += loss.item(), or loss.detach()",
     check,
     samples=2,
+    needs=needs_sample,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 from gradtui.text import plural, size_text
@@ -25,6 +26,13 @@ def check(state: RunState) -> Iterator[Match]:
     )
 
 
+def _needs(state: RunState) -> str | None:
+    # The search for a checkpoint begins at this size.
+    if sum(info.bytes for info in state.tree.parameters) < 1 << 20:
+        return "the models have less than 1 MiB of parameters"
+    return needs_sample(state)
+
+
 RULE = Rule(
     "GT302",
     Level.WARNING,
@@ -32,4 +40,5 @@ RULE = Rule(
     "load_state_dict() copies the values, so a checkpoint that is still referenced keeps a second copy of the weights",
     "delete the checkpoint after load_state_dict(): del checkpoint",
     check,
+    needs=_needs,
 )

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import needs_sample
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
@@ -48,4 +49,5 @@ RULE = Rule(
     "detach what one step passes on to the next: state = state.detach()",
     check,
     explains=frozenset({"GT301"}),
+    needs=needs_sample,
 )

@@ -25,6 +25,7 @@ from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.tied_weights import TiedWeights
 from gradtui.probe.sampling.unregistered_modules import Unregistered
+from gradtui.probe.sampling.unused_optimizer_state import UnusedOptimizerState
 from gradtui.probe.steps import DeviceTimes, PhaseTracker
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.vocabulary import Phase, StateReason
@@ -80,7 +81,7 @@ class StepSampler:
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self._frozen = DriftDetector()
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
-        self._checkpoint = LoadedCheckpoint(context)
+        self._checkpoint, self._unused = LoadedCheckpoint(context), UnusedOptimizerState(context)
         self.inputs = InputGradients(context)
         self._reach = GradientFlowReporter(context)
         self._is_graph_known = False
@@ -114,6 +115,7 @@ class StepSampler:
         """Move all state to the new module and parameter indexes after the models were listed again."""
         self._frozen.tree_changed(moved)
         self._tied.tree_changed(moved)
+        self._unused.tree_changed(moved)
         self._reach.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
@@ -359,6 +361,8 @@ class StepSampler:
         if optimizer is not None:
             elsewhere = {index for index, each in still if owner.get(id(each), (optimizer,))[0] is not optimizer}
         here = [each for each in still if each[0] not in elsewhere]
+        with self.hooks.guarded("optimizer state of frozen parameters"):
+            self._unused.on_step_post(sampled_step.tree, still, owner, step)
         known = self._frozen.moved.copy()
         with self.times.own():
             moved = self._frozen.on_step_post(step, optimizer, here, elsewhere, norms)

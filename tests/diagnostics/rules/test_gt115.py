@@ -1,4 +1,4 @@
-"""GT115: two optimizers of one parameter."""
+"""GT115: two optimizers of one parameter, and state of frozen ones."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ def test_parameters_in_two_optimizers() -> None:
 def test_one_that_does_not_step_and_one_with_its_own() -> None:
     assert matches("GT115", state_of((2, 3), steps=0)) == []
     assert matches("GT115", state_of(())) == []
+
+
+def test_state_of_frozen_parameters() -> None:
+    state = run()
+    event = ev.OptimizerStateUnused(1.0, 40, ("a.weight", "a.bias", "b.weight", "b.bias"), 4, 3 << 20, 12)
+    apply(state, event)
+    found = match("GT115", state)
+    assert found.evidence == {"tensors": 4, "bytes": 3 << 20, "since_step": 12}
+    assert (found.first_step, found.paths) == (12, event.parameters)
+    assert found.message.endswith(
+        "3.0 MiB of state for 4 frozen tensors, unused since step 12: a.weight, a.bias, b.weight and 1 more"
+    )
+    apply(state, ev.OptimizerStateUnused(1.0, 41, (), 0, 0, 41))
+    assert matches("GT115", state) == []

@@ -25,8 +25,9 @@ def train(method):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(
-        Squares(), batch_size=6, shuffle=True, num_workers=2, multiprocessing_context=method,
-        persistent_workers=method != "fork",  # these import torch again each time they are started
+        Squares(), batch_size=6, shuffle=True, multiprocessing_context=method,
+        # Those of the other methods import torch again each time they are started.
+        num_workers=2 if method == "fork" else 1, persistent_workers=method != "fork",
     )  # fmt: skip
     for epoch in range(2):
         for inputs, targets in loader:

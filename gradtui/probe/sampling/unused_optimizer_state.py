@@ -1,0 +1,69 @@
+"""Find optimizer state of frozen parameters that no step has written to for a while. Training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.model import IndexMapping, ModuleTree, state_tensors
+from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.torch_private.private_names import version_of
+from gradtui.protocol.events import OptimizerStateUnused
+
+_STEPS = 20
+"""Steps without a write after which the state of a frozen parameter counts as unused. Models trained in turns write earlier."""
+_NAMED = 20
+
+
+class _State(NamedTuple):
+    """The state of one parameter."""
+
+    version: int
+    """Sum of the version counters of its tensors, which each write in place raises."""
+    bytes: int
+    since: int
+    """The step of the first sample with this version."""
+
+
+class UnusedOptimizerState:
+    """Follows the optimizer state of frozen parameters in sampled steps, and reports what stays unused."""
+
+    def __init__(self, context: ProbeContext) -> None:
+        self._emit, self._clock = context.emit, context.clock
+        self._states: dict[int, _State] = {}
+        """By index of a frozen parameter with optimizer state."""
+        self._reported: set[int] = set()
+
+    def tree_changed(self, moved: IndexMapping) -> None:
+        """Move all state to the new parameter indexes."""
+        self._states = moved.of_parameters(self._states)
+        self._reported = moved.parameter_set(self._reported)
+
+    def on_step_post(
+        self,
+        tree: ModuleTree,
+        frozen: Iterable[tuple[int, torch.Tensor]],
+        owner: Mapping[int, tuple[Optimizer, dict[str, Any]]],
+        step: int,
+    ) -> None:
+        """Compare the state of frozen parameters after a sampled step. `owner` maps id() of a parameter to its optimizer."""
+        former, self._states = self._states, {}
+        for index, parameter in frozen:
+            own = owner.get(id(parameter))
+            tensors = [*state_tensors(own[0].state.get(parameter, {}))] if own is not None else []
+            if tensors:
+                version, known = sum(map(version_of, tensors)), former.get(index)
+                since = known.since if known is not None and known.version == version else step
+                self._states[index] = _State(version, sum(each.nbytes for each in tensors), since)
+        unused = {index: state for index, state in self._states.items() if step - state.since >= _STEPS}
+        if unused.keys() != self._reported:
+            self._reported = {*unused}
+            paths = tuple(tree.parameters[index].path for index in list(unused)[:_NAMED])
+            size, since = (
+                sum(state.bytes for state in unused.values()),
+                max((s.since for s in unused.values()), default=step),
+            )
+            self._emit(OptimizerStateUnused(self._clock.at(), step, paths, len(unused), size, since))
