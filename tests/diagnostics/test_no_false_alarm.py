@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from correct_accumulation import ACCUMULATION
 from correct_loops import LOOPS as CORRECT_LOOPS
 from correct_models import MODELS
+from fork_server import python
 from loops import LOOPS
 from rule_runs import EVERY_STEP, state_after, state_after_script
 from zoo import SPECIMENS
@@ -49,6 +51,18 @@ def test_the_zoo(specimen: str, loop: str) -> None:
     made = SPECIMENS[specimen]()
     state = state_after(lambda: LOOPS[loop](made.model, made.batch, made.loss, STEPS))
     assert above_note(state) == MEANT.get(specimen, set()), state.findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("demo", "steps"), [("coop_like", 40), ("freeze_schedule", 200)])
+def test_the_demos(demo: str, steps: int, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.json"
+    words = ("check", "--steps", str(steps), "--summary", str(summary), str(DEMOS / f"{demo}.py"))
+    run = python("-m", "gradtui", *words, cwd=tmp_path, XDG_STATE_HOME=str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    found = json.loads(summary.read_text(encoding="utf-8"))
+    assert found["steps"] == steps
+    assert [finding["message"] for finding in found["findings"] if finding["level"] != "note"] == []
 
 
 @pytest.mark.slow

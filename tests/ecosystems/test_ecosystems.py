@@ -67,6 +67,12 @@ def test_steps_are_counted_as_the_framework_counts_them(ran: tuple[str, Runs, Pa
         assert counted == runs.counts, way
 
 
+def test_nothing_is_found(ran: tuple[str, Runs, Path]) -> None:
+    _, runs, _ = ran
+    for way, summary in runs.summaries.items():
+        assert [finding["message"] for finding in summary["findings"] if finding["level"] != "note"] == [], way
+
+
 def test_models_are_found_once_and_named_as_the_script_names_them(ran: tuple[str, Runs, Path]) -> None:
     name, runs, _ = ran
     for summary in runs.summaries.values():

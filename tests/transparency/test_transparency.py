@@ -6,7 +6,9 @@ and of files tell whether anything was disturbed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,8 +56,10 @@ def test_a_difference_would_be_seen(tmp_path: Path) -> None:
 
 
 def same(words: tuple[str, ...], directory: Path, *, fresh: bool, **environ: str) -> None:
-    """Run the three ways, and insist on the same."""
-    runs: dict[str, Callable[..., Left]] = {"plain": by_plain, "screen": by_screen}
+    """Run the three ways, and insist on the same, and on no finding."""
+    summary = directory / "summary.json"
+    plain = partial(by_plain, options=("--summary", str(summary)))
+    runs: dict[str, Callable[..., Left]] = {"plain": plain, "screen": by_screen}
     plain_python = by_python(words, directory, fresh=fresh, **environ)
     assert plain_python.output
     for name, run in runs.items():
@@ -65,3 +69,5 @@ def same(words: tuple[str, ...], directory: Path, *, fresh: bool, **environ: str
         assert found.files.keys() == plain_python.files.keys(), name
         differ = [path for path in found.files if found.files[path] != plain_python.files[path]]
         assert differ == [], name
+    findings = json.loads(summary.read_text(encoding="utf-8"))["findings"]
+    assert [finding["message"] for finding in findings if finding["level"] != "note"] == []
