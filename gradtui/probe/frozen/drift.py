@@ -46,6 +46,8 @@ class DriftDetector:
         self._known: dict[int, _Frozen] = {}
         self._at_step: dict[int, int] = {}
         """Version counters before the optimizer's step."""
+        self._without_gradient: set[int] = set()
+        """The parameters that had no gradient before the optimizer's step. An optimizer may give them one of zeros."""
         self._under_way: BitSample[_Frozen] | None = None
         self._next = 0
 
@@ -63,11 +65,9 @@ class DriftDetector:
 
     def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
         """Record version counters before the optimizer step of a sampled step."""
-        self._at_step = {
-            index: version_of(tensor)
-            for index, tensor in parameters
-            if not tensor.requires_grad and not tensor.is_inference()
-        }
+        frozen = [each for each in parameters if not each[1].requires_grad and not each[1].is_inference()]
+        self._at_step = {index: version_of(tensor) for index, tensor in frozen}
+        self._without_gradient = {index for index, tensor in frozen if tensor.grad is None}
 
     def on_step_post(
         self,
@@ -86,7 +86,16 @@ class DriftDetector:
         self._keep(frozen, elsewhere, began)
         for index, tensor in frozen:
             if not tensor.is_inference():
-                _compare_counter(self._known[index], tensor, step, began.get(index), optimizer, norms.get(index))
+                had_gradient = tensor.grad is not None and index not in self._without_gradient
+                _compare_counter(
+                    self._known[index],
+                    tensor,
+                    step,
+                    began.get(index),
+                    optimizer,
+                    norms.get(index),
+                    had_gradient=had_gradient,
+                )
         self._compare_bits(frozen)
         for index, tensor in frozen:
             known = self._known[index]
@@ -127,7 +136,14 @@ class DriftDetector:
 
 
 def _compare_counter(
-    known: _Frozen, tensor: torch.Tensor, step: int, began: int | None, optimizer: Optimizer | None, norm: float | None
+    known: _Frozen,
+    tensor: torch.Tensor,
+    step: int,
+    began: int | None,
+    optimizer: Optimizer | None,
+    norm: float | None,
+    *,
+    had_gradient: bool,
 ) -> None:
     version = version_of(tensor)
     at_step = version if began is None else began
@@ -143,7 +159,7 @@ def _compare_counter(
                 known.version = version
                 return
         else:
-            known.cause = _of_step(optimizer, tensor, norm)
+            known.cause = _of_step(optimizer, tensor, norm) if had_gradient else StateReason.NO_GRADIENT
     elif followed and last is not None and last[1] != at_step:
         known.cause = StateReason.OUTSIDE_STEP
     known.moved = True
@@ -154,8 +170,6 @@ def _version(tensor: torch.Tensor) -> int | None:
 
 
 def _of_step(optimizer: Optimizer | None, tensor: torch.Tensor, norm: float | None) -> StateReason:
-    if tensor.grad is None:
-        return StateReason.NO_GRADIENT
     if norm is None:
         return StateReason.NONE
     if norm != 0:

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 from scripted_run import calls, match, matches, run, window
 
+from gradtui.state.findings import Level
+
 
 def test_a_sum_over_four_batches() -> None:
     found = match("GT205", run(calls=calls(window(4))))
     assert found.evidence == {"backwards_a_step": 4, "steps": 20}
     assert found.is_exact
+
+
+def test_it_is_a_note_unless_the_gradient_is_clipped() -> None:
+    assert match("GT205", run(calls=calls(window(4)))).level is Level.NOTE
+    assert match("GT205", run(calls=calls(window(4), clips=20))).level is None
 
 
 @pytest.mark.parametrize("batches", [0, 3])

@@ -82,13 +82,16 @@ def test_what_holds_still_has_no_cause() -> None:
     assert causes(frozen_midway(none, momentum=0.9, weight_decay=0.1)) == {("C", StateReason.NONE.value)}
 
 
-def test_an_optimizer_that_moves_what_has_no_gradient_is_named() -> None:
+@pytest.mark.parametrize("gives_zeros", [False, True])
+def test_an_optimizer_that_moves_what_has_no_gradient_is_named(gives_zeros: bool) -> None:
     class Shrinking(torch.optim.SGD):
         def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
             with torch.no_grad():
                 for group in self.param_groups:
                     for tensor in group["params"]:
                         tensor.mul_(0.9)
+                        if gives_zeros and tensor.grad is None:  # as Muon does
+                            tensor.grad = torch.zeros_like(tensor)
             return super().step(closure)
 
     model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))
