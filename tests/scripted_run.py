@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from fakes import Node, found
 
-from gradtui.diagnostics import Match, all_rules
+from gradtui.diagnostics import Match
+from gradtui.diagnostics.selection import rule_named
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
 from gradtui.reducer import apply
@@ -84,8 +85,7 @@ def window(
 
 def matches(rule: str, state: RunState) -> list[Match]:
     """Return what a rule says about a state."""
-    (only,) = [each for each in all_rules() if each.id == rule]
-    return list(only.check(state))
+    return list(rule_named(rule).check(state))
 
 
 def match(rule: str, state: RunState) -> Match:

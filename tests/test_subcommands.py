@@ -16,6 +16,7 @@ from gradtui.state.findings import LEVELS
 
 ROOT = Path(__file__).parent.parent
 IDS = tuple(rule.id for rule in all_rules())
+DEFAULTS = tuple(rule.id for rule in all_rules() if rule.is_default)
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ def test_check_has_options(folder: Path) -> None:
         plain=True,
         steps=5,
         summary=folder / "s",
-        rules=tuple(id_ for id_ in IDS if not id_.startswith("GT1")),
+        rules=tuple(id_ for id_ in DEFAULTS if not id_.startswith("GT1")),
         check=Check("note", "sarif", folder / "o"),
     )
 
@@ -126,12 +127,14 @@ def test_rules_of_the_command_line_and_of_the_project(folder: Path) -> None:
     scripts.mkdir()
     assert parse(["src/train.py"]).rules is None
     (folder / "pyproject.toml").write_text('[tool.gradtui]\nignore = ["GT204", "gt1"]\n', encoding="utf-8")
-    left = tuple(id_ for id_ in IDS if not id_.startswith(("GT1", "GT204")))
+    left = tuple(id_ for id_ in DEFAULTS if not id_.startswith(("GT1", "GT204")))
     for words in (["src/train.py"], ["check", "src/train.py"], ["--plain", "-m", "train"]):
         assert parse(words).rules == left
     without = tuple(id_ for id_ in left if not id_.startswith(("GT3", "GT4", "GT20")))
     assert parse(["--ignore", "GT3", "--ignore=GT4,GT20", "src/train.py"]).rules == without
     assert parse(["--select", "GT204", "src/train.py"]).rules == ("GT204",)
+    assert parse(["--select", "GT504", "src/train.py"]).rules == ("GT504",)
+    assert parse(["--select", "GT", "src/train.py"]).rules == IDS
     # The nearest file counts, and a module belongs to the current directory.
     (scripts / "pyproject.toml").write_text('[tool.gradtui]\nselect = ["GT203"]\n', encoding="utf-8")
     assert parse(["src/train.py"]).rules == ("GT203",)
@@ -179,6 +182,11 @@ def test_a_rule_is_explained_by_its_page_and_its_example(capsys: pytest.CaptureF
     assert text.startswith(page)
     assert "# gradtui: ignore[GT203]" in text
     assert text.endswith(f"```python\n{example}\n```\n")
+
+
+def test_a_rule_that_is_off_is_explained_with_how_to_turn_it_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "**How to turn it on.** Pass `--select GT504`" in printed("explain", "GT504", capsys=capsys)
+    assert "How to turn it on" not in printed("explain", "GT203", capsys=capsys)
 
 
 def test_a_rule_without_a_page_has_its_own_words(

@@ -11,11 +11,13 @@ _FOLDERS = (_PACKAGE / "rule_pages", _PACKAGE.parent / "docs" / "rules")
 
 
 def rule_text(rule: Rule) -> str:
-    """Return the page of a rule, how to silence it, and the example."""
+    """Return the page of a rule, how to turn it on if it is off by default, how to silence it, and the example."""
     id_, example = rule.id, _text(f"{rule.id}.py")
+    turn_on = f"**How to turn it on.** Pass `--select {id_}` to run only this rule, or `--select GT` to run all.\n\n"
     return (
         f"{rule_page(rule)}\n\n"
-        f"**How to silence it.** Write `# gradtui: ignore[{id_}]` at the line that the finding names, pass `--ignore {id_}`, "
+        + ("" if rule.is_default else turn_on)
+        + f"**How to silence it.** Write `# gradtui: ignore[{id_}]` at the line that the finding names, pass `--ignore {id_}`, "
         f'or write `ignore = ["{id_}"]` under `[tool.gradtui]` in `pyproject.toml`.'
         + (f"\n\n**Example.** `python {id_}.py`; corrected: `python {id_}.py fixed`\n\n" if example else "")
         + (f"```python\n{example}\n```" if example else "")

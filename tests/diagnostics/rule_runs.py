@@ -1,18 +1,18 @@
-"""Training under the probe in this process, with all rules that are on by default."""
+"""Training under the probe in this process, with the rules that are on by default or with others."""
 
 from __future__ import annotations
 
 import gc
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from unittest import mock
 
 import torch
 from watched import watched
 
-from gradtui.diagnostics import FindingTracker
+from gradtui.diagnostics import FindingTracker, Rule
 from gradtui.probe.memory import cpu_allocator
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
@@ -21,9 +21,11 @@ EVERY_STEP = 100.0
 """The budget with which every step is sampled."""
 
 
-def state_after(train: Callable[[], object], *, budget: float = EVERY_STEP) -> RunState:
-    """Return the state of a run after `train`, with its findings."""
-    tracker, state = FindingTracker(), RunState()
+def state_after(
+    train: Callable[[], object], *, budget: float = EVERY_STEP, rules: Sequence[Rule] | None = None
+) -> RunState:
+    """Return the state of a run after `train`, with the findings of `rules`. None: those that are on by default."""
+    tracker, state = FindingTracker(rules), RunState()
     torch.manual_seed(0)
     with watched(budget=budget, allocator=cpu_allocator()) as seen:
         train()
@@ -36,7 +38,7 @@ def state_after(train: Callable[[], object], *, budget: float = EVERY_STEP) -> R
     return state
 
 
-def state_after_script(script: Path, *arguments: str) -> RunState:
-    """Return the state of a run after `python SCRIPT ARGUMENTS`, with its findings."""
+def state_after_script(script: Path, *arguments: str, rules: Sequence[Rule] | None = None) -> RunState:
+    """Return the state of a run after `python SCRIPT ARGUMENTS`, with the findings of `rules`."""
     with mock.patch.object(sys, "argv", [str(script), *arguments]):
-        return state_after(lambda: runpy.run_path(str(script), run_name="__main__"))
+        return state_after(lambda: runpy.run_path(str(script), run_name="__main__"), rules=rules)

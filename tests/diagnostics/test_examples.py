@@ -1,4 +1,7 @@
-"""The examples of the rules: the faulty form gives the rule's finding and no other one, the corrected form gives none."""
+"""The examples of the rules: the faulty form gives the rule's finding and no other one, the corrected form gives none.
+
+A rule that is off by default runs beside those that are on.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,19 @@ from rule_runs import state_after_script
 
 from gradtui.diagnostics import all_rules
 from gradtui.state.findings import Level, Status
+from gradtui.state.run_state import RunState
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
-RULES = {rule.id: rule for rule in all_rules() if rule.is_default}
+RULES = {rule.id: rule for rule in all_rules()}
 
 
-@pytest.mark.parametrize("name", [rule.id for rule in all_rules()])
+def state_with(name: str, *arguments: str) -> RunState:
+    """Return the state after the example of a rule, with the findings of this rule and of those that are on by default."""
+    rules = [rule for rule in all_rules() if rule.is_default or rule.id == name]
+    return state_after_script(DOCS / f"{name}.py", *arguments, rules=rules)
+
+
+@pytest.mark.parametrize("name", RULES)
 def test_a_rule_has_a_page_and_an_example(name: str) -> None:
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}: ")
@@ -28,7 +38,7 @@ def test_a_rule_has_a_page_and_an_example(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_the_faulty_form(name: str) -> None:
-    state = state_after_script(DOCS / f"{name}.py")
+    state = state_with(name)
     mine = [finding for finding in state.findings if finding.rule == name]
     assert mine
     assert mine[0].is_open
@@ -40,6 +50,6 @@ def test_the_faulty_form(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_the_corrected_form(name: str) -> None:
-    state = state_after_script(DOCS / f"{name}.py", "fixed")
+    state = state_with(name, "fixed")
     assert [finding for finding in state.findings if finding.level is not Level.NOTE] == []
     assert [finding for finding in state.findings if finding.rule == name] == []
