@@ -16,6 +16,8 @@ from gradtui.settings import Check, Settings
 _HELP_NAMES = ["-h", "--help"]
 CHECKED_STEPS = 60
 """Steps after which `gradtui check` stops the script, unless the command line says otherwise."""
+_BUDGET = 0.5
+"""The share of the step time that `gradtui check` samples with: a short run, of which only the findings count."""
 
 
 @click.command(
@@ -67,6 +69,7 @@ def _check(
         target=target,
         plain=True,
         steps=steps,
+        budget=_BUDGET,
         summary=summary,
         rules=selected_ids(target, select, ignore),
         check=Check(fail_on, format, output),

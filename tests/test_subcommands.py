@@ -47,7 +47,7 @@ def printed(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_check_has_defaults() -> None:
-    expected = Settings(target=Target("train.py", None, ("--lr", "1")), plain=True, steps=60, check=Check())
+    expected = Settings(target=Target("train.py", None, ("--lr", "1")), plain=True, steps=60, budget=0.5, check=Check())
     assert parse(["check", "train.py", "--lr", "1"]) == expected
     assert Check() == Check(fail_on="error", format="text", output=None)
 
@@ -71,6 +71,7 @@ def test_check_has_options(folder: Path) -> None:
         target=Target(None, "pack", ("--steps", "x")),
         plain=True,
         steps=5,
+        budget=0.5,
         summary=folder / "s",
         rules=tuple(id_ for id_ in DEFAULTS if not id_.startswith("GT1")),
         check=Check("note", "sarif", folder / "o"),

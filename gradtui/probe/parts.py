@@ -22,6 +22,9 @@ _SAMPLE_SHARE, _NORM_SHARE, _PROFILE_SHARE = 0.25, 0.17, 0.1
 """Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
 step, and for costs above the median that the sampling schedules use."""
 
+_SPREAD = 6
+"""Rounds that are sampled regardless of the cost, ten rounds apart, after the first ones."""
+
 _ORDER_EACH = 4
 """Events of progress for each event of the order of calls, which has the counts of the whole run."""
 
@@ -53,7 +56,8 @@ class ProbeParts:
         self.cost = OverheadMeter(self.hooks, self.clock.now())
         time, budget = self.cost.step_time, options.budget
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
-        rarely, often = (SamplingSchedule(budget * share, time) for share in (_SAMPLE_SHARE, _NORM_SHARE))
+        rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, spread=_SPREAD if budget > 0 else 0)
+        often = SamplingSchedule(budget * _NORM_SHARE, time)
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self._flushes = 0

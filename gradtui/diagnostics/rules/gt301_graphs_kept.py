@@ -13,7 +13,7 @@ from gradtui.text import size_text
 _FORWARDS = 5
 _STEPS = 10
 """Steps for which the oldest graph must have been alive: a script may keep a few on purpose."""
-_SHARE = 0.5
+_SHARE = 0.2
 """Share of the steps since then whose graphs must be alive."""
 
 

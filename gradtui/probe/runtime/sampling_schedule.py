@@ -8,6 +8,9 @@ from collections import deque
 
 _SMOOTHING = 0.25
 _WARMUP_S = 0.5
+_SPREAD, _SPREAD_S = 10, 2.0
+"""The rounds between two of the steps measured after the warm-up regardless of the cost, and the limit in seconds of what all
+measurements before them may have cost."""
 _LONG_S = 0.1
 """After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
 _MAX_DEBT = 8
@@ -53,9 +56,11 @@ class SamplingSchedule:
     """Decides step by step whether to measure.
 
     The first `warmup` steps are measured regardless of the cost, until they have cost half a second together, because
-    the user sees them first. After that every k-th step is measured, counted from the last one measured, with
-    k = cost / (budget x step time), both smoothed. Where one round of training takes several optimizer steps (a GAN), whole
-    rounds are measured or skipped, so that no optimizer is always the one missed.
+    the user sees them first. Then `spread` rounds are measured regardless of the cost, each ten rounds after the one before:
+    a short run shows in these what changes with time, such as graphs that accumulate. After that every k-th step is
+    measured, counted from the last one measured, with k = cost / (budget x step time), both smoothed. Where one round of
+    training takes several optimizer steps (a GAN), whole rounds are measured or skipped, so that no optimizer is always the
+    one missed.
 
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
     hundred. The excess of a measurement's cost over the median is a debt, paid off by intervals of up to twice the length.
@@ -64,12 +69,15 @@ class SamplingSchedule:
     times the step's own duration.
     """
 
-    def __init__(self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf) -> None:
+    def __init__(
+        self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf, *, spread: int = 0
+    ) -> None:
         self.every = 1
         self._budget = budget
         self.step_time = step_time
         self._warmup = warmup
         self._longest = longest
+        self._spread = spread
         self._forced = 0
         self._total = 0.0
         self._measured = 0
@@ -103,8 +111,9 @@ class SamplingSchedule:
         if early and not due and not self._is_too_long():
             due = True
             self._debt += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
-        if wanted or self._is_forced(executed) or (due and not self._is_too_long()):
-            self.is_exempt = self._is_forced(executed)
+        is_forced = self._is_forced(executed) or self._is_in_spread(executed // round_length)
+        if wanted or is_forced or (due and not self._is_too_long()):
+            self.is_exempt = is_forced
             self._measured = began
             return True
         return False
@@ -117,10 +126,12 @@ class SamplingSchedule:
         """Return how many steps after the one that follows `executed` steps need no measurement, in rounds of one step."""
         if self._is_forced(executed + 1):
             return 0
+        later = _SPREAD - 1 - executed % _SPREAD
+        until_spread = later if self._is_in_spread(executed + 1 + later) else _MAX_INTERVAL
         if self._is_too_long():
             # Whether steps have become longer need not be checked as often as a measurement could be paid for.
-            return _MAX_INTERVAL
-        return max(0, self._measured + self._interval - executed - 1)
+            return until_spread
+        return min(until_spread, max(0, self._measured + self._interval - executed - 1))
 
     @property
     def _interval(self) -> int:
@@ -133,6 +144,9 @@ class SamplingSchedule:
 
     def _is_forced(self, executed: int) -> bool:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S and not self.is_long)
+
+    def _is_in_spread(self, rounds: int) -> bool:
+        return rounds % _SPREAD == 0 and 0 < rounds <= _SPREAD * self._spread and self._total < _SPREAD_S
 
     def _is_too_long(self) -> bool:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self.step_time.mean

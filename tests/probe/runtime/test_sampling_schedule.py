@@ -12,11 +12,17 @@ from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 
 
 def measured(
-    budget: float, steps: int, cost: float, step_seconds: float, warmup: int = 16, round_length: int = 1
+    budget: float,
+    steps: int,
+    cost: float,
+    step_seconds: float,
+    warmup: int = 16,
+    round_length: int = 1,
+    spread: int = 0,
 ) -> list[int]:
     """The steps, of so many, that were measured at a cost each."""
     time = StepTime()
-    cadence = SamplingSchedule(budget, time, warmup)
+    cadence = SamplingSchedule(budget, time, warmup, spread=spread)
     done = []
     for step in range(steps):
         if cadence.is_due(step, round_length):
@@ -68,6 +74,19 @@ def test_what_costs_less_than_its_share_is_measured_every_step() -> None:
 
 def test_the_first_steps_are_always_measured() -> None:
     assert measured(1e-6, 16, cost=0.03, step_seconds=1e-3) == list(range(16))
+
+
+def test_a_few_later_rounds_are_measured_whatever_they_cost() -> None:
+    assert measured(1e-6, 100, cost=0.2, step_seconds=1e-3, warmup=1, spread=3) == [0, 10, 20, 30]
+    assert measured(1e-6, 100, cost=0.01, step_seconds=1e-3, warmup=0, round_length=2, spread=2) == [
+        0,
+        1,
+        20,
+        21,
+        40,
+        41,
+    ]
+    assert measured(1e-6, 100, cost=1.1, step_seconds=1e-3, warmup=1, spread=3) == [0, 10]
 
 
 def test_without_a_budget_the_rarest_rate_is_kept() -> None:
@@ -149,11 +168,11 @@ def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> No
     assert [executed for executed in range(8, 40) if cadence.is_due(executed)] == [17, 27, 37]
 
 
-@given(st.integers(1, 40), st.integers(0, 60))
-def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int) -> None:
-    cadence = SamplingSchedule(1.0, of_steps(1.0), warmup=3)
+@given(st.integers(1, 40), st.integers(0, 60), st.integers(0, 6))
+def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int, spread: int) -> None:
+    cadence = SamplingSchedule(1.0, of_steps(2.0**-10), warmup=3, spread=spread)
     cadence.is_due(0)
-    cadence.record_cost(float(every))
+    cadence.record_cost(every * 2.0**-10)
     assert cadence.every == every
     asked = [step for step in range(1, executed + 1) if cadence.is_due(step)]
     steps_until_due = cadence.steps_until_due(executed)
