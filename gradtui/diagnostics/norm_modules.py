@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradtui.protocol.vocabulary import GradMode
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import subtree
+
+_WITHOUT_GRAPH = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
 
 
 def frozen_modules_in_train_mode(state: RunState, kind: str) -> list[int]:
@@ -33,9 +36,14 @@ def frozen_modules_in_train_mode(state: RunState, kind: str) -> list[int]:
     ]
 
 
-def is_trained(state: RunState, module: int) -> bool:
-    """Return whether the model that contains a module has trainable parameters."""
-    modules = state.tree.modules
+def is_in_graph(state: RunState, module: int) -> bool:
+    """Return whether a module ran with gradients enabled, in a model that has trainable parameters.
+
+    A target network without gradients, such as the momentum encoder of MoCo, may be part of a model that trains.
+    """
+    modules, reach = state.tree.modules, state.tree.reach
+    if reach is not None and reach.grad_modes[module : module + 1] in _WITHOUT_GRAPH:
+        return False
     while modules[module].parent >= 0:
         module = modules[module].parent
     return "1" in _flags(state, module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_trained
+from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_in_graph
 from gradtui.diagnostics.parameters import needs_frozen
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
@@ -12,8 +12,8 @@ from gradtui.state.run_state import RunState
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match normalisation modules in train mode, frozen within a model that trains."""
-    modules = [each for each in frozen_modules_in_train_mode(state, "running_mean") if is_trained(state, each)]
+    """Match normalisation modules in train mode, frozen within the graph of a model that trains."""
+    modules = [each for each in frozen_modules_in_train_mode(state, "running_mean") if is_in_graph(state, each)]
     if not modules:
         return
     names = tuple(state.tree.modules[index].path for index in modules)

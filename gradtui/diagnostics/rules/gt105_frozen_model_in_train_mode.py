@@ -1,10 +1,10 @@
-"""GT105: a frozen model that runs under no_grad is in train mode."""
+"""GT105: a frozen model, or frozen modules under no_grad, run in train mode."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_trained
+from gradtui.diagnostics.norm_modules import frozen_modules_in_train_mode, is_in_graph
 from gradtui.diagnostics.parameters import needs_frozen
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
@@ -12,15 +12,15 @@ from gradtui.state.run_state import RunState
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match dropout and running statistics of a model without trainable parameters."""
+    """Match dropout and running statistics of frozen modules that are in no graph of a model that trains."""
     tree = state.tree
-    random = [each for each in frozen_modules_in_train_mode(state, "Dropout") if not is_trained(state, each)]
-    moving = [each for each in frozen_modules_in_train_mode(state, "running_mean") if not is_trained(state, each)]
+    random = [each for each in frozen_modules_in_train_mode(state, "Dropout") if not is_in_graph(state, each)]
+    moving = [each for each in frozen_modules_in_train_mode(state, "running_mean") if not is_in_graph(state, each)]
     if not random and not moving:
         return
     names = tuple(tree.modules[index].path or tree.modules[index].name for index in (*random, *moving))
     yield Match(
-        f"a frozen model runs in train mode: {len(random)} dropout modules are random, "
+        f"frozen modules run in train mode: {len(random)} dropout modules are random, "
         f"the statistics of {len(moving)} modules move",
         {"dropout_modules": len(random), "statistics_modules": len(moving)},
         names,

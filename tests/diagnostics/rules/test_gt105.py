@@ -39,3 +39,9 @@ def test_a_teacher_that_did_not_run() -> None:
         "CCC", "000", model=TEACHER, owned=(), reach="----", grad_modes="nnnn", training="1111", called=(-1,) * 4
     )
     assert matches("GT105", state) == []
+
+
+def test_a_momentum_encoder_within_the_model() -> None:
+    state = run("CTT", "011", model=TEACHER, reach="--ee", grad_modes="gnng", training="1111", called=(1, 2, 3, 4))
+    assert match("GT105", state).evidence == {"dropout_modules": 0, "statistics_modules": 1}
+    assert matches("GT104", state) == []

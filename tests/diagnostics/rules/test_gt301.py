@@ -22,6 +22,11 @@ def test_the_graphs_of_most_steps_are_alive() -> None:
 
 
 def test_a_few_graphs_and_those_of_few_steps() -> None:
-    """A script keeps the last four, or one of every three."""
+    """A script keeps the last four, or one of every six."""
     assert matches("GT301", with_graphs(4, since=37, step=41)) == []
-    assert matches("GT301", with_graphs(13, since=2, step=41)) == []
+    assert matches("GT301", with_graphs(7, since=2, step=41)) == []
+
+
+def test_a_graph_of_every_second_step() -> None:
+    """Two optimizers step in turn, and the graphs of one are kept."""
+    assert match("GT301", with_graphs(19, since=3, step=41)).evidence["forwards"] == 19
