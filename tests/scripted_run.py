@@ -21,7 +21,7 @@ ONE_BACKWARD = ev.AccumulationWindow(
 )
 CALLS = ev.CallOrderMeasured(
     1.0, 20, windows=(ONE_BACKWARD,), first_windows=((0, 1),) * 20, clears=20, leaf_backwards=0, skips_in_a_row=0, clips=0,
-    scaled_clips=0, kept_gradients=0, cleared_gradients=16, gradients_used=0, gradients_unused=0, gradients_replaced=0,
+    scaled_clips=0, gradients_compared=((0, 0, 16),), gradients_used=0, gradients_unused=0, gradients_replaced=0,
     loss_is_scaled=False, eval_mode=(), unused_eval_graphs=0, sites=(),
 )  # fmt: skip
 """Twenty steps of one backward each."""

@@ -72,10 +72,9 @@ class CallOrderMeasured(Event):
     """Calls of torch's functions that clip by norm, while a GradScaler is in use."""
     scaled_clips: int
     """Those of them on gradients that were still multiplied by the GradScaler's scale."""
-    kept_gradients: int
-    """Of the first steps: those before which gradients were still those of the step before, unchanged."""
-    cleared_gradients: int
-    """Of the first steps: those before which they were not."""
+    gradients_compared: tuple[tuple[int, int, int], ...]
+    """For each optimizer its index, and of its first steps the number before which gradients were still those of its step
+    before, and of those before which they had been cleared."""
     gradients_used: int
     """Of the first calls of `zero_grad` between a backward and the step: those before which the script wrote to parameters
     after that backward, as sharpness-aware minimisation does."""

@@ -9,6 +9,7 @@ from gradtui.diagnostics.parameters import needs_frozen
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
+from gradtui.text import plural
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -19,9 +20,10 @@ def check(state: RunState) -> Iterator[Match]:
     if not random and not moving:
         return
     names = tuple(tree.modules[index].path or tree.modules[index].name for index in (*random, *moving))
+    effects = [f"{plural(len(random), 'dropout module')} at random"] if random else []
+    effects += [f"{plural(len(moving), 'module')} with moving statistics"] if moving else []
     yield Match(
-        f"frozen modules run in train mode: {len(random)} dropout modules are random, "
-        f"the statistics of {len(moving)} modules move",
+        f"frozen modules run in train mode: {' and '.join(effects)}",
         {"dropout_modules": len(random), "statistics_modules": len(moving)},
         names,
     )

@@ -11,23 +11,27 @@ from gradtui.state.run_state import RunState
 
 _STEPS = 3
 """Steps that must have applied the gradients of the step before: a script may clear them for the first time late."""
+_SHARE = 0.75
+"""Share of the steps that must have done so: some scripts clear the gradients once an epoch, by mistake."""
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match an optimizer whose gradients nothing has cleared between its steps."""
+    """Match an optimizer whose gradients nothing has cleared between most of its steps."""
     calls = state.calls
-    if calls is None or calls.clears or not calls.kept_gradients or calls.cleared_gradients:
-        return
+    compared = (
+        {index: (kept, cleared) for index, kept, cleared in calls.gradients_compared} if calls is not None else {}
+    )
     for each in windows_by_optimizer(state):
-        carried = each.count(lambda window: window.carries)
-        if carried < _STEPS or carried < each.steps - 1:
+        kept, cleared = compared.get(each.optimizer, (0, 0))
+        carried = each.count(lambda window: window.carries and window.applied > 0)
+        if carried < max(_STEPS, _SHARE * (each.steps - 1)) or kept < max(1, _STEPS * cleared):
             continue
         yield Match(
-            f"nothing cleared the gradients in {each.steps:,} steps of {optimizer_name(state, each.optimizer)}: "
-            "each step applies the gradients of all steps before it again",
-            {"steps": each.steps, "steps_with_old_gradients": carried, "zero_grad_calls": calls.clears},
+            f"nothing cleared the gradients before {carried:,} of {each.steps:,} steps of "
+            f"{optimizer_name(state, each.optimizer)}: each of them applies the gradients of the steps before it again",
+            {"steps": each.steps, "steps_with_old_gradients": carried},
             first_step=each.first(lambda window: window.carries),
-            is_exact=calls.kept_gradients > 1,
+            is_exact=kept > 1,
             call="step",
             key=str(each.optimizer),
         )

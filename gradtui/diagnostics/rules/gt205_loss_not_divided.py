@@ -41,7 +41,7 @@ def check(state: RunState) -> Iterator[Match]:
             is_exact=steps >= _SURE_STEPS,
             call="backward",
             remedy=f"call (loss / {length}).backward(), unless the loss is meant as a sum",
-            level=None if calls.clips else Level.NOTE,
+            level=None if state.clipped_at is not None else Level.NOTE,
             key=str(each.optimizer),
         )
 

@@ -6,7 +6,7 @@ It costs nothing in buffered steps: their events are counted when the buffer is 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,9 +17,8 @@ from torch.optim import Optimizer
 from gradtui.own_frames import script_line
 from gradtui.probe.runtime import ByIdentity, ProbeContext
 from gradtui.probe.steps.event_replay import end_of_step
-from gradtui.probe.steps.first_gradients import NotedGradients, is_scaled
+from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
-from gradtui.probe.torch_private.private_names import version_of
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite, EvalModeTraining
 
 _ALL = -2
@@ -27,12 +26,8 @@ _ALL = -2
 _MAX_KINDS = 64
 """Maximum number of different windows that are counted apart."""
 _FIRST_WINDOWS = 64
-_GRADIENTS_COMPARED = 4
-"""Gradients per optimizer that are compared between a step and the next backward."""
 _COMPARED_STEPS = 16
 """The first steps that are not buffered, in which gradients are compared."""
-_MAX_ELEMENTS = 100_000
-"""A gradient with more elements is not searched for a value that is not zero."""
 
 
 class _Kind(NamedTuple):
@@ -81,16 +76,13 @@ class CallOrder:
         self._clips = self._scaled_clips = self._clips_in_window = 0
         self._is_loss_scaled: bool | None = None
         """Whether a GradScaler has multiplied the loss, and has not unscaled the gradients; None if none is in use."""
-        self._kept = self._cleared = 0
-        """How often `_gradients` were unchanged at the next backward, and how often not."""
+        self._applied = AppliedGradients()
         self._noted = NotedGradients()
         self._used = self._unused = self._replaced = 0
         """How often `_noted` showed that the script used the gradients before it cleared them, did not, and replaced them."""
         self._is_scaled: bool | None = None
         """Whether the script multiplies or divides its loss by a number."""
         self._compared_steps = 0
-        self._gradients: list[tuple[weakref.ref[torch.Tensor], int, int]] = []
-        """Some parameters, and id() and version counter of the gradients that the newest step applied to them."""
         self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
         self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
         self._newest_trained: Callable[[], nn.Module | None] = _none
@@ -126,9 +118,9 @@ class CallOrder:
 
     def on_backward(self, outputs: Any) -> None:
         """Count a backward that accumulates into `.grad`."""
-        if self._gradients:
+        if self._applied.is_waiting:
             with self._hooks.guarded("call order"):
-                self._compare_gradients()
+                self._applied.on_backward()
         if self._stepped:
             self._end_window()
         self._backwards += 1
@@ -162,9 +154,9 @@ class CallOrder:
             self._note_site("zero_grad")
         if isinstance(owner, Optimizer):
             index = self._models.discovery.optimizers.index_of(owner)
-            self._clear(_ALL if index is None else index)
+            self._clear([_ALL if index is None else index])
         elif self._models.tree.is_whole_model(owner):
-            self._clear(_ALL)
+            self._clear(self._optimizers_of(owner))
         else:
             # The script may clear a part on purpose, so that the step leaves it as it is.
             self._clears += 1
@@ -196,7 +188,8 @@ class CallOrder:
         self._latest = kind
         if optimizer is not None and self._compared_steps < _COMPARED_STEPS:
             self._compared_steps += 1
-            self._note_gradients(optimizer)
+            with self._hooks.guarded("call order"):
+                self._applied.on_step(optimizer, index, again=self._compared_steps < _COMPARED_STEPS)
 
     def on_step_skipped(self) -> None:
         """Count a step that a GradScaler skipped: the script did what it does at a step."""
@@ -212,11 +205,14 @@ class CallOrder:
         """Handle a GradScaler that multiplies a loss, or that unscales gradients."""
         self._is_loss_scaled = is_scaled
         # Unscaling writes to the gradients once, as clipping does.
-        self._clips_in_window += not is_scaled
+        if not is_scaled:
+            self._clips_in_window += 1
+            self._applied.on_write()
 
     def on_clip(self) -> None:
         """Count a clipping call."""
         self._clips_in_window += 1
+        self._applied.on_write()
         if self._is_loss_scaled is not None:
             self._clips += 1
             self._scaled_clips += self._is_loss_scaled
@@ -226,7 +222,8 @@ class CallOrder:
     def replay(self, kinds: list[int], optimizer: int, step: int) -> None:
         """Count buffered events of a simple loop: one model and one optimizer, which has executed `step` steps before them."""
         # What was noted before these steps says nothing about the next one that is not buffered.
-        self._gradients, self._noted = [], NotedGradients()
+        self._applied.forget()
+        self._noted = NotedGradients()
         at = 0
         while at < len(kinds):
             end = end_of_step(kinds, at)
@@ -258,37 +255,11 @@ class CallOrder:
             elif kind == BACKWARD:
                 self._backwards += 1
             elif kind == ZERO_GRAD:
-                self._clear(_ALL)
+                self._clear([_ALL])
             elif kind == DATA:
                 self._batches += 1
             elif kind == -STEP:
                 self.on_step(None, optimizer, step + 1)
-
-    def _note_gradients(self, optimizer: Optimizer) -> None:
-        """Remember gradients that a step has applied, to see whether something clears them.
-
-        Where several optimizers take turns, the next backward may not be one that this optimizer waits for.
-        """
-        self._gradients = []
-        if len(self._stepped) != len({kind.optimizer for kind in self._kinds}):
-            return
-        with self._hooks.guarded("call order"):
-            for tensor in _first_with_gradient(optimizer):
-                gradient = tensor.grad
-                if gradient is not None and not gradient.is_sparse:
-                    self._gradients.append((weakref.ref(tensor), id(gradient), version_of(gradient)))
-
-    def _compare_gradients(self) -> None:
-        """Compare the remembered gradients with those at the first backward after that step."""
-        noted, self._gradients = self._gradients, []
-        kept = 0
-        for reference, identity, version in noted:
-            tensor = reference()
-            gradient = tensor.grad if tensor is not None else None
-            is_same = gradient is not None and id(gradient) == identity and version_of(gradient) == version
-            kept += is_same and not _is_known_zero(gradient)
-        self._kept += kept > 0
-        self._cleared += not kept
 
     def measured(self, at: float, step: int, unused_eval_graphs: int) -> CallOrderMeasured:
         """Return all counts as an event."""
@@ -306,8 +277,7 @@ class CallOrder:
             self._skips,
             self._clips,
             self._scaled_clips,
-            self._kept,
-            self._cleared,
+            self._applied.counts,
             self._used,
             self._unused,
             self._replaced,
@@ -344,13 +314,26 @@ class CallOrder:
         self._cleared_at.clear()
         self._backwards = self._forwards = self._batches = 0
 
-    def _clear(self, target: int) -> None:
+    def _clear(self, targets: list[int]) -> None:
         self._clears += 1
-        self._cleared_at[target] = self._backwards
-        if target == _ALL:
+        self._cleared_at.update(dict.fromkeys(targets, self._backwards))
+        if _ALL in targets:
             self._uncleared.clear()
         else:
-            self._uncleared.discard(target)
+            self._uncleared.difference_update(targets)
+
+    def _optimizers_of(self, model: Any) -> list[int]:
+        """Return the optimizers that a whole model's `zero_grad` concerns: all, unless each has parameters of one model."""
+        tree, optimizers = self._models.tree, self._models.discovery.optimizers.all()
+        own, found = tree.index_of(model), []
+        for index, optimizer in enumerate(optimizers if own >= 0 else ()):
+            groups = optimizer.param_groups if optimizer is not None else []
+            ends = [each["params"][0] for each in groups if each["params"]][:1]
+            ends += [each["params"][-1] for each in groups if each["params"]][-1:]
+            roots = {tree.roots[tree.owners[at]] for each in ends if (at := tree.owns(each)) is not None}
+            if not roots or tree.roots[own] in roots:
+                found.append(index)
+        return found or [_ALL]
 
     def _add(self, kind: _Kind, step: int, times: int) -> None:
         known = self._kinds.get(kind)
@@ -379,21 +362,3 @@ class CallOrder:
 
 def _none() -> None:
     """Stand for a weak reference to no module."""
-
-
-def _first_with_gradient(optimizer: Optimizer) -> Iterable[torch.Tensor]:
-    given = 0
-    for group in optimizer.param_groups:
-        for tensor in group["params"]:
-            if isinstance(tensor, torch.Tensor) and tensor.grad is not None:
-                yield tensor
-                given += 1
-                if given == _GRADIENTS_COMPARED:
-                    return
-
-
-def _is_known_zero(gradient: torch.Tensor | None) -> bool:
-    """Return whether a gradient is zero; False where reading it would wait for a device."""
-    if gradient is None or gradient.device.type != "cpu" or gradient.numel() > _MAX_ELEMENTS:
-        return False
-    return not bool(gradient.any())

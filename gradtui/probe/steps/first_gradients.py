@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.private_names import version_of
 
 _TENSORS = 4
+_MAX_ELEMENTS = 100_000
+"""A gradient with more elements is not searched for a value that is not zero."""
 _NODES = 32
 _BRANCHES = ("AddBackward0", "SubBackward0", "SumBackward0", "StackBackward0", "NegBackward0", "ToCopyBackward0")
 _FACTORS = ("DivBackward0", "MulBackward0")
@@ -50,6 +55,100 @@ class NotedGradients:
             if gradient is not None and (id(gradient) != identity or version_of(gradient) - version > clips):
                 return True
         return False
+
+
+@dataclass
+class _Applied:
+    """Some gradients that a step has applied: the parameter, and id() and version counter of its gradient."""
+
+    gradients: list[tuple[weakref.ref[torch.Tensor], int, int]]
+    writes: int
+    """Backwards and other writes before them."""
+
+
+class AppliedGradients:
+    """Compares gradients that a step has applied with those of the optimizer's next step: were they cleared in between?
+
+    A gradient that is kept is the same tensor, never zero at a backward, and each backward and each clipping call between the
+    steps has written to it once at most.
+    """
+
+    def __init__(self) -> None:
+        self._applied: dict[int, _Applied] = {}
+        """By index of the optimizer."""
+        self._writes = 0
+        self._counts: dict[int, list[int]] = {}
+        """By index of the optimizer: how often gradients were kept, and how often not."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether gradients wait for a comparison."""
+        return bool(self._applied)
+
+    @property
+    def counts(self) -> tuple[tuple[int, int, int], ...]:
+        """For each optimizer its index, how often its gradients were kept, and how often not."""
+        return tuple((index, kept, cleared) for index, (kept, cleared) in self._counts.items())
+
+    def forget(self) -> None:
+        """Drop the gradients that wait, since calls have been missed."""
+        self._applied.clear()
+
+    def on_write(self) -> None:
+        """Record that clipping or unscaling writes to gradients."""
+        self._writes += 1
+
+    def on_backward(self) -> None:
+        """Record a backward, and which gradients have been cleared before it."""
+        for index, applied in [*self._applied.items()]:
+            if not any(map(_is_kept, applied.gradients)):
+                del self._applied[index]
+                self._count(index, kept=False)
+        self._writes += 1
+
+    def on_step(self, optimizer: Optimizer, index: int, *, again: bool) -> None:
+        """Compare the gradients that a step of an optimizer has applied, and remember them if it will step `again`."""
+        applied = self._applied.pop(index, None)
+        if applied is not None:
+            most = self._writes - applied.writes
+            self._count(index, kept=any(_is_kept(each, most) for each in applied.gradients))
+        if again:
+            found = [
+                (weakref.ref(tensor), id(gradient), version_of(gradient))
+                for tensor in islice(_with_gradient(optimizer), _TENSORS)
+                if (gradient := tensor.grad) is not None and not gradient.is_sparse
+            ]
+            if found:
+                self._applied[index] = _Applied(found, self._writes)
+
+    def _count(self, index: int, *, kept: bool) -> None:
+        self._counts.setdefault(index, [0, 0])[not kept] += 1
+
+
+def _is_kept(noted: tuple[weakref.ref[torch.Tensor], int, int], most: int | None = None) -> bool:
+    """Return whether a gradient is the same tensor, not zero, and has been written to `most` times at most."""
+    reference, identity, version = noted
+    tensor = reference()
+    gradient = tensor.grad if tensor is not None else None
+    if gradient is None or id(gradient) != identity:
+        return False
+    if most is not None:
+        return version_of(gradient) - version <= most
+    return not _is_known_zero(gradient)
+
+
+def _with_gradient(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        for tensor in group["params"]:
+            if isinstance(tensor, torch.Tensor) and tensor.grad is not None:
+                yield tensor
+
+
+def _is_known_zero(gradient: torch.Tensor) -> bool:
+    """Return whether a gradient is zero; False where reading it would wait for a device."""
+    if gradient.device.type != "cpu" or gradient.numel() > _MAX_ELEMENTS:
+        return False
+    return not bool(gradient.any())
 
 
 def is_scaled(loss: Any, *, by_scaler: bool) -> bool:

@@ -112,9 +112,12 @@ def test_every_step_is_counted(step: Step, windows: list[AccumulationWindow], cl
 
 def test_what_is_compared_in_the_first_steps() -> None:
     kept, cleared, used = (measure(step, FEW_STEPS) for step in (never_cleared, plain, sharpness_aware))
-    assert kept.kept_gradients > 1
-    assert (kept.cleared_gradients, cleared.kept_gradients) == (0, 0)
-    assert cleared.cleared_gradients > 1
+    ((_, times_kept, times_not),) = kept.gradients_compared
+    assert times_kept > 1
+    assert times_not == 0
+    ((_, times_kept, times_not),) = cleared.gradients_compared
+    assert times_kept == 0
+    assert times_not > 1
     assert used.gradients_used > 1
     assert used.gradients_unused == 0
     assert measure(cleared_four_times, FEW_STEPS).gradients_unused > 1
@@ -141,6 +144,46 @@ def test_two_models_take_turns() -> None:
     }
     assert found == {(2, 0, 3, STEPS, 1, 2 * STEPS - 1), (1, 0, 1, STEPS, 2, 2 * STEPS)}
     assert {each.optimizer for each in windows} == {0, 1}
+
+
+def test_zero_grad_of_one_model_leaves_the_gradients_of_the_other() -> None:
+    with watched(budget=EVERY_STEP) as seen:
+        generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+        of_critic = torch.optim.SGD(critic.parameters(), lr=0.01)
+        of_generator = torch.optim.SGD(generator.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            generated = generator(torch.randn(2, 4))
+            critic(generated.detach()).mean().backward()
+            of_critic.step()
+            generator.zero_grad()
+            critic(generated).mean().backward()
+            of_generator.step()
+    measured = seen.all(CallOrderMeasured)[-1]
+    carrying = {each.optimizer: each.count for each in measured.windows if each.carries}
+    assert carrying == {0: STEPS - 1}
+    compared = {index: (kept, cleared) for index, kept, cleared in measured.gradients_compared}
+    assert compared[0][0] > 1
+    assert compared[0][1] == compared[1][0] == 0
+    assert compared[1][1] > 1
+
+
+@pytest.mark.parametrize("way", ["data", "tensor", "none"])
+def test_a_loop_that_clears_by_itself(way: str) -> None:
+    with watched() as seen:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(6):
+            for parameter in model.parameters():
+                if way == "none" or parameter.grad is None:
+                    parameter.grad = None
+                else:
+                    (parameter.grad.data if way == "data" else parameter.grad).zero_()
+            model(torch.randn(2, 4)).square().mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+    ((_, kept, cleared),) = seen.all(CallOrderMeasured)[-1].gradients_compared
+    assert kept == 0
+    assert cleared > 1
 
 
 def test_a_closure_has_no_windows_of_its_own() -> None:

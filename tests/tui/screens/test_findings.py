@@ -77,7 +77,7 @@ async def test_events_of_the_run_bring_the_line() -> None:
         windows = (AccumulationWindow(0, 1, 0, 1, 1, True, 39, 2, 40),)
         order = CallOrderMeasured(
             9.0, 40, windows, ((0, 1),), clears=0, leaf_backwards=0, skips_in_a_row=0, clips=0, scaled_clips=0,
-            kept_gradients=39, cleared_gradients=0, gradients_used=0, gradients_unused=0, gradients_replaced=0,
+            gradients_compared=((0, 39, 0),), gradients_used=0, gradients_unused=0, gradients_replaced=0,
             loss_is_scaled=None, eval_mode=(), unused_eval_graphs=0, sites=(),
         )  # fmt: skip
         await run.put(order)
