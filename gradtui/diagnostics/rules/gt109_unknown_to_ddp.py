@@ -10,6 +10,7 @@ from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree
+from gradtui.text import size_text
 
 _WRAPPER = "DistributedDataParallel"
 _WAITS = re.compile(r"Parameter indices which did not receive grad for rank \d+: (\d+(?: \d+)*)")
@@ -29,7 +30,18 @@ def check(state: RunState) -> Iterator[Match]:
         for index in range(where.start, where.stop)
         if index < len(tree.first_trainable) and (tree.first_trainable[index], tree.trainable[index]) == ("0", "1")
     ]
-    if unknown and _lacks_buckets(tree):
+    averaged, trainable = _averaged(tree)
+    if averaged and averaged < trainable and not unknown:
+        yield Match(
+            f"DistributedDataParallel averages {size_text(averaged)} of {size_text(trainable)} of gradients: parameters were "
+            "added after it was made",
+            {"averaged_bytes": averaged, "trainable_bytes": trainable},
+            is_exact=True,
+            level=Level.WARNING,
+            remedy="add the parameters before wrapping the model",
+            key="added",
+        )
+    if averaged and averaged < trainable and unknown:
         yield Match(
             f"{named(tree, unknown)} {are(unknown)} trainable since DistributedDataParallel was made, which does not know "
             f"{'it' if len(unknown) == 1 else 'them'}: the gradient is not averaged over the ranks",
@@ -42,10 +54,10 @@ def check(state: RunState) -> Iterator[Match]:
         )
 
 
-def _lacks_buckets(tree: TreeState) -> bool:
-    """Return whether the wrapper's buckets are smaller than the gradients of what is trainable; False if unknown.
+def _averaged(tree: TreeState) -> tuple[int, int]:
+    """Return the bytes of the wrappers' buckets, 0 if unknown, and those of the gradients of what is trainable in them.
 
-    A parameter that was frozen only between wrapping and the first step has its place in them.
+    A parameter that was frozen only between wrapping and the first step has its place in the buckets.
     """
     buckets = sum(tree.reach.buckets) if tree.reach is not None else 0
     trainable = sum(
@@ -55,7 +67,7 @@ def _lacks_buckets(tree: TreeState) -> bool:
         for index, info in enumerate(tree.parameters)
         if index in subtree(module) and tree.trainable[index : index + 1] == "1"
     )
-    return 0 < buckets < trainable
+    return buckets, trainable
 
 
 def _waits(tree: TreeState, where: range, indices: list[int]) -> Iterator[Match]:

@@ -1,4 +1,4 @@
-"""GT114: a copy of a model that trains is in no optimizer and accumulates gradients."""
+"""GT114: a copy of a model that trains, or a teacher, is in no optimizer and accumulates gradients."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from gradtui.state.selectors import subtree
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match a model whose parameters are orphans with gradients, and have the shapes of a model that trains."""
+    """Match a model of orphans with gradients: a copy of a model that trains, or one in eval mode beside it."""
     tree = state.tree
     with_gradient = set(orphans_with_gradient(tree))
     trained = [model for model in tree.models if ParameterState.TRAINED.value in _letters(tree, model)]
     for model in tree.models if with_gradient else ():
         orphans = [index for index in subtree(tree.modules[model.root]) if index in with_gradient]
         original = next((each for each in trained if _shapes(tree, each) == _shapes(tree, model)), None)
-        if not orphans or original is None or original is model:
+        if not orphans or model in trained or (original is None and not _is_teacher(tree, model, trained)):
             continue
+        kind = (
+            f"a copy of {original.name} in no optimizer" if original is not None else "in eval mode and in no optimizer"
+        )
         yield Match(
-            f"{model.name}, a copy of {original.name} in no optimizer, gets gradients that nothing clears",
+            f"{model.name}, {kind}, gets gradients that nothing clears",
             {"tensors": len(orphans), "elements": elements(tree, orphans)},
             paths(tree, orphans),
             key=str(model.number),
@@ -35,6 +38,13 @@ def _letters(tree: TreeState, model: ModelInfo) -> str:
     return tree.states[where.start : where.stop]
 
 
+def _is_teacher(tree: TreeState, model: ModelInfo, trained: list[ModelInfo]) -> bool:
+    """Return whether a model without any trained parameter runs in eval mode, and those that train in train mode."""
+    training = tree.reach.training if tree.reach is not None else ""
+    of_others = {training[each.root : each.root + 1] for each in trained}
+    return training[model.root : model.root + 1] == "0" and of_others == {"1"}
+
+
 def _shapes(tree: TreeState, model: ModelInfo) -> list[tuple[int, ...]]:
     return [tree.parameters[index].shape for index in subtree(tree.modules[model.root])]
 
@@ -42,9 +52,9 @@ def _shapes(tree: TreeState, model: ModelInfo) -> list[tuple[int, ...]]:
 RULE = Rule(
     "GT114",
     Level.WARNING,
-    "a copy of the model accumulates gradients",
-    "backward runs through the copy as well, which costs time and memory and can change what the original learns",
-    "run the copy under torch.no_grad(), or detach its output",
+    "a copy of the model, or a teacher, accumulates gradients",
+    "backward runs through it as well, which costs time and memory and can change what the original learns",
+    "freeze it with requires_grad_(False); if no gradient needs to pass through it, run it under torch.no_grad()",
     check,
     explains=frozenset({"GT106"}),
     needs=lambda state: None if len(state.tree.models) > 1 else "only one model was found",

@@ -48,13 +48,14 @@ def check(state: RunState) -> Iterator[Match]:
         if reach.reach[tree.parameters[index].module] in ENTERED and reach.called[tree.parameters[index].module] > 0
     ]
     first = min(entered, default=0)
-    detached = [
-        index
+    not_entered = [
+        (index, reach.called[module])
         for index, module in zip(unreached, modules)
         if reach.reach[module] == Reach.NOT_ENTERED.value
         and reach.grad_modes[module] == GradMode.GRAD.value
-        and 0 < reach.called[module] < first
+        and reach.called[module] > 0
     ]
+    detached = [index for index, called in not_entered if called < first]
     if detached:
         yield Match(
             f"{named(tree, detached)} get no gradient: what their modules compute reaches the loss without a graph",
@@ -62,6 +63,16 @@ def check(state: RunState) -> Iterator[Match]:
             paths(tree, detached),
             remedy="pass the tensor on as it is: no .detach(), .data, .item(), .tolist() or torch.tensor()",
             key="detached",
+        )
+    unused = [index for index, called in not_entered if called > first]
+    if unused:
+        yield Match(
+            f"{named(tree, unused)} get no gradient: the output of their modules is detached from the loss, or not used in it",
+            {"tensors": len(unused), "elements": elements(tree, unused)},
+            paths(tree, unused),
+            level=Level.NOTE,
+            remedy="pass the output on as a tensor with its graph, or leave the modules out of the optimizer",
+            key="unused",
         )
 
 

@@ -71,3 +71,10 @@ def test_parameters_that_were_unfrozen_later() -> None:
 )
 def test_what_the_wrapper_knows(trainable: tuple[str, ...], buckets: int) -> None:
     assert list(RULE.check(state_of(*trainable, buckets=buckets))) == []
+
+
+def test_parameters_that_were_added_later() -> None:
+    (match,) = RULE.check(state_of("111", buckets=2 * BYTES))
+    assert (match.level, match.key) == (Level.WARNING, "added")
+    assert match.evidence == {"averaged_bytes": 2 * BYTES, "trainable_bytes": 3 * BYTES}
+    assert list(RULE.check(state_of("111", buckets=3 * BYTES))) == []

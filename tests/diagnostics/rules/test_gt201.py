@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from scripted_run import calls, match, matches, run
 
+from gradtui.state.findings import Level
+
 
 def test_a_leaf() -> None:
     found = match("GT201", run(calls=calls(leaf_backwards=2)))
@@ -24,10 +26,15 @@ def test_a_module_that_runs_before_those_that_backward_enters() -> None:
     assert (found.key, found.paths) == ("detached", ("a.weight", "a.bias"))
 
 
+def test_an_auxiliary_head_is_a_note() -> None:
+    """What it computes may be meant for nothing, or be rebuilt from numbers."""
+    found = match("GT201", run("UUTT", reach="e-e", called=(1, 3, 2)))
+    assert (found.key, found.level, found.paths) == ("unused", Level.NOTE, ("a.weight", "a.bias"))
+
+
 @pytest.mark.parametrize(
     ("states", "reach", "called", "owned"),
     [
-        pytest.param("UUTT", "e-e", (1, 3, 2), (0, 1, 2, 3), id="an auxiliary head"),
         pytest.param("UUTT", "e e", (1, -1, 2), (0, 1, 2, 3), id="not called"),
         pytest.param("UUTT", "e-e", (1, 2, 3), (2, 3), id="in no optimizer"),
     ],
