@@ -69,7 +69,7 @@ class CallOrderMeasured(Event):
     skips_in_a_row: int
     """The newest steps that a GradScaler skipped, without an executed step since."""
     clips: int
-    """Calls of torch's functions that clip by norm, while a GradScaler is in use."""
+    """Calls of torch's functions that clip gradients, while a GradScaler is in use."""
     scaled_clips: int
     """Those of them on gradients that were still multiplied by the GradScaler's scale."""
     gradients_compared: tuple[tuple[int, int, int], ...]

@@ -20,8 +20,9 @@ def check(state: RunState) -> Iterator[Match]:
     found = state.unread_inputs
     if found is None or state.unread_input_steps < _STEPS or found.bytes < _SHARE * found.saved:
         return
+    modules = plural(found.module_count, "module") if found.module_count else "operations outside of modules"
     yield Match(
-        f"backward runs through {plural(found.module_count, 'module')} without a trainable parameter upstream to an input that "
+        f"backward runs through {modules} without a trainable parameter upstream to an input that "
         f"requires a gradient that is never read: it keeps {size_text(found.bytes)} of {size_text(found.saved)}",
         {"modules": found.module_count, "bytes": found.bytes, "saved_bytes": found.saved},
         found.modules,

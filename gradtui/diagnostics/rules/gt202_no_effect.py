@@ -77,7 +77,7 @@ def _no_earlier_learning_rate(state: RunState, each: OptimizerWindows) -> Iterat
         first_step=first,
         is_exact=True,
         call="step",
-        remedy="call scheduler.step() after each optimizer step, not after each epoch",
+        remedy="begin a warm-up above 0, and advance it at each optimizer step, not at each epoch",
         key=f"learning rate {each.optimizer}",
     )
 

@@ -17,7 +17,7 @@ def check(state: RunState) -> Iterator[Match]:
     if calls is None or calls.scaled_clips < _CALLS:
         return
     yield Match(
-        f"clip_grad_norm_ ran on scaled gradients in {calls.scaled_clips:,} of {calls.clips:,} calls: "
+        f"gradients were clipped while they were scaled, in {calls.scaled_clips:,} of {calls.clips:,} calls: "
         "the step divides what is left by the scale",
         {"clips": calls.clips, "scaled_clips": calls.scaled_clips},
         is_exact=True,
@@ -29,8 +29,8 @@ RULE = Rule(
     "GT207",
     Level.ERROR,
     "gradients are clipped before they are unscaled",
-    "the scale is up to 65,536, so clipping cuts every gradient, and the norm that is applied is the threshold divided by it",
-    "call scaler.unscale_(optimizer) before clip_grad_norm_",
+    "the scale is up to 65,536, so clipping cuts every gradient, and what is applied is at most the threshold divided by it",
+    "call scaler.unscale_(optimizer) before clipping",
     check,
     needs=lambda state: (
         None if state.calls is not None and state.calls.clips else "no GradScaler was used with clipping"

@@ -31,6 +31,7 @@ def check(state: RunState) -> Iterator[Match]:
         first_step=event.earliest or event.step,
         is_exact=True,
         level=Level.NOTE if _is_left_out(state, event.step) else None,
+        remedy=None if event.exact else "run it again with --pause-at-nan, which measures every step, to see where it begins",
     )
 
 

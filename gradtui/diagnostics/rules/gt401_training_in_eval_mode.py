@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
+from gradtui.diagnostics.windows import windows_by_optimizer
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
@@ -25,17 +26,21 @@ def check(state: RunState) -> Iterator[Match]:
             affected[module.type_name] = affected.get(module.type_name, 0) + 1
     if not affected:
         return
+    starts = [each.first(lambda _: True) for each in windows_by_optimizer(state)]
     for each in state.calls.eval_mode if state.calls is not None else ():
         if not each.trained_before or each.calls < _CALLS:
             continue
         if each.last_step - each.since_step + 1 < _STEPS:
             continue
+        # A script that begins to fine-tune in eval mode makes an optimizer for that.
+        is_new_phase = any(abs(each.since_step - begun) <= _STEPS for begun in starts)
         what = ", ".join(f"{count} {name}" for name, count in affected.items())
         yield Match(
             f"{each.module} trains in eval mode since step {each.since_step:,}: {what} off",
             {"since_step": each.since_step, "forwards": each.calls, "modules": sum(affected.values())},
             first_step=each.since_step,
             is_exact=True,
+            level=Level.NOTE if is_new_phase else None,
             call="backward",
             key=each.module,
         )

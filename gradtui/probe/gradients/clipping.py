@@ -19,7 +19,9 @@ from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import CallOrder
 
 _NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
-"""Functions of `torch.nn.utils`; some versions of torch lack one. Clipping by value has no norm to record."""
+"""Functions of `torch.nn.utils`; some versions of torch lack one."""
+_BY_VALUE = "clip_grad_value_"
+"""Clipping by value has no norm to record, but its place in the order of calls counts."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,26 @@ def install(hooks: HookSet, clippings: Clippings, order: CallOrder) -> None:
     for owner, name in itertools.product((nn.utils, nn.utils.clip_grad), _NAMES):
         if hasattr(owner, name):
             hooks.patch(owner, name, wrap)
+    wrap_by_value = functools.cache(lambda original: _counting(original, hooks, order))
+    for owner in (nn.utils, nn.utils.clip_grad):
+        hooks.patch(owner, _BY_VALUE, wrap_by_value)
+
+
+def _counting(original: Callable[..., Any], hooks: HookSet, order: CallOrder) -> Callable[..., Any]:
+    is_dynamo = torch.compiler.is_dynamo_compiling
+
+    @functools.wraps(original)
+    def clip(*args: Any, **kwargs: Any) -> Any:
+        if not is_dynamo() and hooks.active and order.awaits_clips:
+            hooks.guard("call order", order.on_clip, 2)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            if not is_dynamo():
+                hooks.passes(error)
+            raise
+
+    return hide(clip)
 
 
 def _listening(

@@ -56,7 +56,7 @@ class InputGradients:
         step, found = self._step, facts.to_inputs
         inputs = [each for reference in found.inputs if (each := reference()) is not None] if found is not None else []
         owned = optimizer_membership.owners(optimizers) if inputs else {}
-        if found is None or not found.modules or any(id(each) in owned for each in inputs):
+        if found is None or not found.bytes or any(id(each) in owned for each in inputs):
             step.is_needed = True
             return
         step.inputs += found.inputs

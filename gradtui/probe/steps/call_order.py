@@ -209,10 +209,10 @@ class CallOrder:
             self._clips_in_window += 1
             self._applied.on_write()
 
-    def on_clip(self) -> None:
-        """Count a clipping call."""
-        self._clips_in_window += 1
-        self._applied.on_write()
+    def on_clip(self, writes: int = 1) -> None:
+        """Count a clipping call, which writes to each gradient that often at most."""
+        self._clips_in_window += writes
+        self._applied.on_write(writes)
         if self._is_loss_scaled is not None:
             self._clips += 1
             self._scaled_clips += self._is_loss_scaled

@@ -94,9 +94,9 @@ class AppliedGradients:
         """Drop the gradients that wait, since calls have been missed."""
         self._applied.clear()
 
-    def on_write(self) -> None:
+    def on_write(self, times: int = 1) -> None:
         """Record that clipping or unscaling writes to gradients."""
-        self._writes += 1
+        self._writes += times
 
     def on_backward(self) -> None:
         """Record a backward, and which gradients have been cleared before it."""

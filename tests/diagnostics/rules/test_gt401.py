@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from fakes import Node, found
-from scripted_run import calls, linear, match, matches, run
+from scripted_run import calls, linear, match, matches, run, window
 
 from gradtui.protocol import events as ev
+from gradtui.reducer import apply
+from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
 
 
@@ -43,3 +45,14 @@ def test_calls_within_two_steps() -> None:
 def test_two_calls_and_a_model_that_the_mode_does_not_change() -> None:
     assert matches("GT401", state_of(number=2)) == []
     assert matches("GT401", state_of(kind="LayerNorm")) == []
+
+
+def test_a_second_optimizer_that_begins_with_eval_mode_is_a_note() -> None:
+    """A script pretrains a model, and then fine-tunes it in eval mode."""
+    state = state_of()
+    assert match("GT401", state).level is None
+    mode = ev.EvalModeTraining("Net", 21, 23, 3, trained_before=True)
+    windows = window(), window(optimizer=1, first_step=20, count=10)
+    ev_calls = calls(*windows, eval_mode=(mode,))
+    apply(state, ev_calls)
+    assert match("GT401", state).level is Level.NOTE

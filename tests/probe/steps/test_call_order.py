@@ -167,6 +167,20 @@ def test_zero_grad_of_one_model_leaves_the_gradients_of_the_other() -> None:
     assert compared[1][1] > 1
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_clipping_by_value_hides_no_gradient_that_is_kept(foreach: bool) -> None:
+    with watched() as seen:
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(6):
+            model(torch.randn(2, 4)).square().mean().backward()
+            nn.utils.clip_grad_value_(model.parameters(), 0.5, foreach=foreach)
+            optimizer.step()
+    ((_, kept, cleared),) = seen.all(CallOrderMeasured)[-1].gradients_compared
+    assert kept > 1
+    assert cleared == 0
+
+
 @pytest.mark.parametrize("way", ["data", "tensor", "none"])
 def test_a_loop_that_clears_by_itself(way: str) -> None:
     with watched() as seen:
@@ -203,6 +217,24 @@ def test_a_closure_has_no_windows_of_its_own() -> None:
     windows = seen.all(CallOrderMeasured)[-1].windows
     assert sum(each.count for each in windows) == 5
     assert {(each.applied, each.cleared) for each in windows} == {(0, 0)}
+
+
+@pytest.mark.parametrize("by_value", [False, True])
+def test_clipping_of_scaled_gradients_is_counted(by_value: bool) -> None:
+    with watched() as seen:
+        model = nn.Linear(4, 1)
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.01), torch.amp.GradScaler("cpu", init_scale=8.0)
+        for _ in range(4):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(2, 4)).square().mean()).backward()
+            if by_value:
+                nn.utils.clip_grad_value_(model.parameters(), clip_value=0.5)
+            else:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    measured = seen.all(CallOrderMeasured)[-1]
+    assert (measured.clips, measured.scaled_clips) == (4, 4)
 
 
 def test_a_skipped_step_ends_the_window() -> None:
