@@ -31,7 +31,9 @@ def check(state: RunState) -> Iterator[Match]:
         first_step=event.earliest or event.step,
         is_exact=True,
         level=Level.NOTE if _is_left_out(state, event.step) else None,
-        remedy=None if event.exact else "run it again with --pause-at-nan, which measures every step, to see where it begins",
+        remedy=None
+        if event.exact
+        else "run it again with --pause-at-nan, which measures every step, to see where it begins",
     )
 
 
