@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
@@ -12,7 +13,7 @@ from gradtui.state.run_state import RunState
 _STEPS = 3
 _SURE_STEPS = 8
 _SHARE = 0.8
-"""Share of the steps that must have the usual number of backwards."""
+"""Share of the steps that must have the usual number of backwards, and share of the norms for which clipping must decide."""
 _FEWEST = 3
 """Backwards of a step that are taken for accumulation: two may be two losses, as in a GAN, or of batches of two DataLoaders."""
 
@@ -33,15 +34,21 @@ def check(state: RunState) -> Iterator[Match]:
         has_none = not any(window.batches for window in each.windows) and len(optimizers) == 1
         if not has_batches and not has_none:
             continue
+        norms, threshold = state.before_clipping.values, state.clipped_at or math.inf
+        cut, cut_of_mean = (sum(norm > threshold * factor for norm in norms) for factor in (1, length))
+        decides = len(norms) >= _STEPS and cut >= _SHARE * len(norms) and cut_of_mean <= (1 - _SHARE) * len(norms)
+        clipping = (
+            f", and clipping cuts {cut:,} of {len(norms):,} sums, and would cut {cut_of_mean:,} of the means" if decides else ""
+        )
         yield Match(
             f"each step of {optimizer_name(state, each.optimizer)} sums the gradients of {length} batches: "
-            f"the loss is not divided by {length}",
-            {"backwards_a_step": length, "steps": steps},
+            f"the loss is not divided by {length}{clipping}",
+            {"backwards_a_step": length, "steps": steps, "clipped": cut, "clipped_if_divided": cut_of_mean},
             first_step=min(window.first_step for window in usual),
             is_exact=steps >= _SURE_STEPS,
             call="backward",
             remedy=f"call (loss / {length}).backward(), unless the loss is meant as a sum",
-            level=None if state.clipped_at is not None else Level.NOTE,
+            level=None if decides else Level.NOTE,
             key=str(each.optimizer),
         )
 

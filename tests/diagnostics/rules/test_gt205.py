@@ -12,15 +12,26 @@ from gradtui.state.findings import Level
 
 def test_a_sum_over_four_batches() -> None:
     found = match("GT205", run(calls=calls(window(4))))
-    assert found.evidence == {"backwards_a_step": 4, "steps": 20}
+    assert found.evidence == {"backwards_a_step": 4, "steps": 20, "clipped": 0, "clipped_if_divided": 0}
     assert found.is_exact
 
 
-def test_it_is_a_note_unless_the_gradient_is_clipped() -> None:
+@pytest.mark.parametrize(
+    ("norms", "level"),
+    [
+        pytest.param((), Level.NOTE, id="no clipping"),
+        pytest.param((3.0, 3.5, 2.0), None, id="the sum is clipped, the mean would not be"),
+        pytest.param((30.0, 35.0, 20.0), Level.NOTE, id="the mean would be clipped too"),
+        pytest.param((0.3, 0.5, 0.2), Level.NOTE, id="the sum is not clipped"),
+    ],
+)
+def test_it_is_a_note_unless_it_decides_what_clipping_cuts(norms: tuple[float, ...], level: Level | None) -> None:
     state = run(calls=calls(window(4)))
-    assert match("GT205", state).level is Level.NOTE
-    state.clipped_at = 1.0
-    assert match("GT205", state).level is None
+    if norms:
+        state.clipped_at = 1.0
+    for step, norm in enumerate(norms, 1):
+        state.before_clipping.append(step, norm)
+    assert match("GT205", state).level is level
 
 
 @pytest.mark.parametrize("batches", [0, 3])
