@@ -18,6 +18,7 @@ from gradtui.state.series import joint_norm
 def gradient_norm(state: RunState) -> dict[str, Any]:
     """The total as it was applied, over the run; with it what accumulated in the last step, and the joint figures."""
     norms = state.norm_summary
+    micro_step, accumulated = state.micro_norms.last()
     return {
         "since_step": norms.since_step,
         "first": number(norms.first),
@@ -32,7 +33,7 @@ def gradient_norm(state: RunState) -> dict[str, Any]:
         "of_steps": max(state.step - norms.since_step, norms.measured_steps),
         "unconfirmed_steps": norms.unconfirmed_steps,
         "not_finite_steps": norms.not_finite_steps,
-        "micro_steps": _micro_steps(state),
+        "micro_steps": {"step": micro_step, "accumulated": list(map(number, accumulated))} if accumulated else None,
         "gradient": _joint(state, range(len(state.tree.parameters))),
     }
 
@@ -100,8 +101,3 @@ def _fields(of: type[Any], *without: str) -> _Fields:
 
 _FIGURES = _fields(GradientStats, "parameter", "elements", "stored")
 _JOINT = _fields(AggregatedStats)
-
-
-def _micro_steps(state: RunState) -> dict[str, Any] | None:
-    step, norms = state.micro_norms.last()
-    return {"step": step, "accumulated": [number(norm) for norm in norms]} if norms else None

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetGroup
-from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import objection_to_expressions
@@ -76,11 +75,6 @@ def _text(path: Path) -> str:
     return content.decode("utf-8")
 
 
-def scheduled(applied: CommandApplied) -> Scheduled:
-    """Return the schedule entry that repeats an applied command."""
-    return Scheduled(applied.step, applied.command, applied.skipped, applied.late)
-
-
 def schedule_text(state: RunState, run: str) -> str:
     """What was done to a run, as the content of a schedule file. What was taken back stands there with its `undo`.
 
@@ -103,7 +97,8 @@ def schedule_text(state: RunState, run: str) -> str:
     lines.append(f"version = {VERSION}")
     for applied in state.interventions:
         lines += ["", f"[[do]] # {one_line(applied.text)}"]
-        lines += [f"{name} = {_value(value)}" for name, value in to_table(scheduled(applied)).items()]
+        entry = Scheduled(applied.step, applied.command, applied.skipped, applied.late)
+        lines += [f"{name} = {_value(value)}" for name, value in to_table(entry).items()]
     return "\n".join(lines) + "\n"
 
 

@@ -18,7 +18,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_state import CostRecord, ModelRecord, PhaseRecord, RunState
+from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.text import command_text, nonfinite_text, record_sentence, state_reason
 
@@ -59,7 +59,10 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "freezes": _freezes(state),
         "interventions": _interventions(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
-        "refused": _refused(state),
+        "refused": [
+            {"step": event.step, "command": command_text(event.command), "reason": event.reason}
+            for event in state.refused
+        ],
         "out_of_memory": [_out_of_memory(event) for event in state.out_of_memory],
         "findings": [finding_entry(finding) for finding in by_gravity(state.findings)],
         "problems": {part: asdict(problem) for part, problem in state.problems.items()},
@@ -267,17 +270,12 @@ def _out_of_memory(event: OutOfMemory) -> dict[str, Any]:
     }
 
 
-def _device_us(cost: CostRecord) -> float | None:
-    if cost.own_device_seconds is None or not cost.steps:
-        return None
-    return cost.own_device_seconds * 1e6 / cost.steps
-
-
 def _cost(state: RunState, dropped: int) -> dict[str, Any]:
     cost = state.cost
+    device_seconds = cost.own_device_seconds
     return {
         "us_per_step": cost.own_seconds * 1e6 / cost.steps if cost.steps else None,
-        "device_us_per_step": _device_us(cost),
+        "device_us_per_step": device_seconds * 1e6 / cost.steps if device_seconds is not None and cost.steps else None,
         "share_of_step": cost.share,
         "steps_exempt_from_budget": cost.exempt_steps,
         "share_of_other_steps": cost.share_of_others,
@@ -343,10 +341,4 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "parameters": [path for changed in event.changed for path in changed.paths],
         }
         for event in state.interventions
-    ]
-
-
-def _refused(state: RunState) -> list[dict[str, Any]]:
-    return [
-        {"step": event.step, "command": command_text(event.command), "reason": event.reason} for event in state.refused
     ]

@@ -55,7 +55,8 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
                 index += module.subtree_modules
                 continue
             if index in holding:
-                parameters += _own_ends(tree, module, upstream)
+                own = range(module.first_parameter, module.first_parameter + module.own_parameters)
+                parameters += [i for i in own if i in upstream and tree.states[i] not in _EMPTY_GRADIENT]
             index += 1
     return Frontier(tuple(stops), tuple(parameters), never)
 
@@ -77,13 +78,6 @@ def modules_of(tree: TreeState, model: int | None) -> range:
         return range(len(tree.modules))
     root = tree.models[model].root
     return range(root, root + tree.modules[root].subtree_modules)
-
-
-def _own_ends(tree: TreeState, module: ModuleInfo, upstream: frozenset[int]) -> Iterator[int]:
-    """Yield a module's own parameters that are upstream of other modules and get a gradient."""
-    for index in range(module.first_parameter, module.first_parameter + module.own_parameters):
-        if index in upstream and tree.states[index] not in _EMPTY_GRADIENT:
-            yield index
 
 
 def _topmost(modules: Sequence[ModuleInfo], letters: str, wanted: str) -> Iterator[int]:

@@ -51,7 +51,8 @@ def find(selection: str, tree: Listing) -> Selected:
         return known
     wanted = selection.strip()
     if wanted.startswith("re:"):
-        return _some(wanted, _by_expression(wanted, tree), tree)
+        search = _expression(wanted).search
+        return _some(wanted, {i for i, info in enumerate(tree.parameters) if any(map(search, info.names))}, tree)
     if "," in wanted:
         each = [find(part, tree) for part in map(str.strip, wanted.split(",")) if part]
         indices = sorted({index for one in each for index in one.indices})
@@ -174,11 +175,6 @@ _PRESETS: dict[str, Callable[[Listing], set[int]]] = {
 }
 
 
-def _by_expression(selection: str, tree: Listing) -> set[int]:
-    expression = _expression(selection)
-    return {index for index, info in enumerate(tree.parameters) if any(map(expression.search, info.names))}
-
-
 def _expression(selection: str) -> re.Pattern[str]:
     try:
         return re.compile(selection.removeprefix("re:").strip())
@@ -195,11 +191,7 @@ def _by_glob(selection: str, tree: Listing) -> set[int]:
     # A tied parameter is listed once, but its other names lie within other modules.
     for index, info in enumerate(tree.parameters):
         if index not in found and len(info.names) > 1:
-            around = itertools.chain.from_iterable(map(_modules_around, info.names))
-            if any(map(matches, around)):
+            around = (itertools.accumulate(name.split(".")[:-1], "{}.{}".format) for name in info.names)
+            if any(map(matches, itertools.chain.from_iterable(around))):
                 found.add(index)
     return found
-
-
-def _modules_around(name: str) -> Iterator[str]:
-    return itertools.accumulate(name.split(".")[:-1], lambda before, part: f"{before}.{part}")

@@ -34,7 +34,8 @@ def progress_line(state: RunState) -> str:
         parts.append(f"loss {state.loss.last:.4g}{_of_step(state, state.loss.steps[-1])}")
     if state.gradient_norm.last is not None:
         parts.append(f"gradient norm {state.gradient_norm.last:.3g}{_of_step(state, state.gradient_norm.steps[-1])}")
-    total = _largest_total(state)
+    totals = [record.last.held.total for record in state.phases.values() if record.last is not None]
+    total = max((total for total in totals if total is not None), default=None)
     if total is not None:
         parts.append(size_text(total))
     parts.append(str(state.phase))
@@ -43,11 +44,6 @@ def progress_line(state: RunState) -> str:
 
 def _of_step(state: RunState, step: int) -> str:
     return f" (step {step:,})" if step != state.step else ""
-
-
-def _largest_total(state: RunState) -> int | None:
-    totals = [record.last.held.total for record in state.phases.values() if record.last is not None]
-    return max((total for total in totals if total is not None), default=None)
 
 
 def schedule_lines(state: RunState) -> list[str]:

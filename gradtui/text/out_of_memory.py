@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, OutOfMemory
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, HeldStorage
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
 from gradtui.text.units import size_text
 
 _NAMED = 4
@@ -80,11 +80,8 @@ def _largest(event: OutOfMemory) -> Iterator[str]:
     yield f"  {'all, B':>16} {'number':>7} {'each, B':>16}  tensor and owner"
     for storage in event.largest:
         each = f"{storage.bytes * storage.count:>16,} {storage.count:>7,} {storage.bytes:>16,}"
-        yield f"  {each}  {_tensor(storage)}  {storage.owner}"
-
-
-def _tensor(storage: HeldStorage) -> str:
-    return f"{storage.dtype}[{'×'.join(map(str, storage.shape))}]"
+        shape = "×".join(map(str, storage.shape))
+        yield f"  {each}  {storage.dtype}[{shape}]  {storage.owner}"
 
 
 def _steps(before: Iterable[Event]) -> Iterator[str]:
