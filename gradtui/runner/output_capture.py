@@ -90,7 +90,10 @@ class OutputCapture:
         self.start_offset = self._log_status.st_size
         _flush_python()
         for descriptor in (0, 1, 2):
-            self._saved[descriptor] = _duplicate_if_open(descriptor)
+            self._saved[descriptor] = None
+            # The process may have been started with the descriptor closed.
+            with contextlib.suppress(OSError):
+                self._saved[descriptor] = duplicate_aside(descriptor)
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(null, 0)
         os.close(null)
@@ -102,7 +105,9 @@ class OutputCapture:
         keep_output(self._lose)
         _line_buffer_python()
         _line_buffer_c()
-        self._set_columns()
+        if self._columns is not None:
+            self._columns_before = os.environ.get("COLUMNS")
+            os.environ["COLUMNS"] = self._columns
         self._announce(str(self.log))
 
     def stop(self, *, notice: bool = True, tail: int = 0) -> None:
@@ -174,11 +179,6 @@ class OutputCapture:
                 os.dup2(terminal, descriptor)
                 os.close(terminal)
 
-    def _set_columns(self) -> None:
-        if self._columns is not None:
-            self._columns_before = os.environ.get("COLUMNS")
-            os.environ["COLUMNS"] = self._columns
-
     def _restore_columns(self) -> None:
         """Restore COLUMNS. Main thread only: a setenv on another thread can invalidate the environment that C code reads."""
         if self._columns is None or os.environ.get("COLUMNS") != self._columns:
@@ -187,13 +187,6 @@ class OutputCapture:
             os.environ.pop("COLUMNS", None)
         else:
             os.environ["COLUMNS"] = self._columns_before
-
-
-def _duplicate_if_open(descriptor: int) -> int | None:
-    try:
-        return duplicate_aside(descriptor)
-    except OSError:
-        return None
 
 
 def _flush_python() -> None:

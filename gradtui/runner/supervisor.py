@@ -59,7 +59,9 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
         SystemExit: in the training process, with the code that `child` returned.
         BaseException: in the training process, whatever `child` raises (a KeyboardInterrupt ends it by SIGINT).
     """
-    terminal = _open_terminal()
+    terminal = None
+    with contextlib.suppress(OSError):
+        terminal = ControllingTerminal()
     reading, writing = socket_pair()
     dump = _dump_file()
     for stream in (sys.stdout, sys.stderr):
@@ -82,13 +84,6 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
     to_training = TrainingProcessConnection(reading)
     status = _wait(process, terminal, to_training)
     return _conclude(status, terminal, to_training, dump, at_end)
-
-
-def _open_terminal() -> ControllingTerminal | None:
-    try:
-        return ControllingTerminal()
-    except OSError:
-        return None
 
 
 def _dump_file() -> int | None:

@@ -73,12 +73,10 @@ class TrainingRun:
             step = self._leave()
         at_end()
         ended = RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error)
-        self.events.put(ended if self._has_trained() else replace(ended, child_cpu_seconds=child_cpu_seconds()))
-        return outcome
-
-    def _has_trained(self) -> bool:
         counter = self._watched.probe.counter if self._watched is not None else None
-        return counter is not None and counter.steps + counter.micro_steps > 0
+        has_trained = counter is not None and counter.steps + counter.micro_steps > 0
+        self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))
+        return outcome
 
     def _ends(self, error: BaseException) -> None:
         if self._watched is not None:
