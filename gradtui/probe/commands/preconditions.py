@@ -106,12 +106,6 @@ def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, opt
                 raise CommandRefused(refusals.owner_cannot_train(path, reason))
 
 
-def refuse_by_hand(training: Training) -> None:
-    """Refuse a freeze without an optimizer: it removes the gradient, which code such as `p -= lr * p.grad` does not expect."""
-    if training.by_hand:
-        raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
-
-
 def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: ModuleTree, training: Training) -> None:
     """Refuse to add parameters to an optimizer that steps within backward, which still needs the values it would change."""
     if not orphans:

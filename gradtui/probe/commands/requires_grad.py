@@ -70,7 +70,9 @@ def _freeze(
     step: int,
 ) -> tuple[str, Restore | None]:
     optimizers = training.optimizers
-    preconditions.refuse_by_hand(training)
+    if training.by_hand:
+        # A freeze removes the gradient, which code such as `p -= lr * p.grad` does not expect.
+        raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
     preconditions.refuse_lbfgs(chosen, optimizers)
     preconditions.refuse_to_end_training(chosen, tree, training)
     joined = {id(tensor) for tensor in states.joined.inside()}

@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 from torch.optim import Optimizer
@@ -51,11 +51,12 @@ def save_checkpoint(
     if not models:
         raise CommandRefused(refusals.NO_MODEL)
     began = perf_counter()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     state = {
         "models": {name: module.state_dict() for name, module in models.items()},
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "step": step,
-        "rng": _random_states(),
+        "rng": {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()},
     }
 
     def fill(stream: BinaryIO) -> None:
@@ -91,11 +92,6 @@ def _write(file: str, directory: str, write_file: WriteFile | None, fill: Fill) 
     path = path.resolve()
     write_atomically(path, fill)
     return str(path)
-
-
-def _random_states() -> dict[str, Any]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()}
 
 
 def save_allocator_snapshot(write_file: WriteFile | None) -> CommandResult:

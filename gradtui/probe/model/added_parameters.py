@@ -138,10 +138,6 @@ class AddedParameters:
         """Return whether this parameter is in an optimizer because of a command."""
         return self._inside(tensor) is not None
 
-    def count_in(self, optimizer: Optimizer) -> int:
-        """Return the number of parameters of this optimizer that commands have added."""
-        return sum(self.holds(tensor) for tensor in membership.parameters(optimizer))
-
     def inside(self) -> list[torch.Tensor]:
         """Return every parameter that is in an optimizer because of a command."""
         return self._living(lambda added: added.since_step is not None)
@@ -257,10 +253,12 @@ def joined_words(planned: Iterable[Membership], joined: AddedParameters) -> str:
     counts = Counter(id(member.optimizer) for member in planned)
     words = []
     for key, optimizer in optimizers.items():
-        held = sum(1 for _ in membership.parameters(optimizer))
-        own = held - joined.count_in(optimizer)
+        held = list(membership.parameters(optimizer))
+        own = sum(not joined.holds(tensor) for tensor in held)
         name = type(optimizer).__name__
-        words.append(f"; {counts[key]} joined {name}, whose state_dict() holds {held:,} parameters instead of {own:,}")
+        words.append(
+            f"; {counts[key]} joined {name}, whose state_dict() holds {len(held):,} parameters instead of {own:,}"
+        )
     return "".join(words)
 
 
