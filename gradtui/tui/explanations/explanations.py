@@ -100,6 +100,7 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
     if len(info.names) > 1:
         rows += text_rows("", f"One tensor under {len(info.names)} names (tied); it counts once in every sum.", "muted")
     rows += text_rows("memory", _same_storage(state, index))
+    ratios = state.tree.ratios.of(index)
     rows += [
         *text_rows("module", _module_words(state, info.module)),
         *text_rows("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
@@ -108,7 +109,7 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("", gradient_words(state, index)),
         *_norm_history(state, range(index, index + 1)),
         *text_rows("update", update_words(state, index)),
-        *_ratio_history(state, index),
+        *_curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:]),
         *_toggle_facts(state, range(index, index + 1)),
     ]
     return rows
@@ -298,11 +299,6 @@ def _norm_history(state: RunState, parameters: range) -> list[DetailRow]:
     rows = history.rows[-_POINTS:]
     values = [joint_norm(row[parameters.start : parameters.stop]) for row in rows]
     return _curve("norm", history.steps[-_POINTS:], values)
-
-
-def _ratio_history(state: RunState, parameter: int) -> list[DetailRow]:
-    ratios = state.tree.ratios.of(parameter)
-    return _curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:])
 
 
 def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> list[DetailRow]:

@@ -14,7 +14,7 @@ from textual import events
 from gradtui.protocol.events import DeviceSampled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.model_records import peak_owner
-from gradtui.state.run_state import PhaseRecord, RunState
+from gradtui.state.run_state import RunState
 from gradtui.state.selectors import fullest_phase, highest_peak
 from gradtui.state.series import Series as Totals
 from gradtui.text import DASH, share_text, short_bytes
@@ -162,7 +162,9 @@ def _peak_line(state: RunState) -> list[Line]:
     if found is None:
         return []
     phase, record = found
-    words = _peak_words(phase, record, peak_owner(state, record))
+    owner = peak_owner(state, record)
+    words = f"peak so far {'' if record.peak_exact else '≥'}{short_bytes(record.peak)} in {phase}"
+    words += f" with {printable(owner)}" if owner else ""
     return [(("▲ ", "warning"), (words + _peak_owner(state, phase, record.peak or 0), "muted"))]
 
 
@@ -173,11 +175,6 @@ def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
         return ""
     module = state.tree.modules[step.peak_module]
     return f" at {printable(module.path or module.name)}"
-
-
-def _peak_words(phase: Phase, record: PhaseRecord, owner: str) -> str:
-    whose = f" with {printable(owner)}" if owner else ""
-    return f"peak so far {'' if record.peak_exact else '≥'}{short_bytes(record.peak)} in {phase}{whose}"
 
 
 def _device_line(device: DeviceSampled | None) -> list[Line]:
@@ -286,9 +283,3 @@ class MemoryPanel(LineView, can_focus=True):
         phase = self._rows[offset.y] if offset is not None and 0 <= offset.y < len(self._rows) else None
         if phase is not None and self._state.phases[phase].last is not None:
             self.choose(phase)
-
-    def on_focus(self) -> None:
-        self.redraw()
-
-    def on_blur(self) -> None:
-        self.redraw()

@@ -44,7 +44,10 @@ class TreeReach:
         if not letters or buffer_at(self._tree, row) is not None:
             return " "
         if row < 0:
-            return self._parameter_mark(~row, letters[self._tree.parameters[~row].module])
+            if ~row in self._stop_parameters:
+                return STOPS
+            is_entered = letters[self._tree.parameters[~row].module] in ENTERED
+            return RUNS if is_entered and self._tree.states[~row] not in _WITHOUT else " "
         if letters[row] == Reach.UNKNOWN.value:
             return HIDDEN
         if letters[row] not in ENTERED:
@@ -54,11 +57,6 @@ class TreeReach:
         if row in self._holding:
             return WITHIN if folded else PARTLY
         return RUNS
-
-    def _parameter_mark(self, index: int, letter: str) -> str:
-        if index in self._stop_parameters:
-            return STOPS
-        return RUNS if letter in ENTERED and self._tree.states[index] not in _WITHOUT else " "
 
 
 def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:

@@ -7,7 +7,6 @@ from the `RunState` when it is drawn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
@@ -31,15 +30,12 @@ class ModuleTree(ScrollLines):
 
     BINDINGS = bindings("tree")
 
-    @dataclass
     class CursorMoved(Message):
         """The cursor has moved to another row."""
 
-    @dataclass
     class ToggleClicked(Message):
         """The state letter of the row under the cursor was clicked."""
 
-    @dataclass
     class ExplainClicked(Message):
         """The user double-clicked a row."""
 
@@ -269,12 +265,6 @@ class ModuleTree(ScrollLines):
                 self.post_message(self.ToggleClicked())
         elif event.chain == 2:
             self.post_message(self.ExplainClicked())
-
-    def on_focus(self) -> None:
-        self.redraw()
-
-    def on_blur(self) -> None:
-        self.redraw()
 
 
 class ColumnTitles(LineView):

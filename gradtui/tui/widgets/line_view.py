@@ -96,6 +96,12 @@ class LineView(Widget):
         """Draw what changed while the widget was hidden."""
         self.redraw()
 
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
     def notify_style_update(self) -> None:
         """Drop the cached strips, which have the colours of the old theme."""
         super().notify_style_update()
