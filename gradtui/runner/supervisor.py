@@ -19,7 +19,7 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from gradtui.descriptors import duplicate_aside
 from gradtui.own_frames import PACKAGE_DIRECTORY
@@ -63,7 +63,10 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
     with contextlib.suppress(OSError):
         terminal = ControllingTerminal()
     reading, writing = socket_pair()
-    dump = _dump_file()
+    dump = None
+    # A nameless file for faulthandler: at a crash, stderr may be the screen or a log that the user does not read.
+    with contextlib.suppress(OSError), tempfile.TemporaryFile() as file:
+        dump = duplicate_aside(file.fileno())
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -75,7 +78,10 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
         if terminal is not None:
             terminal.close()
         connection = SupervisorConnection(writing, supervisor)
-        _become_training_process(before, dump)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if dump is not None and not faulthandler.is_enabled():
+            with contextlib.suppress(OSError, ValueError):
+                faulthandler.enable(file=dump)
         raise SystemExit(child(connection))
     os.close(writing)
     for watched in _WATCHED:
@@ -84,22 +90,6 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
     to_training = TrainingProcessConnection(reading)
     status = _wait(process, terminal, to_training)
     return _conclude(status, terminal, to_training, dump, at_end)
-
-
-def _dump_file() -> int | None:
-    """Create a nameless file for faulthandler: at a crash, stderr may be the screen or a log that the user does not read."""
-    try:
-        with tempfile.TemporaryFile() as file:
-            return duplicate_aside(file.fileno())
-    except OSError:
-        return None
-
-
-def _become_training_process(mask: Iterable[int], dump: int | None) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if dump is not None and not faulthandler.is_enabled():
-        with contextlib.suppress(OSError, ValueError):
-            faulthandler.enable(file=dump)
 
 
 def _wait(process: int, terminal: ControllingTerminal | None, connection: TrainingProcessConnection) -> int:

@@ -6,6 +6,7 @@ The counters of torch's caching allocator may be read on any thread; that does n
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -89,7 +90,9 @@ class DeviceSampler:
             index = self._index()
             # Read the allocator first: memory reserved in between is then in the driver's figure, never missing there.
             allocator = read_allocator(index)
-            device = self._read_driver(index)
+            # If torch cannot identify the device, only the numbers of the host are sampled.
+            with suppress(RuntimeError, AssertionError):
+                device = self._nvml.read(identity(index)) if self._nvml is not None else device
         memory = self._process.memory_info()
         return DeviceSampled(
             at=self._at(),
@@ -107,10 +110,3 @@ class DeviceSampler:
     @cached_property
     def _nvml(self) -> Nvml | None:
         return Nvml.open()
-
-    def _read_driver(self, index: int) -> DeviceReading:
-        try:
-            return self._nvml.read(identity(index)) if self._nvml is not None else DeviceReading()
-        except (RuntimeError, AssertionError):
-            # torch cannot identify the device: only the numbers of the host are sampled.
-            return DeviceReading()

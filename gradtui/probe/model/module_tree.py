@@ -176,7 +176,8 @@ class ModuleTree:
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
             if [*module._buffers.keys()] != listed.buffers:  # noqa: SLF001
                 return False
-        return self._shares_memory_as_listed()
+        groups = ([self.parameter_refs[index]() for index in indices] for indices in self.same_storage)
+        return all(len({memory_of(tensor) for tensor in group if tensor is not None}) <= 1 for group in groups)
 
     def _are_listed(self, parameters: Iterable[object], modules: Iterable[object]) -> bool:
         owned = all(self.owns(each) is not None for each in parameters if each is not None)
@@ -190,13 +191,6 @@ class ModuleTree:
             if tensor is None or tensor.dtype != dtype:
                 return False
             if (tensor.shape if type(tensor) is nn.Parameter else shape_of(tensor)) != shape:
-                return False
-        return True
-
-    def _shares_memory_as_listed(self) -> bool:
-        for indices in self.same_storage:
-            tensors = [tensor for index in indices if (tensor := self.parameter_refs[index]()) is not None]
-            if len({memory_of(tensor) for tensor in tensors}) > 1:
                 return False
         return True
 

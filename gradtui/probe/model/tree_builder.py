@@ -113,8 +113,10 @@ class _Builder:
         reference = weakref.ref(module)
         self._tree.module_index[id(module)] = index, reference
         self._tree.module_refs.append(reference)
-        self._tree.contents.append(_contents(module))
-        for own_name, parameter in module._parameters.items():  # noqa: SLF001 - keeps order, adds nothing
+        own, children = module._parameters, module._modules  # noqa: SLF001 - `named_children` leaves out what is shared
+        contents = Contents([*map(id, own.values())], [*map(id, children.values())], [*module._buffers.keys()])  # noqa: SLF001
+        self._tree.contents.append(contents)
+        for own_name, parameter in own.items():
             if parameter is not None:
                 self._add_parameter(parameter, _join(path, own_name), index)
         for own_name, buffer in module._buffers.items():  # noqa: SLF001
@@ -122,8 +124,8 @@ class _Builder:
                 persistent = own_name not in module._non_persistent_buffers_set  # noqa: SLF001
                 self._buffers[id(buffer)] = _buffer_info(buffer, _join(path, own_name), index, persistent=persistent)
         self._modules.append(None)
-        own = len(self._parameters) - first
-        return _Open(index, self._children(module), (path, name, type(module).__name__, depth, parent, first, own))
+        count = len(self._parameters) - first
+        return _Open(index, self._children(module), (path, name, type(module).__name__, depth, parent, first, count))
 
     def _leave(self, opened: _Open) -> None:
         index, _, info = opened
@@ -144,7 +146,10 @@ class _Builder:
         tree.is_borrowed |= not (is_plain or isinstance(parameter, nn.Parameter))
         # The size is unknown while a lazy module has not set it.
         count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
-        local = None if is_plain or shape is None else _local_count(parameter)
+        local = None
+        if not is_plain and shape is not None and hasattr(type(parameter), "to_local"):
+            # Read the parts: `to_local` would be an operation, which a mode of the script could observe.
+            local = sum(part.numel() for part in plain_tensors(parameter))
         name = str(dtype).removeprefix("torch.")
         self._parameters.append(ParameterInfo(path, (path,), tuple(shape or ()), name, count, size, module, local))
 
@@ -159,7 +164,8 @@ class _Builder:
         while waiting and self._repeats < _MAX_REPEATS:
             self._repeats += 1
             current, here, above = waiting.pop()
-            if not self._is_listed(current) or id(current) in above:
+            index = self._tree.index_of(current)
+            if index < 0 or self._modules[index] is None or id(current) in above:
                 continue  # The module is a part of itself.
             for name, parameter in current._parameters.items():  # noqa: SLF001
                 known = self._tree.parameter_index.get(id(parameter))
@@ -167,10 +173,6 @@ class _Builder:
                     self._add_name(known, _join(here, name))
             within = above | {id(current)}
             waiting += [(child, _join(here, name), within) for name, child in reversed([*self._children(current)])]
-
-    def _is_listed(self, module: nn.Module) -> bool:
-        index = self._tree.index_of(module)
-        return index >= 0 and self._modules[index] is not None
 
 
 def _same_storage(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ...]]:
@@ -187,16 +189,6 @@ def _buffer_info(buffer: torch.Tensor, path: str, module: int, *, persistent: bo
     shape, dtype = shape_of(buffer), str(buffer.dtype).removeprefix("torch.")
     count, size = (buffer.numel(), buffer.nbytes) if shape is not None else (0, 0)
     return BufferInfo(path, tuple(shape or ()), dtype, count, size, module, persistent)
-
-
-def _contents(module: nn.Module) -> Contents:
-    own, children = module._parameters, module._modules  # noqa: SLF001 - `named_children` leaves out what is shared
-    return Contents([*map(id, own.values())], [*map(id, children.values())], [*module._buffers.keys()])  # noqa: SLF001
-
-
-def _local_count(parameter: torch.Tensor) -> int | None:
-    # Read the parts: `to_local` would be an operation, which a mode of the script could observe.
-    return sum(part.numel() for part in plain_tensors(parameter)) if hasattr(type(parameter), "to_local") else None
 
 
 def _join(path: str, name: str) -> str:

@@ -75,14 +75,11 @@ class EventNotifier:
             if event.error is not None:
                 self._dashboard.show_panel("output")
         said = announcement(self._state, event)
-        if said is None or (said.severity == "information" and self._reads_events):
+        # A notification would cover the event line with the same text.
+        is_read = self._app.screen is self._dashboard and self._dashboard.shows_newest_events
+        if said is None or (said.severity == "information" and is_read):
             return
         self._app.notify(said.text, title=said.title, severity=said.severity, timeout=8, markup=False)
-
-    @property
-    def _reads_events(self) -> bool:
-        """Whether the newest event lines are visible. A notification would cover the line with the same text."""
-        return self._app.screen is self._dashboard and self._dashboard.shows_newest_events
 
     def _close_step_dialog(self) -> None:
         """Close the step dialog, because the memory profile it waits for will not arrive."""

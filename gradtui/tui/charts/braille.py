@@ -16,8 +16,6 @@ from gradtui.tui.charts.chart import (
     LONE_POINT,
     CellTick,
     Chart,
-    Curve,
-    Layout,
     Polyline,
     label_start,
     lone_cell,
@@ -57,7 +55,10 @@ def canvas(chart: Chart) -> list[list[Cell]]:
         dots = [below | above for below, above in zip(dots, own)]
         _paint(grid, dots, own, curve.color)
     for curve in chart.curves:
-        _lone_points(grid, curve, chart.layout)
+        for polyline in curve.polylines:
+            if len(polyline.xs) == 1:
+                column, row = lone_cell(polyline, chart.layout)
+                grid[row][column] = (LONE_POINT, curve.color)
     for mark in chart.marks:
         grid[0 if mark.kind == "inf" else rows - 1][mark.column] = (GLYPHS[mark.kind], mark.color)
     return grid
@@ -108,13 +109,6 @@ def _paint(grid: list[list[Cell]], dots: Sequence[int], own: Sequence[int], colo
         for row, (own_half, half) in enumerate(zip(own_halves, halves)):
             if own_half != _EMPTY:
                 grid[row][column] = (_BRAILLE[half], color)
-
-
-def _lone_points(grid: list[list[Cell]], curve: Curve, layout: Layout) -> None:
-    for polyline in curve.polylines:
-        if len(polyline.xs) == 1:
-            column, row = lone_cell(polyline, layout)
-            grid[row][column] = (LONE_POINT, curve.color)
 
 
 def _left_of(label: str | None) -> Iterable[Run]:

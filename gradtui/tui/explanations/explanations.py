@@ -40,7 +40,7 @@ from gradtui.text.gradients import (
     update_words,
 )
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
-from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, Span, printable, sparkline, state_letter, text_rows
+from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, printable, sparkline, state_letter, text_rows
 from gradtui.tui.tree import buffer_at, findings_at
 
 _POINTS, _FEWEST = 32, 8
@@ -133,7 +133,9 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
     if module.subtree_modules > 1:
         rows += text_rows("contains", f"{module.subtree_modules - 1:,} modules")
     rows += text_rows("parameters", parameters if module.subtree_parameters else "none")
-    rows += [_letter_fact(letter, count, first=i == 0) for i, (letter, count) in enumerate(letters.most_common())]
+    for i, (letter, count) in enumerate(letters.most_common()):
+        words = f" {count:,} {STATE_NAMES[ParameterState(letter)]}"
+        rows.append(DetailRow("" if i else "states", (state_letter(letter), (words, "text"))))
     if len(letters) == 1 and known:
         meaning = STATE_MEANINGS[ParameterState(next(iter(letters)))]
         rows += text_rows("", f"Each of them: {_lower(meaning)}")
@@ -169,11 +171,6 @@ def _whole_run(state: RunState, module: ModuleInfo) -> list[DetailRow]:
         *text_rows("", joint_update_words(state, everything)),
         *text_rows("adds up", adding_up_words(state)),
     ]
-
-
-def _letter_fact(letter: str, count: int, *, first: bool) -> DetailRow:
-    spans: list[Span] = [state_letter(letter), (f" {count:,} {STATE_NAMES[ParameterState(letter)]}", "text")]
-    return DetailRow("states" if first else "", tuple(spans))
 
 
 def _pending(state: RunState, index: int) -> str | None:

@@ -92,7 +92,9 @@ def _sentence(state: RunState, chain: GradientPathFound) -> str:
     if chain.parameter >= 0 and chain.parameter == path.upstream:
         uses = f"; {path.use_count:,} operations take it, and its gradient is the sum" if path.use_count > 1 else ""
         return f"{through}{_count_text(path)}{uses} {at}."
-    trains = chain.parameter < 0 and _trains(tree, chain.module)
+    within = subtree(tree.modules[chain.module]) if chain.parameter < 0 else ()
+    unreached = ParameterState.UNREACHED.value
+    trains = any(tree.trainable[index] == "1" and tree.states[index] != unreached for index in within)
     if path.upstream >= 0:
         upstream = printable(tree.parameters[path.upstream].path)
         if trains:
@@ -101,12 +103,6 @@ def _sentence(state: RunState, chain: GradientPathFound) -> str:
     if trains:
         return f"{through}{_count_text(path)}; it ends at parameters in it {at}."
     return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
-
-
-def _trains(tree: TreeState, module: int) -> bool:
-    unreached = ParameterState.UNREACHED.value
-    within = subtree(tree.modules[module])
-    return any(tree.trainable[index] == "1" and tree.states[index] != unreached for index in within)
 
 
 def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> str:

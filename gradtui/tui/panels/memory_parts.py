@@ -52,10 +52,11 @@ def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
     The bytes left unexplained at the end of `load` are separated from those added since. Unknown activations are contained in
     the part `other`, and its name then says so.
     """
+    measured = [held, *(record.last.held for record in state.phases.values() if record.last is not None)]
     sizes: dict[str, int | None] = {
         role: getattr(held, role)
         for role in MEMORY_CATEGORIES
-        if role not in _WHERE_THERE_ARE_ANY or getattr(held, role) or _is_anywhere(role, state)
+        if role not in _WHERE_THERE_ARE_ANY or any(getattr(each, role) for each in measured)
     }
     at_load, since = unexplained_parts(state, held)
     sizes["other"] = since
@@ -70,11 +71,6 @@ def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
         Part(part.role, part.size, _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS) if part.role == "other" else part
         for part in parts
     ]
-
-
-def _is_anywhere(role: str, state: RunState) -> bool:
-    breakdowns = (record.last for record in state.phases.values())
-    return any(getattr(breakdown.held, role) for breakdown in breakdowns if breakdown is not None)
 
 
 def sample(role: str, *, colour: bool) -> str:
