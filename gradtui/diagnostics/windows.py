@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from gradtui.protocol.call_order import AccumulationWindow
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import subtree
+from gradtui.text import listed
 
 
 class OptimizerWindows(NamedTuple):
@@ -45,11 +47,16 @@ def windows_by_optimizer(state: RunState) -> Iterator[OptimizerWindows]:
 
 
 def optimizer_name(state: RunState, optimizer: int) -> str:
-    """Return the type of an optimizer, with its number if there are several."""
+    """Return the type of an optimizer. If there are several, also its number and the names of the models that it trains."""
     if optimizer >= len(state.optimizers):
         return "the optimizer"
     name = state.optimizers[optimizer].type_name
-    return name if len(state.optimizers) == 1 else f"{name} (optimizer {optimizer})"
+    if len(state.optimizers) == 1:
+        return name
+    owned, tree = state.optimizers[optimizer].parameters, state.tree
+    ranges = [(model.name, subtree(tree.modules[model.root])) for model in tree.models]
+    models = [model for model, where in ranges if any(index in where for index in owned)]
+    return f"{name} of {listed(models, 2)} (optimizer {optimizer})" if models else f"{name} (optimizer {optimizer})"
 
 
 def has_stepped(state: RunState, steps: int) -> bool:

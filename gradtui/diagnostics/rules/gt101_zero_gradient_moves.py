@@ -33,14 +33,14 @@ def _settings(state: RunState, parameter: int) -> str:
     if owner is None or owner[0] >= len(read) or owner[1] >= len(read[owner[0]]):
         return ""
     group = read[owner[0]][owner[1]]
-    named_settings = [("weight decay", group.weight_decay), *dict(group.further).items()]
-    words = [
-        f"{name} {value:g}" for name, value in named_settings if name in _MOVING and isinstance(value, float) and value
-    ]
-    return f", and {' and '.join(words)} still {'applies' if len(words) == 1 else 'apply'}" if words else ""
+    further = dict(group.further)
+    betas = further.get("betas")
+    first_beta = ("moments with beta", betas[0]) if isinstance(betas, tuple) and betas else ("", None)
+    settings = ("weight decay", group.weight_decay), ("momentum", further.get("momentum")), first_beta
+    words = [f"{name} {value:g}" for name, value in settings if isinstance(value, float) and value]
+    is_one = len(words) == 1 and not words[0].startswith("moments")
+    return f", and {' and '.join(words)} still {'applies' if is_one else 'apply'}" if words else ""
 
-
-_MOVING = ("weight decay", "momentum")
 
 RULE = Rule(
     "GT101",

@@ -6,22 +6,25 @@ from collections.abc import Iterator
 
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.diagnostics.windows import needs_sample
+from gradtui.protocol.vocabulary import UnregisteredModule
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
-from gradtui.text import plural
+from gradtui.text import listed, plural
 
 
 def check(state: RunState) -> Iterator[Match]:
     """Match unregistered modules with trainable parameters that no optimizer has."""
-    lost: dict[str, list[int]] = {}
+    lost: dict[str, list[UnregisteredModule]] = {}
     for module in state.unregistered:
         if module.trainable > module.in_optimizer:
-            lost.setdefault(module.caller, []).append(module.trainable - module.in_optimizer)
-    for caller, counts in lost.items():
+            lost.setdefault(module.caller, []).append(module)
+    for caller, modules in lost.items():
+        count = sum(module.trainable - module.in_optimizer for module in modules)
+        types = listed(list(dict.fromkeys(module.type_name for module in modules)))
         yield Match(
-            f"{plural(len(counts), 'module')} with {sum(counts):,} trainable elements run in {caller} without being "
+            f"{plural(len(modules), 'module')} ({types}) with {count:,} trainable elements run in {caller} without being "
             "registered: they are in no optimizer and in no state_dict",
-            {"modules": len(counts), "elements": sum(counts)},
+            {"modules": len(modules), "elements": count},
             is_exact=True,
             key=caller,
         )

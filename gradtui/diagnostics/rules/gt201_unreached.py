@@ -64,7 +64,7 @@ def check(state: RunState) -> Iterator[Match]:
             remedy="pass the tensor on as it is: no .detach(), .data, .item(), .tolist() or torch.tensor()",
             key="detached",
         )
-    unused = [index for index, called in not_entered if called > first]
+    unused = [index for index, called in not_entered if 0 < first < called]
     if unused:
         yield Match(
             f"{named(tree, unused)} get no gradient: the output of their modules is detached from the loss, or not used in it",

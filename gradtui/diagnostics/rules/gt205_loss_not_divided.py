@@ -38,11 +38,13 @@ def check(state: RunState) -> Iterator[Match]:
         cut, cut_of_mean = (sum(norm > threshold * factor for norm in norms) for factor in (1, length))
         decides = len(norms) >= _STEPS and cut >= _SHARE * len(norms) and cut_of_mean <= (1 - _SHARE) * len(norms)
         clipping = (
-            f", and clipping cuts {cut:,} of {len(norms):,} sums, and would cut {cut_of_mean:,} of the means" if decides else ""
+            f", and clipping cuts {cut:,} of {len(norms):,} sums, and would cut {cut_of_mean:,} of the means"
+            if decides
+            else ""
         )
         yield Match(
             f"each step of {optimizer_name(state, each.optimizer)} sums the gradients of {length} batches: "
-            f"the loss is not divided by {length}{clipping}",
+            f"no division of the loss by {length} was found{clipping}",
             {"backwards_a_step": length, "steps": steps, "clipped": cut, "clipped_if_divided": cut_of_mean},
             first_step=min(window.first_step for window in usual),
             is_exact=steps >= _SURE_STEPS,

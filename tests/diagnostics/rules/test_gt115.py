@@ -23,7 +23,10 @@ def state_of(second: tuple[int, ...], steps: int = 20) -> RunState:
 
 def test_parameters_in_two_optimizers() -> None:
     found = match("GT115", state_of((2, 3)))
-    assert found.message == "SGD (optimizer 0) and Adam (optimizer 1) both own b.weight, b.bias (20 elements)"
+    assert (
+        found.message
+        == "SGD of Net (optimizer 0) and Adam of Net (optimizer 1) both own b.weight, b.bias (20 elements)"
+    )
     assert found.level in (None, Level.NOTE)
 
 

@@ -36,6 +36,7 @@ def test_an_auxiliary_head_is_a_note() -> None:
     ("states", "reach", "called", "owned"),
     [
         pytest.param("UUTT", "e e", (1, -1, 2), (0, 1, 2, 3), id="not called"),
+        pytest.param("UUUU", "---", (1, 2, 3), (0, 1, 2, 3), id="backward enters nothing"),
         pytest.param("UUTT", "e-e", (1, 2, 3), (2, 3), id="in no optimizer"),
     ],
 )
