@@ -161,6 +161,10 @@ def device_times(state: RunState, event: ev.DeviceTimesMeasured) -> None:
         record.device_steps += 1
 
 
+def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
+    state.graphs = event
+
+
 def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
         state.traced = event
@@ -192,3 +196,7 @@ def classified(state: RunState, event: ev.ParametersClassified) -> None:
 
 def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
     state.phase = event.phase
+
+
+def device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
+    state.device = event

@@ -47,9 +47,8 @@ def apply(state: RunState, event: ev.Event) -> None:
         change(state, event)
 
 
-def _keep_in(name: str) -> Callable[[RunState, ev.Event], None]:
-    """Return the function that keeps the newest event of a type in an attribute of the state."""
-    return lambda state, event: setattr(state, name, event)
+def _call_order(state: RunState, event: ev.CallOrderMeasured) -> None:
+    state.calls = event
 
 
 def _run_started(state: RunState, event: ev.RunStarted) -> None:
@@ -270,6 +269,14 @@ def _unregistered(state: RunState, event: ev.UnregisteredFound) -> None:
             state.note(event, "model", line)
 
 
+def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
+    state.checkpoint = event
+
+
+def _optimizer_state_unused(state: RunState, event: ev.OptimizerStateUnused) -> None:
+    state.unused_state = event
+
+
 def _input_gradient_unused(state: RunState, event: ev.InputGradientUnused) -> None:
     state.unread_inputs, state.unread_input_steps = event, state.unread_input_steps + 1
 
@@ -289,8 +296,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: _optimizers_found,
     ev.Progress: _progress,
     ev.UnregisteredFound: _unregistered,
-    ev.CheckpointAlive: _keep_in("checkpoint"),
-    ev.OptimizerStateUnused: _keep_in("unused_state"),
+    ev.CheckpointAlive: _checkpoint_alive,
+    ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
@@ -300,8 +307,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientHistogramsMeasured: measured.histograms_measured,
     ev.MemoryMeasured: measured.ledger_taken,
     ev.DeviceTimesMeasured: measured.device_times,
-    ev.GraphsAlive: _keep_in("graphs"),
-    ev.CallOrderMeasured: _keep_in("calls"),
+    ev.GraphsAlive: measured.graphs_alive,
+    ev.CallOrderMeasured: _call_order,
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientFlowMeasured: measured.reach,
     ev.StepMemoryProfiled: measured.step_traced,
@@ -309,7 +316,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizerStateRead: measured.optimizer_state_read,
     ev.ParametersClassified: measured.classified,
     ev.PhaseSampled: measured.phase_sampled,
-    ev.DeviceSampled: _keep_in("device"),
+    ev.DeviceSampled: measured.device_sampled,
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
     ev.FreezeVerified: lambda state, event: state.note(
