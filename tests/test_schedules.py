@@ -120,7 +120,7 @@ def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_pat
     naive = gradtui(tmp_path, str(DEMO), "--naive")
     assert [int(line.split()[2]) for line in naive.stdout.splitlines()] == [61, 61, 61, 73, 73, 73]
     assert "unchanged" not in naive.stdout
-    told = re.search(r"step ([\d,]+): fc2.weight and fc2.bias moved while frozen by the script", naive.stderr)
+    told = re.search(r"step ([\d,]+): fc2.weight, fc2.bias moved while frozen by the script", naive.stderr)
     assert told is not None
     assert 100 < int(told[1].replace(",", "")) <= 3100  # the steps that the demo freezes it for
 

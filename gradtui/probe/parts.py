@@ -24,6 +24,8 @@ step, and for costs above the median that the sampling schedules use."""
 
 _SPREAD = 6
 """Rounds that are sampled regardless of the cost, ten rounds apart, after the first ones."""
+_LEAST_BUDGET = 0.001
+"""A smaller budget asks for as few samples as possible, so there are no such rounds."""
 
 _ORDER_EACH = 4
 """Events of progress for each event of the order of calls, which has the counts of the whole run."""
@@ -56,7 +58,7 @@ class ProbeParts:
         self.cost = OverheadMeter(self.hooks, self.clock.now())
         time, budget = self.cost.step_time, options.budget
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
-        rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, spread=_SPREAD if budget > 0 else 0)
+        rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, spread=_SPREAD if budget >= _LEAST_BUDGET else 0)
         often = SamplingSchedule(budget * _NORM_SHARE, time)
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)

@@ -65,9 +65,13 @@ class DriftDetector:
 
     def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
         """Record version counters before the optimizer step of a sampled step."""
-        frozen = [each for each in parameters if not each[1].requires_grad and not each[1].is_inference()]
-        self._at_step = {index: version_of(tensor) for index, tensor in frozen}
-        self._without_gradient = {index for index, tensor in frozen if tensor.grad is None}
+        self._at_step.clear()
+        self._without_gradient.clear()
+        for index, tensor in parameters:
+            if not tensor.requires_grad and not tensor.is_inference():
+                self._at_step[index] = version_of(tensor)
+                if tensor.grad is None:
+                    self._without_gradient.add(index)
 
     def on_step_post(
         self,

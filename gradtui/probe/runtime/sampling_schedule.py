@@ -111,7 +111,7 @@ class SamplingSchedule:
         if early and not due and not self._is_too_long():
             due = True
             self._debt += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
-        is_forced = self._is_forced(executed) or self._is_in_spread(executed // round_length)
+        is_forced = self._is_forced(executed) or (self._spread > 0 and self._is_in_spread(executed // round_length))
         if wanted or is_forced or (due and not self._is_too_long()):
             self.is_exempt = is_forced
             self._measured = began
@@ -127,7 +127,7 @@ class SamplingSchedule:
         if self._is_forced(executed + 1):
             return 0
         later = _SPREAD - 1 - executed % _SPREAD
-        until_spread = later if self._is_in_spread(executed + 1 + later) else _MAX_INTERVAL
+        until_spread = later if self._spread and self._is_in_spread(executed + 1 + later) else _MAX_INTERVAL
         if self._is_too_long():
             # Whether steps have become longer need not be checked as often as a measurement could be paid for.
             return until_spread

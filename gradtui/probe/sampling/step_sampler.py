@@ -361,8 +361,9 @@ class StepSampler:
         if optimizer is not None:
             elsewhere = {index for index, each in still if owner.get(id(each), (optimizer,))[0] is not optimizer}
         here = [each for each in still if each[0] not in elsewhere]
-        with self.hooks.guarded("optimizer state of frozen parameters"):
-            self._unused.on_step_post(sampled_step.tree, still, owner, step)
+        if still or self._unused.has_reported:
+            with self.hooks.guarded("optimizer state of frozen parameters"):
+                self._unused.on_step_post(sampled_step.tree, still, owner, step)
         known = self._frozen.moved.copy()
         with self.times.own():
             moved = self._frozen.on_step_post(step, optimizer, here, elsewhere, norms)

@@ -37,6 +37,11 @@ class UnusedOptimizerState:
         """By index of a frozen parameter with optimizer state."""
         self._reported: set[int] = set()
 
+    @property
+    def has_reported(self) -> bool:
+        """Whether the last report has any state, so that a change must be reported."""
+        return bool(self._reported)
+
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter indexes."""
         self._states = moved.of_parameters(self._states)
