@@ -8,7 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# On a busy machine an example takes many times as long. A server of CI tries the same examples each time.
+hypothesis.settings.register_profile("developer", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "developer")
 
 # Tests run side by side: threads of torch's that wait for each other on a full machine take twenty times as long. Scripts that
 # tests start inherit it.

@@ -75,7 +75,7 @@ def test_what_a_terminal_would_show(name: str, log: Path) -> None:
     ).map(lambda parts: "".join(parts).encode("utf-8", errors="surrogatepass")),
     cuts=st.lists(st.integers(0, 200), max_size=6),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_how_it_arrives_makes_no_difference(log: Path, text: bytes, cuts: list[int]) -> None:
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[start:end] for start, end in pairwise(edges)]
@@ -86,14 +86,12 @@ def test_how_it_arrives_makes_no_difference(log: Path, text: bytes, cuts: list[i
     lines=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20), max_size=60),
     kept=st.integers(1, 20),
 )
-@settings(deadline=None)
 def test_plain_lines_come_through_unchanged(log: Path, lines: list[str], kept: int) -> None:
     text = "".join(f"{line}\n" for line in lines)
     assert shown(log, text.encode(), max_lines=kept) == lines[-kept:]
 
 
 @given(data=st.binary(max_size=300))
-@settings(deadline=None)
 def test_any_bytes_leave_printable_lines(log: Path, data: bytes) -> None:
     for line in shown(log, data[: len(data) // 2], data[len(data) // 2 :]):
         assert all(ord(character) >= 0x20 and not 0x7F <= ord(character) <= 0x9F for character in line)

@@ -158,7 +158,7 @@ def test_a_checkpointed_block_trains_to_the_same_bits(kind: type[nn.Module], aut
     assert totals[-1] < totals[0]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
     changes=st.lists(

@@ -239,7 +239,6 @@ def settings_of(examples: int) -> Callable[..., Any]:
     health = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
     return settings(
         max_examples=TRIES or examples,
-        deadline=None,
         derandomize=not TRIES,
         suppress_health_check=health,
         database=None,

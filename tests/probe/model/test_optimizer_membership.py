@@ -539,7 +539,7 @@ class Script:
             own.append(weight)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(["SGD", "momentum", "Adam", "AdamW", "RMSprop", "started Adagrad", "fused Adam", "Rprop"]),
     st.booleans(),

@@ -35,7 +35,7 @@ any_float = st.floats() | st.sampled_from([0.0, -0.0, 5e-324, 1.7e308, math.nan,
 PLOTTER = Plotter()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.none() | any_float, st.none() | any_float, st.none() | any_float), max_size=30), st.data())
 def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...]], data: st.DataObject) -> None:
     state = state_after(found(Node("M", "M", (("a", (2,)), ("b", (2,))))))

@@ -275,7 +275,7 @@ def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(st.integers(0, BINS - 1), st.integers(1, 10**9)),
     st.integers(0, 9),
