@@ -38,7 +38,7 @@ class Case:
     bar: Callable[[int], str] | None = None
     """What stands in the bar's line when so many steps have been executed."""
     stops: tuple[int, ...] = (1, 2)
-    """The steps after which the screen is looked at."""
+    """The steps from the pause on after which the screen is looked at."""
     on_screen: dict[str, str] | None = field(default_factory=dict)
     """What else is set in its environment under the screen; None where that would show nothing that others do not."""
     fresh: bool = False
@@ -105,15 +105,19 @@ def look(session: TerminalSession, case: Case, log: Path) -> None:
         return
     session.wait_for("pause")
     session.send("po")
-    session.wait_for("‖ paused")
-    for step in range(1, case.stops[-1] + 1):
+    session.wait_until(lambda: re.search(r"‖ paused.* step \d", session.text), "the pause")
+    paused = re.search(r"‖ paused.* step (\d+)\b", session.text)
+    assert paused is not None
+    # A script may have executed steps before the key arrived.
+    begun = int(paused[1])
+    for step in range(begun + 1, begun + case.stops[-1] + 1):
         session.send("n")
         session.wait_until(lambda step=step: re.search(rf"‖ paused.* step {step}\b", session.text), f"step {step}")
-        if step in case.stops:
+        if step - begun in case.stops:
             wait_for_bar(session, case.bar(step), log)
     for size in (NARROW if case.size == WIDE else WIDE, case.size):
         session.resize(*size)
-        wait_for_bar(session, case.bar(case.stops[-1]), log)
+        wait_for_bar(session, case.bar(begun + case.stops[-1]), log)
     session.send("p")
 
 
