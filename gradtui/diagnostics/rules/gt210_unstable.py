@@ -27,7 +27,9 @@ def check(state: RunState) -> Iterator[Match]:
             remedy="look for the NaN or Inf in the gradients: lowering the scale further does not help",
             key="skips",
         )
-    yield from _growth(state)
+    # Steps of several optimizers are of different models, and their norms have one series.
+    if sum(map(bool, state.optimizer_steps)) == 1:
+        yield from _growth(state)
 
 
 def _growth(state: RunState) -> Iterator[Match]:

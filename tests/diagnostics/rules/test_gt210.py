@@ -31,3 +31,12 @@ def test_a_norm_that_grows_a_hundredfold() -> None:
 def test_a_norm_that_grows_less_or_slowly() -> None:
     assert matches("GT210", with_norms(0.5, 49.0)) == []
     assert matches("GT210", with_norms(0.5, 50.0, every=21)) == []
+
+
+def test_norms_of_two_optimizers_are_not_compared() -> None:
+    state = run()
+    for step, norm in ((21, 0.01), (22, 7.0)):
+        state.gradient_norm.append(step, norm)
+    assert match("GT210", state).key == "growth"
+    state.optimizer_steps = [10, 10]
+    assert matches("GT210", state) == []
