@@ -88,8 +88,8 @@ def test_entries_that_were_not_reached_are_told_and_change_no_exit_code(script: 
     run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
     alone = gradtui(tmp_path, str(script))
     assert (run.returncode, run.stdout) == (0, alone.stdout)
-    told = "schedule: 1 of 1 entries never reached: the run ended at step 20, the next one is for step 99"
-    assert told in run.stderr
+    found = "schedule: 1 of 1 entries never reached: the run ended at step 20, the next one is for step 99"
+    assert found in run.stderr
 
 
 def test_the_last_steps_count_though_they_were_only_noted(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_pat
     naive = gradtui(tmp_path, str(DEMO), "--naive")
     assert [int(line.split()[2]) for line in naive.stdout.splitlines()] == [61, 61, 61, 73, 73, 73]
     assert "unchanged" not in naive.stdout
-    told = re.search(r"step ([\d,]+): fc2.weight, fc2.bias moved while frozen by the script", naive.stderr)
-    assert told is not None
-    assert 100 < int(told[1].replace(",", "")) <= 3100  # the steps that the demo freezes it for
+    found = re.search(r"step ([\d,]+): fc2.weight, fc2.bias moved while frozen by the script", naive.stderr)
+    assert found is not None
+    assert 100 < int(found[1].replace(",", "")) <= 3100  # the steps that the demo freezes it for
 
 
 PROMPT = """

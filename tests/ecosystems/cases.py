@@ -38,7 +38,7 @@ class Case:
     bar: Callable[[int], str] | None = None
     """What stands in the bar's line when so many steps have been executed."""
     stops: tuple[int, ...] = (1, 2)
-    """The steps from the pause on after which the screen is looked at."""
+    """The numbers of steps after the pause at which the bar on the screen is compared."""
     on_screen: dict[str, str] | None = field(default_factory=dict)
     """What else is set in its environment under the screen; None where that would show nothing that others do not."""
     fresh: bool = False

@@ -32,8 +32,8 @@ def check(state: RunState) -> Iterator[Match]:
             continue
         if each.last_step - each.since_step + 1 < _STEPS:
             continue
-        # A script that begins to fine-tune in eval mode makes an optimizer for that.
-        is_new_phase = any(abs(each.since_step - begun) <= _STEPS for begun in starts)
+        # A script that begins to fine-tune in eval mode makes another optimizer for that.
+        is_new_phase = any(begun > 1 and abs(each.since_step - begun) <= _STEPS for begun in starts)
         what = ", ".join(f"{count} {name}" for name, count in affected.items())
         yield Match(
             f"{each.module} trains in eval mode since step {each.since_step:,}: {what} off",

@@ -84,13 +84,15 @@ def _counting(original: Callable[..., Any], hooks: HookSet, order: CallOrder) ->
 
     @functools.wraps(original)
     def clip(*args: Any, **kwargs: Any) -> Any:
-        if not is_dynamo() and hooks.active and order.awaits_clips:
+        if is_dynamo():
+            return original(*args, **kwargs)
+        if hooks.active and order.awaits_clips:
+            # It may write twice to a gradient: once for each end of the range.
             hooks.guard("call order", order.on_clip, 2)
         try:
             return original(*args, **kwargs)
         except BaseException as error:
-            if not is_dynamo():
-                hooks.passes(error)
+            hooks.passes(error)
             raise
 
     return hide(clip)

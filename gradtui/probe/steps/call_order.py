@@ -323,13 +323,14 @@ class CallOrder:
             self._uncleared.difference_update(targets)
 
     def _optimizers_of(self, model: Any) -> list[int]:
-        """Return the optimizers that a whole model's `zero_grad` concerns: all, unless each has parameters of one model."""
+        """Return the optimizers of a whole model, by their first and last parameter. `_ALL` if none is known to be its own."""
         tree, optimizers = self._models.tree, self._models.discovery.optimizers.all()
         own, found = tree.index_of(model), []
         for index, optimizer in enumerate(optimizers if own >= 0 else ()):
             groups = optimizer.param_groups if optimizer is not None else []
-            ends = [each["params"][0] for each in groups if each["params"]][:1]
-            ends += [each["params"][-1] for each in groups if each["params"]][-1:]
+            ends = [
+                each for group in (groups[:1] + groups[-1:]) for each in (group["params"][:1] + group["params"][-1:])
+            ]
             roots = {tree.roots[tree.owners[at]] for each in ends if (at := tree.owns(each)) is not None}
             if not roots or tree.roots[own] in roots:
                 found.append(index)

@@ -56,3 +56,10 @@ def test_a_second_optimizer_that_begins_with_eval_mode_is_a_note() -> None:
     ev_calls = calls(*windows, eval_mode=(mode,))
     apply(state, ev_calls)
     assert match("GT401", state).level is Level.NOTE
+
+
+def test_the_first_optimizer_begins_no_new_phase() -> None:
+    """An evaluation after two steps."""
+    state = state_of()
+    apply(state, calls(window(), eval_mode=(ev.EvalModeTraining("Net", 3, 20, 18, trained_before=True),)))
+    assert match("GT401", state).level is None

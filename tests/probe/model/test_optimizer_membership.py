@@ -297,10 +297,10 @@ def test_lbfgs_beside_another_optimizer_is_not_joined() -> None:
             if number == 2:
                 seen.submit(unfreeze("parts.b"))
                 seen.submit(freeze("parts.a.bias"))
-    told = [event.text if isinstance(event, CommandApplied) else event.reason
+    found = [event.text if isinstance(event, CommandApplied) else event.reason
             for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]  # fmt: skip
-    assert "; 2 joined SGD, whose" in told[0]
-    assert "LBFGS also moves frozen parameters" in told[1]
+    assert "; 2 joined SGD, whose" in found[0]
+    assert "LBFGS also moves frozen parameters" in found[1]
     assert [len(group["params"]) for group in fast.param_groups] == [4]
 
 
@@ -486,8 +486,8 @@ def test_groups_that_the_script_adds_itself_are_told() -> None:
                 layer.requires_grad_(True)
                 optimizer.add_param_group({"params": layer.parameters(), "lr": 0.01})
             step(model, optimizer)
-    told = [(event.optimizers[0].groups, event.optimizers[0].parameters) for event in seen.all(OptimizersFound)]
-    assert told == [(1, (2,)), (2, (2, 1)), (3, (2, 1, 0))]
+    found = [(event.optimizers[0].groups, event.optimizers[0].parameters) for event in seen.all(OptimizersFound)]
+    assert found == [(1, (2,)), (2, (2, 1)), (3, (2, 1, 0))]
     assert seen.letters() == {"0.weight": "T", "1.weight": "T", "2.weight": "T"}
 
 
