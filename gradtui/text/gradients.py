@@ -9,7 +9,7 @@ from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
 from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained
-from gradtui.text.units import norm_text
+from gradtui.text.units import number_text
 
 
 def norms_awaited(state: RunState) -> str:
@@ -54,20 +54,20 @@ def joint_update_words(state: RunState, parameters: range) -> str | None:
 def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
     if figures.not_finite:
         return f"{figures.not_finite:,} element{'s are' if figures.not_finite > 1 else ' is'} NaN or infinite ({when})."
-    mean, std = norm_text(figures.mean).strip(), norm_text(figures.std).strip()
-    largest = norm_text(figures.max_abs).strip()
+    mean, std = number_text(figures.mean).strip(), number_text(figures.std).strip()
+    largest = number_text(figures.max_abs).strip()
     return f"Largest element {largest}, mean {mean} ± {std}, {_share(figures.zero_fraction)} exactly zero ({when})."
 
 
 def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
-    weight = norm_text(figures.weight_norm).strip()
+    weight = number_text(figures.weight_norm).strip()
     if figures.update_ratio is None:
         return f"Its norm is {weight}; how far a step moves it was not measured ({when})."
     if figures.update_ratio == 0:
         return f"The step did not move it; its norm is {weight} ({when})."
     about = "" if figures.ratio_is_exact else "about "
     power = math.log10(figures.update_ratio)
-    ratio = norm_text(figures.update_ratio).strip()
+    ratio = number_text(figures.update_ratio).strip()
     return f"A step moves it by {about}{ratio} of its norm {weight}: log10 is {power:.1f}, around -3 is usual ({when})."
 
 
@@ -104,7 +104,7 @@ def adding_up_words(state: RunState) -> str | None:
 
 def joined(norms: Sequence[float | None]) -> str:
     """Join norms by arrows; None stands for norms that are left out."""
-    return " → ".join("…" if norm is None else norm_text(norm).strip() for norm in norms)
+    return " → ".join("…" if norm is None else number_text(norm).strip() for norm in norms)
 
 
 def _share(fraction: float) -> str:

@@ -12,12 +12,14 @@ DASH = "–"
 """A value that is not known."""
 BYTES_WIDTH = 8
 COUNT_WIDTH = 5
-NORM_WIDTH = 7
-VALUE_WIDTH = 7
+NUMBER_WIDTH = 7
 RATE_WIDTH = 7
 SHARE_WIDTH = 5
 MICROSECONDS_WIDTH = 7
 SECONDS_WIDTH = 8
+
+_DECIMALS = ((99.95, 0), (9.995, 1), (0.9995, 2), (0.00995, 3))
+"""(from this size on, decimals) of numbers as people write them."""
 
 _COUNT_UNITS = ("k", "M", "B", "T", "P", "E")
 """Thousands as in deep learning: 7B is seven thousand million parameters."""
@@ -112,26 +114,24 @@ def steps_text(count: int, width: int) -> str:
     return whole.rjust(width) if len(whole) <= width else count_text(count).rjust(width)
 
 
-def norm_text(norm: float | None) -> str:
-    """Format a norm as mantissa and exponent, 7 cells: `3.12e-2`."""
-    if norm is None:
-        return DASH.rjust(NORM_WIDTH)
-    return (_not_finite(norm) or ("0" if norm == 0 else _scientific(norm, NORM_WIDTH))).rjust(NORM_WIDTH)
+def number_text(value: float | None) -> str:
+    """Format a norm, a loss or another number as people write it, 7 cells: `3.29`, `0.037`, `1.2e-5`.
 
-
-def value_text(value: float | None) -> str:
-    """Format a loss or another plain number with up to four digits, 7 cells: `0.8340`."""
+    It has three significant digits from 0.1 to 1,000, whole thousands up to 99,999, and two digits otherwise.
+    """
     if value is None:
-        return DASH.rjust(VALUE_WIDTH)
-    special = _not_finite(value)
-    if special:
-        return special.rjust(VALUE_WIDTH)
-    if value == 0:
-        return "0".rjust(VALUE_WIDTH)
-    if 1e-2 <= abs(value) < 9999.5:
-        digits = 4 if abs(value) >= 0.1 else 3  # a sign, "0.0" and four digits would be one cell too many
-        return f"{value:#.{digits}g}".rstrip(".").rjust(VALUE_WIDTH)
-    return _scientific(value, VALUE_WIDTH).rjust(VALUE_WIDTH)
+        return DASH.rjust(NUMBER_WIDTH)
+    return (_not_finite(value) or _digits(value)).rjust(NUMBER_WIDTH)
+
+
+def _digits(value: float) -> str:
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if not 0.00095 <= size < 99_999.5:
+        return _scientific(value, NUMBER_WIDTH)
+    decimals = next((count for limit, count in _DECIMALS if size >= limit), 4)
+    return f"{value:,.{decimals}f}"
 
 
 def rate_text(per_second: float | None) -> str:
@@ -202,7 +202,7 @@ def _not_finite(value: float) -> str:
 
 
 def _scientific(value: float, width: int) -> str:
-    for digits in (2, 1, 0):
+    for digits in (1, 0):
         mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
         text = f"{mantissa}e{int(exponent)}"
         if len(text) <= width:

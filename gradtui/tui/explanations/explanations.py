@@ -23,7 +23,7 @@ from gradtui.text import (
     STATE_MEANINGS,
     contending_text,
     holding_text,
-    norm_text,
+    number_text,
     plural,
     same_storage_text,
     shape_text,
@@ -223,8 +223,8 @@ def _norm_words(state: RunState, norm: float | None) -> str:
         return "No gradient in the last measured step."
     step = f" at step {state.tree.norms_step:,}" if state.tree.norms_step is not None else ""
     total = total_norm_at(state, state.tree.norms_step)
-    share = f"; the norm of all gradients together was {norm_text(total).strip()}" if total is not None else ""
-    return f"L2 norm {norm_text(norm).strip()}{step}{share}."
+    share = f"; the norm of all gradients together was {number_text(total).strip()}" if total is not None else ""
+    return f"L2 norm {number_text(norm).strip()}{step}{share}."
 
 
 def _optimizer_facts(state: RunState, parameter: int) -> list[DetailRow]:
@@ -302,7 +302,7 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return []
-    low, high = norm_text(min(known)).strip(), norm_text(max(known)).strip()
+    low, high = number_text(min(known)).strip(), number_text(max(known)).strip()
     when = f"steps {steps[0]:,} to {steps[-1]:,}" if steps[0] != steps[-1] else f"step {steps[0]:,}"
     words = f"  {what} {low} to {high}, {when}"
 

@@ -13,7 +13,7 @@ from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, Para
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
-from gradtui.text import norm_text, plural, share_text, why_never
+from gradtui.text import number_text, plural, share_text, why_never
 from gradtui.tui.rendering import (
     DetailRow,
     Line,
@@ -232,7 +232,7 @@ def _norm(state: RunState, parameter: int) -> tuple[str, str, str]:
     norm = joint_norm((tree.norms[parameter],)) if tree.norms is not None else None
     if norm is None:
         return "", "●", ""
-    short = f"norm {norm_text(norm).strip()}"
+    short = f"norm {number_text(norm).strip()}"
     total = total_norm_at(state, tree.norms_step)
     if total is None or not 0 < total < float("inf"):
         return short, "●", ""

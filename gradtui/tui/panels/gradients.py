@@ -9,7 +9,7 @@ from textual.message import Message
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
-from gradtui.text import NORM_WIDTH, nonfinite_text, norm_text
+from gradtui.text import NUMBER_WIDTH, nonfinite_text, number_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
@@ -67,7 +67,7 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
     """
     spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total_norm_at(state, step)), "text")]
     clipping = _clipping(state, step)
-    least = line_width(spans) + width_of(_GAP + _SAMPLE + " ") + NORM_WIDTH + _MIN_NAME if row is not None else 0
+    least = line_width(spans) + width_of(_GAP + _SAMPLE + " ") + NUMBER_WIDTH + _MIN_NAME if row is not None else 0
     if line_width(spans) + line_width(clipping) + least <= width:
         spans += clipping
     if row is not None:
@@ -106,7 +106,7 @@ def _clipping(state: RunState, step: int | None) -> list[Span]:
 
 
 def _steady(norm: float | None) -> str:
-    return pad(norm_text(norm).strip(), NORM_WIDTH)
+    return pad(number_text(norm).strip(), NUMBER_WIDTH)
 
 
 def _bad_step_lines(state: RunState, width: int, height: int) -> list[Line]:

@@ -12,14 +12,14 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
 from gradtui.text import (
+    NUMBER_WIDTH,
     RATE_WIDTH,
-    VALUE_WIDTH,
     count_text,
     microseconds_text,
+    number_text,
     rate_text,
     share_text,
     steps_text,
-    value_text,
 )
 from gradtui.tui.rendering import Line, Span, line_width, pad, printable, sparkline, spread
 from gradtui.tui.widgets import LineView
@@ -167,7 +167,7 @@ def _steps(state: RunState, digits: int) -> Line:
 
 def _loss(loss: float | None) -> Span:
     role = "error" if loss is not None and not math.isfinite(loss) else "text"
-    return pad(value_text(loss).strip(), VALUE_WIDTH), role
+    return pad(number_text(loss).strip(), NUMBER_WIDTH), role
 
 
 def _cost(state: RunState, layout: _Layout) -> Line:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil, floor, isfinite
 
-from gradtui.text import norm_text
+from gradtui.text import number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.options import Curve, PlotOptions
 from gradtui.tui.plots.table import Table, joined
@@ -29,7 +29,7 @@ Value = Callable[[float | None], str]
 
 def short(norm: float | None) -> str:
     """Return a norm in few characters."""
-    return norm_text(norm).strip()
+    return number_text(norm).strip()
 
 
 def whole_range(curves: Iterable[Curve]) -> tuple[float, float] | None:

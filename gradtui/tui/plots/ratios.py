@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gradtui.state.run_state import RunState
-from gradtui.text import norm_text
+from gradtui.text import number_text
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
@@ -79,5 +79,5 @@ def _left_out(state: RunState, options: PlotOptions) -> str:
 
 def _ratio_text(ratio: float | None) -> str:
     if ratio is None or not ratio > 0 or not math.isfinite(ratio):
-        return norm_text(ratio).strip()
+        return number_text(ratio).strip()
     return f"log10 {math.log10(ratio):.1f}"

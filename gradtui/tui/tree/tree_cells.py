@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
-from gradtui.text import bytes_text, count_text, dtype_text, norm_text, shape_text
+from gradtui.text import bytes_text, count_text, dtype_text, number_text, shape_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
     Line,
@@ -246,7 +246,7 @@ def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:
 
 
 def _norm_cell(norm: float | None, width: int, role: str) -> Line:
-    text = norm_text(norm)
+    text = number_text(norm)
     if norm is None:
         role = "faint"
     elif text.strip() in ("NaN", "Inf", "-Inf"):

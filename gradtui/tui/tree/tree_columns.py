@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.text import BYTES_WIDTH, COUNT_WIDTH, NORM_WIDTH
+from gradtui.text import BYTES_WIDTH, COUNT_WIDTH, NUMBER_WIDTH
 from gradtui.tui.rendering import Line, Span, pad, pad_start
 
 SPARK_WIDTH = 8
@@ -31,7 +31,7 @@ STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
 
 _BY_PRIORITY = (
     Column("count", "count", COUNT_WIDTH, 0),
-    Column("norm", "‖grad‖", NORM_WIDTH, 12),
+    Column("norm", "‖grad‖", NUMBER_WIDTH, 12),
     Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _MIN_NAME),
     Column("bytes", "bytes", BYTES_WIDTH, _MIN_NAME),
     Column("shape", "shape", 10, _MIN_NAME),

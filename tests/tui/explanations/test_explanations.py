@@ -89,10 +89,10 @@ def test_the_last_norm_is_told_with_its_step() -> None:
     state = state_after(steps=10)
     norm = state.tree.norms[~row_of(MODEL, "ctx")] if state.tree.norms else None
     assert norm is not None
-    assert f"L2 norm {norm:.2e}".replace("e-0", "e-") + " at step 10" in words(state, "ctx")
+    assert f"L2 norm {norm:.3f}" + " at step 10" in words(state, "ctx")
     assert "No gradient in the last measured step" in words(state, "logit_scale")
     apply(state, ev.GradientsMeasured(9.0, 11, norm / 2, None, None))
-    assert f"{norm / 2:.2e}".replace("e-0", "e-") not in words(state, "ctx"), "a whole of another step"
+    assert f"{norm / 2:.3f}" not in words(state, "ctx"), "a whole of another step"
 
 
 def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
@@ -228,7 +228,7 @@ def test_the_history_of_norm_and_ratio_and_every_toggle() -> None:
         ev.GradientFiguresMeasured(9.0, step, (dataclasses.replace(figures, update_ratio=ratio),))
         for step, ratio in ((3, 1e-3), (6, 0.0), (9, 4e-3))
     ]
-    assert "ratio 0 to 4.00e-3, steps 3 to 9" in words(state_after(*measured), "ctx")
+    assert "ratio 0 to 0.0040, steps 3 to 9" in words(state_after(*measured), "ctx")
     toggles = [
         ev.CommandApplied(2.0, step, SetTrainable(step, "ctx", False), f"toggle {step}", (ctx,)) for step in range(11)
     ]

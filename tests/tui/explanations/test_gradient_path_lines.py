@@ -47,7 +47,7 @@ def test_the_loss_above_the_parameter_below_and_stacks_of_blocks_in_one_line() -
     assert shown[3] == "↓ F text_encoder.ln_final NativeLayerNorm"
     assert shown[4] == "↓ F text_encoder.blocks.7 … 0 8 blocks, 16 operations"
     assert shown[5] == "↓ TC CoOp Cat, Expand"
-    assert shown[6].startswith(f"● T ctx norm {norm:.2e}".replace("e-0", "e-"))
+    assert shown[6].startswith(f"● T ctx norm {norm:.3f}")
     assert shown[6].endswith("100% of the squared total norm")
     assert len(shown) == 7
 

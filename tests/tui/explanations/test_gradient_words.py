@@ -34,7 +34,7 @@ def test_what_nobody_looked_at_is_not_mentioned() -> None:
 
 def test_extremes_mean_and_zeros() -> None:
     words = gradient_words(seen(GradientStats(0, 0.5, -0.001, 0.1, 0.25, 0, 2.0, 1e-3, True)), 0)
-    assert words == "Largest element 5.00e-1, mean -1.0e-3 ± 1.00e-1, 25% exactly zero (step 12)."
+    assert words == "Largest element 0.500, mean -0.0010 ± 0.100, 25% exactly zero (step 12)."
 
 
 @pytest.mark.parametrize(("fraction", "words"), [(0.0, "none"), (1.0, "all"), (0.004, "<1%"), (0.5, "50%")])
@@ -52,14 +52,14 @@ def test_what_is_not_finite_comes_first() -> None:
 @pytest.mark.parametrize(("exact", "about"), [(True, ""), (False, "about ")])
 def test_how_far_a_step_moves_a_parameter(exact: bool, about: str) -> None:
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, exact)), 0)
-    assert told == f"A step moves it by {about}1.00e-3 of its norm 2.00e0: log10 is -3.0, around -3 is usual (step 12)."
+    assert told == f"A step moves it by {about}0.0010 of its norm 2.00: log10 is -3.0, around -3 is usual (step 12)."
 
 
 def test_a_step_that_moves_nothing_and_one_that_was_not_seen() -> None:
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, None, True)), 0)
-    assert told == "Its norm is 2.00e0; how far a step moves it was not measured (step 12)."
+    assert told == "Its norm is 2.00; how far a step moves it was not measured (step 12)."
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)), 0)
-    assert told == "The step did not move it; its norm is 2.00e0 (step 12)."
+    assert told == "The step did not move it; its norm is 2.00 (step 12)."
 
 
 def test_other_models_are_not_mistaken_for_these() -> None:
@@ -75,9 +75,9 @@ def test_of_a_module_it_is_told_how_many_of_its_tensors_the_words_are_of() -> No
     assert joint_gradient_words(state, range(4, 9)) is None
     assert joint_update_words(state, range(4, 9)) is None
     words, moved = joint_gradient_words(state, range(4)), joint_update_words(state, range(4))
-    assert words == "Largest element 5.00e-1, mean 0 ± 1.00e-1, none exactly zero (2 of 4 tensors, steps 12 to 14)."
+    assert words == "Largest element 0.500, mean 0 ± 0.100, none exactly zero (2 of 4 tensors, steps 12 to 14)."
     assert moved == (
-        "A step moves it by 1.00e-3 of its norm 2.50e0: log10 is -3.0, around -3 is usual (1 of 4 tensors, steps 12 to 14)."
+        "A step moves it by 0.0010 of its norm 2.50: log10 is -3.0, around -3 is usual (1 of 4 tensors, steps 12 to 14)."
     )
 
 

@@ -313,7 +313,7 @@ def test_the_extremes_are_named_with_what_lies_between_them() -> None:
     state = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
     plot = depth_plot(state, PlotOptions(Selection("1", 2, 4)), 110, 20)
     words = text(plot.below)
-    assert "Largest 5.00e0 at 0 (layer 1), smallest 5.00e-3 at 2 (layer 3), a factor of 1,000" in words
+    assert "Largest 5.00 at 0 (layer 1), smallest 0.0050 at 2 (layer 3), a factor of 1,000" in words
     assert plot.request is not None
     assert plot.request.series[-1].color == "curve-2"
     assert plot.request.series[-1].ys == (0.5,)

@@ -111,7 +111,7 @@ def test_a_module_row_sums_its_subtree() -> None:
 def test_the_norm_of_the_only_trained_parameter_is_that_of_every_module_above_it() -> None:
     made = cells(60)
     norm = next(n for n in made.tree.norms or () if n is not None)
-    shown = f"{norm:.2e}".replace("e-0", "e-")
+    shown = f"{norm:.3f}"
     assert shown in text(made.line(row_of(MODEL, "ctx")))
     assert shown in text(made.line(row_of(MODEL, "")))
 
