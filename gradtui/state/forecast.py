@@ -1,0 +1,200 @@
+"""Forecast what a freeze or an unfreeze changes, from the state of the run alone. Pure.
+
+Every figure is an estimate by documented rules; each function names its source. None stands for what these rules cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Setting
+from gradtui.state.kept_activations import freed_bytes, keeps_enough
+from gradtui.state.run_state import RunState
+
+_RECORDS_NOTHING = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
+_UNREACHED = ParameterState.UNREACHED.value
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What changes if some parameters stop training and others begin to. Bytes that appear are positive."""
+
+    stops: tuple[int, ...]
+    """Indexes of the parameters that would stop training."""
+    starts: tuple[int, ...]
+    """Indexes of the parameters that would start to train."""
+    elements: int
+    """Elements of both."""
+    gradients: int
+    """Bytes of `.grad` between backward and `zero_grad`."""
+    kept_state: int | None
+    """Bytes of optimizer state of those that stop. A freeze keeps them unless the user drops them."""
+    new_state: int | None
+    """Bytes of optimizer state that the first step of those that start adds."""
+    activations: int | None
+    """Bytes that autograd keeps for backward."""
+    at_least: bool
+    """Autograd may free more than `activations`: what some modules keep is not known in parts."""
+    owners: tuple[str, ...]
+    """Types of the optimizers that own parameters of both."""
+    joining: int
+    """Number of those that start and that no optimizer owns. They join an optimizer."""
+    joins: str | None
+    """The type of the optimizer that they join; None if there is none, or if it may be one of several types."""
+    without_gradient: int
+    """Number of those that start in modules that run under no_grad: they get no gradient."""
+    would_fail: bool
+    """Nothing would train: `loss.backward()` would fail."""
+
+
+def forecast(state: RunState, parameters: Collection[int], trainable: bool) -> Forecast:
+    """Return what a freeze (`trainable` False) or an unfreeze of these parameters changes."""
+    flags = state.tree.trainable
+    wanted = "0" if trainable else "1"
+    changed = tuple(index for index in parameters if flags[index] == wanted)
+    return _forecast(state, () if trainable else changed, changed if trainable else ())
+
+
+def forecast_train_only(state: RunState, parameters: Collection[int]) -> Forecast:
+    """Return what changes if these parameters train and all others are frozen."""
+    flags, chosen = state.tree.trainable, set(parameters)
+    stops = tuple(index for index, flag in enumerate(flags) if flag == "1" and index not in chosen)
+    return _forecast(state, stops, tuple(index for index in sorted(chosen) if flags[index] == "0"))
+
+
+def _forecast(state: RunState, stops: tuple[int, ...], starts: tuple[int, ...]) -> Forecast:
+    tree, infos = state.tree, state.tree.parameters
+    changed = {*stops, *starts}
+    places = _places(state, changed)
+    had_gradient = [index for index in stops if tree.states[index] != _UNREACHED]
+    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    recorded = [index for index in starts if not modes or modes[infos[index].module] not in _RECORDS_NOTHING]
+    orphans = [index for index in starts if index not in places]
+    live = {optimizer.type_name: at for at, optimizer in enumerate(state.optimizers) if not optimizer.freed}
+    joins = next(iter(live)) if orphans and len(live) == 1 else None
+    # The parameters that join a group get its settings; which one it is matters only where groups differ in them.
+    joined = dict.fromkeys(orphans if live else (), (live[joins], 0) if joins is not None else None)
+    have_state = _have_state(state, starts)
+    without_state = [index for index in recorded if index not in have_state]
+    freed, at_least = freed_bytes(tree, frozenset(stops)) if not starts else (None, False)
+    return Forecast(
+        stops=stops,
+        starts=starts,
+        elements=sum(infos[index].count for index in changed),
+        gradients=sum(_bytes(infos[i]) for i in recorded) - sum(_bytes(infos[i]) for i in had_gradient),
+        kept_state=_state_bytes(state, had_gradient, places),
+        new_state=_state_bytes(state, without_state, {**places, **joined}),
+        activations=-freed if freed is not None else 0 if starts and keeps_enough(tree, starts) else None,
+        at_least=at_least,
+        owners=tuple(dict.fromkeys(state.optimizers[at].type_name for at, _ in sorted(set(places.values())))),
+        joining=len(joined),
+        joins=joins,
+        without_gradient=len(starts) - len(recorded),
+        would_fail=not starts and bool(had_gradient) and not _any_trains(state, changed),
+    )
+
+
+def _bytes(info: ParameterInfo) -> int:
+    """Return the bytes of a parameter that this process holds, which are those of its gradient.
+
+    `torch.Tensor.grad` has the shape and, by default, the dtype of its tensor (PyTorch: torch.Tensor.grad and grad_dtype).
+    """
+    if info.local_count is None or not info.count:
+        return info.bytes
+    return info.bytes * info.local_count // info.count
+
+
+# Optimizer state
+
+_SCALAR = 4
+"""Bytes of the step counter: `torch.tensor(0.0, dtype=float32)` in torch/optim/optimizer.py."""
+
+_Settings = Mapping[str, Setting]
+
+_STATE_TENSORS: dict[str, Callable[[_Settings], tuple[int, int]]] = {
+    "Adadelta": lambda _: (2, 1),
+    "Adagrad": lambda _: (1, 1),
+    "Adam": lambda settings: (3 if settings.get("amsgrad") else 2, 1),
+    "AdamW": lambda settings: (3 if settings.get("amsgrad") else 2, 1),
+    "Adamax": lambda _: (2, 1),
+    "Muon": lambda _: (1, 0),
+    "NAdam": lambda _: (2, 2),
+    "RAdam": lambda _: (2, 1),
+    "RMSprop": lambda settings: (1 + bool(settings.get("momentum")) + bool(settings.get("centered")), 1),
+    "Rprop": lambda _: (2, 1),
+    "SGD": lambda settings: (int(bool(settings.get("momentum"))), 0),
+}
+"""By the type of the optimizer: the tensors of the parameter's size and the scalars that it keeps for each parameter.
+
+They are the variables with an index t - 1 in the algorithm on the page of each class of torch.optim in PyTorch's
+documentation: Adam's m and v (and the maximum of v with amsgrad), SGD's b with momentum, RMSprop's v, b with momentum and the
+mean gradient if centered. Other optimizers are unknown.
+"""
+
+
+def _places(state: RunState, parameters: set[int]) -> dict[int, tuple[int, int]]:
+    """Return the indexes of the optimizer and of the param group of each parameter that has them."""
+    found: dict[int, tuple[int, int]] = {}
+    for at, optimizer in enumerate(state.optimizers):
+        if optimizer.freed or parameters.isdisjoint(optimizer.parameters):
+            continue
+        groups = optimizer.group_of or (0,) * len(optimizer.parameters)
+        for index, group in zip(optimizer.parameters, groups):
+            if index in parameters:
+                found.setdefault(index, (at, group))
+    return found
+
+
+def _state_bytes(state: RunState, indices: Collection[int], places: Mapping[int, tuple[int, int] | None]) -> int | None:
+    """Return the bytes of optimizer state of parameters after their first step; None if an optimizer is unknown."""
+    counts = {place: _state_tensors(state, place) for place in {places[index] for index in indices if index in places}}
+    if None in counts.values():
+        return None
+    total = 0
+    for index in indices:
+        found = counts[places[index]] if index in places else None
+        if found is not None:
+            tensors, scalars = found
+            total += tensors * _bytes(state.tree.parameters[index]) + scalars * _SCALAR
+    return total
+
+
+def _state_tensors(state: RunState, place: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return the tensors and scalars that an optimizer keeps for each parameter of a param group; None if unknown."""
+    if place is None:
+        return None
+    optimizer, group = place
+    read = state.groups.optimizers if state.groups is not None else ()
+    groups = read[optimizer] if optimizer < len(read) else ()
+    settings = groups[group] if group < len(groups) else None
+    rule = _STATE_TENSORS.get(state.optimizers[optimizer].type_name)
+    return rule(dict(settings.further)) if rule is not None and settings is not None else None
+
+
+def _have_state(state: RunState, parameters: Collection[int]) -> set[int]:
+    """Return the frozen parameters that trained before: a freeze has kept their optimizer state, unless the user dropped it."""
+    first = state.tree.first_trainable
+    kept = {index for index in parameters if index < len(first) and first[index] == "1"}
+    for applied in state.interventions:
+        if applied.changed:
+            drops = isinstance(applied.command, SetTrainable) and applied.command.state == "drop"
+            toggled = set(parameters).intersection(applied.parameters)
+            kept = kept - toggled if drops else kept | toggled
+    return kept
+
+
+def _any_trains(state: RunState, changed: Collection[int]) -> bool:
+    """Return whether a parameter is left that an optimizer owns, if there is one, and that backward reaches.
+
+    If there is none, nothing that the loss depends on requires a gradient, and `torch.Tensor.backward` raises an error. The
+    probe refuses the freeze for the same reason.
+    """
+    tree = state.tree
+    owned = [optimizer.parameters for optimizer in state.optimizers if not optimizer.freed]
+    return any(
+        tree.trainable[index] == "1" and index not in changed and tree.states[index] != _UNREACHED
+        for indices in owned or [tuple(range(len(tree.parameters)))]
+        for index in indices
+    )

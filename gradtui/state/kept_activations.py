@@ -1,0 +1,108 @@
+"""Estimate what autograd no longer keeps for backward if some parameters are frozen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from gradtui.protocol.vocabulary import ModuleInfo, ParameterState
+from gradtui.state.model_parts import is_norm
+from gradtui.state.run_state import TreeState
+from gradtui.state.selectors import model_of
+
+_UNREACHED = ParameterState.UNREACHED.value
+
+_SAVE_INPUT_FOR_WEIGHT = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding", "Bilinear")
+"""Types whose operation saves its input only if its weight requires a gradient: the gradient of the input needs the weight
+alone (`linear`, `mm` and `convolution` in PyTorch's tools/autograd/derivatives.yaml)."""
+
+
+def freed_bytes(tree: TreeState, stops: frozenset[int]) -> tuple[int | None, bool]:
+    """Return the bytes that autograd no longer keeps once these parameters are frozen, and whether it may free more.
+
+    Autograd records an operation only if one of its inputs requires a gradient (PyTorch: Autograd mechanics, "Setting
+    requires_grad"). A module whose own parameters are all frozen keeps tensors only for a trainable parameter before it.
+    """
+    saved, reach = tree.saved, tree.reach
+    if saved is None or reach is None or not saved.upstream or not reach.called:
+        return None, False
+    owners = {tree.parameters[index].module for index in stops}
+    earliest = _Earliest(tree, stops)
+    freed, at_least = 0, False
+    for index, size in enumerate(saved.by_module):
+        upstream = saved.upstream[index]
+        if not size or (index not in owners and upstream not in stops):
+            continue
+        module = tree.modules[index]
+        if _own_trains(tree, module, stops):
+            continue
+        kept: bool | None = False
+        if _beyond(tree, saved.upstream, upstream, stops) >= 0:
+            kept = _kept_for_upstream(module, index in owners)
+        elif upstream >= 0 and earliest.is_before(index):
+            # The gradient of the parameter that still trains may come through here, or not.
+            kept = None
+        freed += size if kept is False else 0
+        at_least |= kept is None
+    return (freed, at_least) if freed or not at_least else (None, False)
+
+
+def _beyond(tree: TreeState, upstream: Sequence[int], parameter: int, stops: frozenset[int]) -> int:
+    """Return the first parameter that still trains where the gradient of this one passes on, -1 where none is known.
+
+    `upstream` names one parameter for each module. A gradient that comes to a parameter of a module without submodules also
+    passes on to what is upstream of that module.
+    """
+    visited = set()
+    while parameter in stops and parameter not in visited:
+        visited.add(parameter)
+        module = tree.parameters[parameter].module
+        parameter = upstream[module] if tree.modules[module].subtree_modules == 1 else -1
+    return -1 if parameter in stops else parameter
+
+
+def _own_trains(tree: TreeState, module: ModuleInfo, stops: frozenset[int]) -> bool:
+    """Return whether a parameter for whose gradient the module's own operations keep tensors still trains."""
+    own = range(module.first_parameter, module.first_parameter + module.own_parameters)
+    weights = (
+        [i for i in own if len(tree.parameters[i].shape) > 1] if module.type_name in _SAVE_INPUT_FOR_WEIGHT else own
+    )
+    return any(tree.trainable[i] == "1" and i not in stops for i in weights)
+
+
+def _kept_for_upstream(module: ModuleInfo, has_stopped: bool) -> bool | None:
+    """Return whether a module whose own parameters are frozen keeps all that it kept, so that the gradient can pass."""
+    if not has_stopped or is_norm(module):
+        return True
+    return False if module.type_name in _SAVE_INPUT_FOR_WEIGHT else None
+
+
+class _Earliest:
+    """Says whether a parameter that still trains may be before a module."""
+
+    def __init__(self, tree: TreeState, stops: frozenset[int]) -> None:
+        self._tree = tree
+        self._called = tree.reach.called if tree.reach is not None else ()
+        self._first: dict[int, int] = {}
+        """By model: the rank of the first call among the modules of the parameters that still train."""
+        self._modules: set[int] = set()
+        for index, flag in enumerate(tree.trainable):
+            if flag == "1" and index not in stops and tree.states[index] != _UNREACHED:
+                self._modules.add(tree.parameters[index].module)
+        for module in self._modules:
+            model = model_of(tree, module)
+            self._first[model] = min(self._first.get(model, self._called[module]), self._called[module])
+
+    def is_before(self, index: int) -> bool:
+        """Return whether one belongs to a module that was called before this one, or in it."""
+        first = self._first.get(model_of(self._tree, index))
+        inside = range(index, index + self._tree.modules[index].subtree_modules)
+        return first is not None and (first < self._called[index] or not self._modules.isdisjoint(inside))
+
+
+def keeps_enough(tree: TreeState, starts: Collection[int]) -> bool:
+    """Return whether autograd already keeps all that the gradients of these parameters need: those of norms in its way."""
+    saved = tree.saved
+    if saved is None or not saved.upstream:
+        return False
+    modules = {tree.parameters[index].module for index in starts}
+    return all(is_norm(tree.modules[m]) and saved.upstream[m] >= 0 and saved.by_module[m] > 0 for m in modules)
