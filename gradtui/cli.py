@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
-import math
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import click
 
 from gradtui import __version__
+from gradtui.configuration import SETTINGS
 from gradtui.options import (
     FILE,
     MODULE_HELP,
@@ -22,6 +22,8 @@ from gradtui.options import (
     parse_steps,
     rule_options,
     selected_ids,
+    setting_options,
+    settings_in_force,
     target_of,
 )
 from gradtui.printable import write_line
@@ -35,25 +37,13 @@ _EPILOG = """\
 gradtui check SCRIPT   run the first steps without a dashboard, and report what is wrong
 gradtui explain GT204  describe a rule of check
 gradtui rules          list the rules
+gradtui config         print the settings in force, and where each comes from
 
 A first word that is a subcommand is the subcommand: gradtui ./check runs a file named check.
 
 Everything after SCRIPT, or after -m MODULE, belongs to the script and reaches it untouched. Without a terminal the script runs
 as with --plain.
 """
-
-
-def _share(_context: click.Context, _option: click.Parameter, value: str) -> float:
-    """Parse a share of time above 0 % and at most 100 %: `1%`, `0.5 %` or `0.01`."""
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+|[0-9]+\.)\s*(%?)", value.strip())
-    if match is None:
-        raise click.BadParameter(f"{value!r} is not a share of time; write it as 1% or 0.01")
-    share = float(match[1]) / (100 if match[2] else 1)
-    if not match[2] and share >= 1:
-        raise click.BadParameter(f"{value!r} is ambiguous; write {value}% or a number below 1")
-    if not (math.isfinite(share) and 0 < share <= 1):
-        raise click.BadParameter(f"{value!r} is not above 0% and at most 100%")
-    return share
 
 
 def _schedule(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[Scheduled, ...]:
@@ -66,9 +56,6 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
         return load(Path(os.path.expanduser(value)))
     except BadEntry as bad:
         raise click.BadParameter(f"{value}: {bad}") from None
-
-
-_SHARE: dict[str, Any] = {"callback": _share, "metavar": "SHARE", "show_default": True}
 
 
 @click.command(
@@ -91,13 +78,7 @@ _SHARE: dict[str, Any] = {"callback": _share, "metavar": "SHARE", "show_default"
     "CUDA. One of several ranks is not paused.",
 )
 @SUMMARY
-@click.option(
-    "--budget",
-    **_SHARE,
-    default="1%",
-    help="Share of the step time that sampled measuring aims at; the hooks come on top.",
-)
-@click.option("--ui-budget", **_SHARE, default="0.6%", help="Share of time that the dashboard may spend drawing.")
+@setting_options
 @click.option("--log", **FILE, help="Append the script's output to FILE while the screen is up.")
 @click.option(
     "--schedule",
@@ -121,7 +102,24 @@ def _command(
         click.echo(f"gradtui {__version__}")
         return None
     target = target_of(module, words)
-    return Settings(target=target, rules=selected_ids(target, select, ignore), **options)
+    found = settings_in_force(target, options)
+    rules = selected_ids(found, select, ignore)
+    if found.problems:
+        others = len(found.problems) - 1
+        write_line(f"{found.problems[0]}; ignored" + (f" (gradtui config lists {others} more)" if others else ""))
+    values = {setting.name.replace("-", "_"): found[setting.name] for setting in SETTINGS}
+    return Settings(target=target, rules=rules, keys=found.keys, **values, **options)
+
+
+def _unknown_option(written: str, command: click.Command) -> str:
+    """Say that there is no such option, and which one may be meant if its name is close: `--sum`, `--bugdet`."""
+    names = [name for option in command.params for name in option.opts if name.startswith("--")]
+    close = [name for name in names if len(written) > 4 and name.startswith(written)]
+    close = close or difflib.get_close_matches(written[2:], [name[2:] for name in names], n=1, cutoff=0.7)
+    if close:
+        return f"there is no option {written}; did you mean --{close[0].lstrip('-')}?"
+    own = "; options of the script go after it" if any(each.name == "words" for each in command.params) else ""
+    return f"there is no option {written}{own} (--help lists the options)"
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -135,6 +133,9 @@ def parse(argv: Sequence[str]) -> Settings:
         name, command, words = f"gradtui {words[0]}", SUBCOMMANDS[words[0]], words[1:]
     try:
         outcome = command.main(fence_module_arguments(command, words), prog_name=name, standalone_mode=False)
+    except click.NoSuchOption as problem:
+        write_line(_unknown_option(problem.option_name, command))
+        raise SystemExit(USAGE_ERROR) from None
     except click.ClickException as problem:
         message = " ".join(problem.format_message().split())
         write_line(f"{message[:1].lower()}{message[1:]}")

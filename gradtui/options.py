@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from gradtui.configuration import SETTINGS, Configuration, Setting, configuration
 from gradtui.protocol.codec import BadEntry
-from gradtui.pyproject import project_file, read_table
 from gradtui.settings import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,29 +81,56 @@ def target_of(module: str | None, words: tuple[str, ...]) -> Target:
     return Target(path=words[0], module=None, arguments=words[1:])
 
 
-def _project_file_of(target: Target) -> Path | None:
-    # A directory that is gone, or that may not be read, belongs to no project.
+def _validated(setting: Setting) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    def validate(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                setting.parse(value)
+        except BadEntry as bad:
+            raise click.BadParameter(str(bad)) from None
+        return value
+
+    return validate
+
+
+def setting_options(command: F) -> F:
+    """Add an option for each setting that files and the environment may give too. Its value is the text, None without it."""
+    for setting in reversed(SETTINGS):
+        command = click.option(
+            f"--{setting.name}",
+            callback=_validated(setting),
+            metavar=setting.metavar,
+            help=setting.help,
+        )(command)
+    return command
+
+
+def folder_of(target: Target | None) -> Path | None:
+    """Return the directory in which the search for `pyproject.toml` begins: the script's, and without one the current one."""
+    # A current directory that is gone belongs to no project.
     with contextlib.suppress(OSError):
-        return project_file(Path.cwd() if target.path is None else Path(os.path.abspath(target.path)).parent)
+        return Path.cwd() if target is None or target.path is None else Path(os.path.abspath(target.path)).parent
     return None
 
 
-def selected_ids(target: Target, select: tuple[str, ...], ignore: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the ids of the rules that the command line and the script's `pyproject.toml` select; None for the default.
+def settings_in_force(target: Target | None, options: dict[str, Any]) -> Configuration:
+    """Return the settings for a run of `target`.
 
-    For a module the search for `pyproject.toml` begins in the current directory.
+    Args:
+        target: the program to run; None for any in the current directory.
+        options: the values of `setting_options`, by the names of parameters. They are removed from it.
     """
-    file = _project_file_of(target)
-    try:
-        table = read_table(file, ("select", "ignore")) if file is not None else {}
-        if not (table or select or ignore):
-            return None
-        from gradtui.diagnostics.selection import RuleWords, rule_words, selected_rules
+    given = {setting.name: options.pop(setting.name.replace("-", "_")) for setting in SETTINGS}
+    return configuration(folder_of(target), given, os.environ)
 
-        written = RuleWords(**{key: rule_words(words) for key, words in table.items()})
-    except BadEntry as bad:
-        raise click.UsageError(f"{file}: {bad}") from None
-    rules = selected_rules((written, RuleWords(select, ignore)))
+
+def selected_ids(found: Configuration, select: tuple[str, ...], ignore: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the ids of the rules that the project and the command line select; None for the default."""
+    if not (found["select"] or found["ignore"] or select or ignore):
+        return None
+    from gradtui.diagnostics.selection import RuleWords, selected_rules
+
+    rules = selected_rules((RuleWords(found["select"], found["ignore"]), RuleWords(select, ignore)))
     if not rules:
         raise click.UsageError("no rule is left to run; select more, or ignore fewer")
     return tuple(rule.id for rule in rules)

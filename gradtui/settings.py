@@ -14,6 +14,24 @@ DEFAULT_UI_SHARE = 0.006
 """Default share of the time that drawing may take; training loses more than that if steps are short
 (`docs/performance.md`)."""
 
+DEFAULT_REFRESH = 4.0
+"""Default of how often per second the dashboard looks for what is new."""
+
+THEMES = (
+    "gradtui-dark", "gradtui-light", "textual-dark", "textual-light", "nord", "gruvbox", "catppuccin-mocha", "dracula",
+    "tokyo-night", "monokai", "flexoki", "catppuccin-latte", "catppuccin-frappe", "catppuccin-macchiato", "solarized-light",
+    "solarized-dark", "rose-pine", "rose-pine-moon", "rose-pine-dawn", "atom-one-dark", "atom-one-light", "ansi-dark",
+    "ansi-light",
+)  # fmt: skip
+"""The themes of the dashboard, the default first: gradtui's own, then Textual's. They are listed here, because the command line
+is checked before Textual is imported."""
+
+COLUMNS = ("count", "norm", "ratio", "spark", "bytes", "saved", "shape", "dtype", "trainable")
+"""The columns that the tree may have."""
+
+ORDERS = ("execution", "registration")
+"""The orders that the modules of the tree may have, the default first."""
+
 USAGE_ERROR = 2
 """Exit code for a bad command line, the same as that of python and click."""
 
@@ -81,6 +99,11 @@ class Settings:
         ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
         schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
+        theme: the name of the dashboard's theme.
+        columns: the columns of the tree; empty for those that fit.
+        order: the order of modules in the tree.
+        refresh: how often per second the dashboard looks for what is new.
+        keys: the ids of remapped actions, each with its keys, separated by commas.
         log: file for the script's output while the screen is up; None for one that gradtui chooses.
         rules: the ids of the rules that run; None for those that are on by default.
         check: the options of `gradtui check`; None for an ordinary run.
@@ -92,6 +115,11 @@ class Settings:
     summary: Path | None = None
     budget: float = DEFAULT_SHARE
     ui_budget: float = DEFAULT_UI_SHARE
+    theme: str = THEMES[0]
+    columns: tuple[str, ...] = ()
+    order: str = ORDERS[0]
+    refresh: float = DEFAULT_REFRESH
+    keys: tuple[tuple[str, str], ...] = ()
     log: Path | None = None
     pause_at_nan: bool = False
     schedule: tuple[Scheduled, ...] = ()

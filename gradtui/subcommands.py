@@ -1,4 +1,5 @@
-"""The subcommands: `check` runs a script without a screen and reports findings, `explain` and `rules` describe the rules."""
+"""The subcommands: `check` runs a script without a screen and reports findings, `explain` and `rules` describe the rules,
+`config` prints the settings."""
 
 from __future__ import annotations
 
@@ -6,12 +7,27 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import click
 
-from gradtui.options import FILE, MODULE_HELP, SUMMARY, parse_steps, rule_options, selected_ids, target_of
+from gradtui.config_files import user_file
+from gradtui.configuration import configuration
+from gradtui.options import (
+    FILE,
+    MODULE_HELP,
+    SUMMARY,
+    folder_of,
+    parse_steps,
+    rule_options,
+    selected_ids,
+    setting_options,
+    settings_in_force,
+    target_of,
+)
+from gradtui.printable import printable, write_line
 from gradtui.protocol.codec import BadEntry
-from gradtui.settings import Check, Settings
+from gradtui.settings import USAGE_ERROR, Check, Settings, Target
 
 _HELP_NAMES = ["-h", "--help"]
 CHECKED_STEPS = 60
@@ -71,9 +87,17 @@ def _check(
         steps=steps,
         budget=_BUDGET,
         summary=summary,
-        rules=selected_ids(target, select, ignore),
+        rules=_project_rules(target, select, ignore),
         check=Check(fail_on, format, output),
     )
+
+
+def _project_rules(target: Target, select: tuple[str, ...], ignore: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the ids of the rules to run. A wrong entry in `pyproject.toml` ends the check, which would run other rules."""
+    found = configuration(folder_of(target), {}, {}, with_user=False)
+    if found.problems:
+        raise click.UsageError(found.problems[0])
+    return selected_ids(found, select, ignore)
 
 
 @click.command(context_settings={"help_option_names": _HELP_NAMES})
@@ -107,4 +131,25 @@ def _rules(format: str) -> None:
         click.echo(f"{rule.id}  {rule.level:<7}  {'on ' if rule.is_default else 'off'}  {rule.title}")
 
 
-SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType({"check": _check, "explain": _explain, "rules": _rules})
+@click.command(options_metavar="[OPTIONS]", context_settings={"help_option_names": _HELP_NAMES})
+@click.option("--path", "show_path", is_flag=True, help="Print the path of your config.toml, and nothing else.")
+@setting_options
+def _config(show_path: bool, **options: Any) -> None:
+    """Print the settings that a run in this directory has, and where each comes from."""
+    if show_path:
+        click.echo(user_file())
+        return
+    found = settings_in_force(None, options)
+    name_width = max(map(len, found.values))
+    text_width = max(len(printable(value.text)) for value in found.values.values())
+    for name, value in found.values.items():
+        click.echo(printable(f"{name:<{name_width}}  {printable(value.text):<{text_width}}  {value.origin}"))
+    for problem in found.problems:
+        write_line(problem)
+    if found.problems:
+        raise SystemExit(USAGE_ERROR)
+
+
+SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
+    {"check": _check, "config": _config, "explain": _explain, "rules": _rules}
+)

@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -59,6 +60,18 @@ def pytest_collection_finish() -> None:
     """What the first optimizer would import is imported before anything is frozen."""
     if "torch" in sys.modules:
         importlib.import_module("torch._dynamo")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads the `config.toml`, the variables or the last theme of who runs the tests."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        patch.setenv("XDG_STATE_HOME", str(home / "state"))
+        for name in ("THEME", "COLUMNS", "ORDER", "BUDGET", "UI_BUDGET", "REFRESH"):
+            patch.delenv(f"GRADTUI_{name}", raising=False)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

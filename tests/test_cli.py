@@ -45,10 +45,11 @@ def test_defaults() -> None:
 
 def test_every_option(tmp_path: Path) -> None:
     words = ["--plain", "--steps", "20", "--summary", str(tmp_path / "s.json"), "--budget", "2%", "--ui-budget=0.5 %"]
+    words += ["--theme", "nord", "--columns", "norm, bytes", "--order", "registration", "--refresh", "2"]
     words += ["--log", str(tmp_path / "o.log"), "train.py"]
     assert parse(words) == Settings(
         target=script("train.py"), plain=True, steps=20, summary=tmp_path / "s.json", budget=0.02, ui_budget=0.005,
-        log=tmp_path / "o.log",
+        theme="nord", columns=("norm", "bytes"), order="registration", refresh=2.0, log=tmp_path / "o.log",
     )  # fmt: skip
 
 
@@ -88,7 +89,17 @@ def test_arguments_are_untouched(arguments: list[str]) -> None:
         ([""], "no script to run"),
         (["-m"], "'-m' requires an argument"),
         (["--bogus", "train.py"], "--bogus"),
-        (["-x", "train.py"], "-x"),
+        (["-x", "train.py"], "there is no option -x; options of the script go after it (--help lists the options)"),
+        (
+            ["--foo", "train.py"],
+            "there is no option --foo; options of the script go after it (--help lists the options)",
+        ),
+        (["--bugdet", "2%", "train.py"], "there is no option --bugdet; did you mean --budget?"),
+        (["--sum", "s.json", "train.py"], "there is no option --sum; did you mean --summary?"),
+        (["--theme", "norf", "train.py"], "'norf' is no theme (the nearest is nord); write one of gradtui-dark, "),
+        (["--columns", "norm,size", "train.py"], "'size' is no column; write one of count, norm, "),
+        (["--order", "calls", "train.py"], "'calls' is no order; write one of execution, registration"),
+        (["--refresh", "60", "train.py"], "'60' is no refresh rate; write a number from 0.5 to 30 (times per second)"),
         (["--steps", "train.py"], "--steps"),
         (["--steps", "0", "train.py"], "--steps"),
         (["--steps", "-3", "train.py"], "--steps"),

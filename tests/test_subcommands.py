@@ -13,6 +13,7 @@ from gradtui.diagnostics import all_rules
 from gradtui.export import rule_pages
 from gradtui.settings import Check, Settings, Target
 from gradtui.state.findings import LEVELS
+from gradtui.subcommands import SUBCOMMANDS
 
 ROOT = Path(__file__).parent.parent
 IDS = tuple(rule.id for rule in all_rules())
@@ -146,16 +147,18 @@ def test_rules_of_the_command_line_and_of_the_project(folder: Path) -> None:
     ("content", "part"),
     [
         ("[tool.gradtui", "it is not TOML"),
-        ("[tool.gradtui]\nselect = true", "select is no list of strings"),
+        ("[tool.gradtui]\nselect = true", "select: it is no list of strings"),
         ('[tool.gradtui]\nselect = ["GT2O4"]', "'GT2O4' is no rule (the nearest is GT204)"),
     ],
 )
 def test_a_bad_project_file_is_named(content: str, part: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "pyproject.toml").write_text(content, encoding="utf-8")
-    for words in (["check", "train.py"], ["train.py"]):
-        line = refusal(*words, capsys=capsys)
-        assert line.startswith(f"gradtui: {folder / 'pyproject.toml'}: ")
-        assert part in line
+    line = refusal("check", "train.py", capsys=capsys)
+    assert line.startswith(f"gradtui: {folder / 'pyproject.toml'}: ")
+    assert part in line
+    # A run is worth more than the rules that it checks.
+    assert parse(["train.py"]).rules is None
+    assert capsys.readouterr().err == f"{line.rstrip()}; ignored\n"
 
 
 def test_a_directory_that_is_gone_belongs_to_no_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,4 +215,4 @@ def test_the_choices_are_the_levels(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_help_names_the_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed("--help", capsys=capsys)
-    assert all(f"\n  gradtui {name} " in text for name in ("check", "explain", "rules"))
+    assert all(f"\n  gradtui {name} " in text for name in SUBCOMMANDS)

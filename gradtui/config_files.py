@@ -1,4 +1,4 @@
-"""Read `[tool.gradtui]` of the project that a script belongs to."""
+"""The TOML files with settings: `config.toml` of the user, and `pyproject.toml` of the project that a script belongs to."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_config_path
+
 from gradtui.protocol.codec import BadEntry
 
 _MAX_BYTES = 16 << 20
+
+
+def user_file() -> Path:
+    """Return the path of the user's `config.toml`, which need not exist."""
+    return user_config_path("gradtui") / "config.toml"
 
 
 def project_file(start: Path) -> Path | None:
@@ -16,35 +23,42 @@ def project_file(start: Path) -> Path | None:
     return next((each for folder in (start, *start.parents) if (each := folder / "pyproject.toml").is_file()), None)
 
 
-def read_table(file: Path, keys: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return the entries of `[tool.gradtui]`, each a list of strings; empty if the file has no such table.
-
-    Args:
-        file: a `pyproject.toml`.
-        keys: the names that the table may have.
+def read_user_table() -> dict[str, Any]:
+    """Return the content of the user's `config.toml`; empty if there is no such file.
 
     Raises:
-        BadEntry: the file cannot be read, or an entry is wrong. The message says which, and what to write.
+        BadEntry: the file cannot be read. The message says why.
     """
     try:
-        with file.open("rb") as stream:
-            content = stream.read(_MAX_BYTES)
-        # A file that does not mention gradtui is another tool's, and may be wrong in any way.
-        table = _parsed(content) if b"gradtui" in content else {}
+        return _parsed(_content(user_file()))
+    except FileNotFoundError:
+        return {}
     except OSError as error:
         raise BadEntry(str(error.strerror or error)) from None
+
+
+def read_project_table(file: Path) -> dict[str, Any]:
+    """Return `[tool.gradtui]` of a `pyproject.toml`; empty if the file has no such table.
+
+    Raises:
+        BadEntry: the file cannot be read. The message says why.
+    """
+    try:
+        content = _content(file)
+    except OSError as error:
+        raise BadEntry(str(error.strerror or error)) from None
+    # A file that does not mention gradtui is another tool's, and may be wrong in any way.
+    table = _parsed(content) if b"gradtui" in content else {}
     for name in ("tool", "gradtui"):
         table = table.get(name, {})
         if not isinstance(table, dict):
             raise BadEntry(f"{name} is no table; write [tool.gradtui]")
-    found = {}
-    for key, value in table.items():
-        if key not in keys:
-            raise BadEntry(f"[tool.gradtui] has no entry {key!r}; it may have {' and '.join(keys)}")
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise BadEntry(f'{key} is no list of strings; write {key} = ["GT204", "GT3"]')
-        found[key] = tuple(value)
-    return found
+    return table
+
+
+def _content(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        return stream.read(_MAX_BYTES)
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

@@ -1,0 +1,34 @@
+"""The theme that the user chose last on the screen, in a file of its own: gradtui never rewrites a file that the user wrote."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from platformdirs import user_state_path
+
+from gradtui.atomic_file import write_atomically
+
+_MAX_CHARACTERS = 100
+
+
+def theme_file() -> Path:
+    """Return the path of the file, which need not exist."""
+    return user_state_path("gradtui") / "theme"
+
+
+def remembered_theme() -> str | None:
+    """Return the name in the file; None if it cannot be read."""
+    try:
+        with theme_file().open(encoding="utf-8") as file:
+            return file.read(_MAX_CHARACTERS).strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def remember_theme(name: str) -> None:
+    """Write the name to the file. Errors are ignored."""
+    file = theme_file()
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(file, lambda stream: stream.write(f"{name}\n".encode()), mode=0o600)
