@@ -97,7 +97,7 @@ def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(fresh_run: Run) -> No
         show_events(run)
         run.select("body.0.weight")
         run.answer(" ", "froze body.0.weight")
-        run.wait_for("held still for 10 steps")
+        run.wait_for("unchanged bit for bit for 10 steps")
         seen = run.sums("body.0.weight")
         still = next(step for step, value in enumerate(seen) if value == seen[-1])
         assert len(seen) - still >= 10

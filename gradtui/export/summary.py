@@ -13,7 +13,8 @@ from gradtui.atomic_file import write_atomically
 from gradtui.export import gradients
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import OutOfMemory
+from gradtui.protocol.effects import Effect
+from gradtui.protocol.events import OutOfMemory, ReceiptTaken
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
@@ -339,6 +340,23 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "trainable": event.command.trainable if isinstance(event.command, SetTrainable) else None,
             "skipped": event.skipped,
             "parameters": [path for changed in event.changed for path in changed.paths],
+            "receipt": _receipt(state.receipts.get(event.command.id)),
         }
         for event in state.interventions
     ]
+
+
+def _receipt(event: ReceiptTaken | None) -> dict[str, Any] | None:
+    if event is None:
+        return None
+    effect = event.effect or Effect()
+    sides = [side and asdict(side) for side in (effect.before, effect.after)]
+    sizes = {name: [side and side[name] for side in sides] for name in ("peak", "total", "activations")}
+    return {
+        "text": event.text,
+        "carried_out": event.held,
+        **{f"{name}_bytes": None if None in pair else pair for name, pair in sizes.items()},
+        "seconds": [effect.time.before, effect.time.after, effect.time.margin] if effect.time is not None else None,
+        "joined": dict(effect.joined),
+        "other_changes": effect.others,
+    }

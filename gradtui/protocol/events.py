@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command
+from gradtui.protocol.effects import Effect
 from gradtui.protocol.evidence import *  # noqa: F403
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event
@@ -234,11 +235,16 @@ class CheckpointingChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReceiptTaken(Event):
-    """The effect of a command, measured some steps later, or (`held` False) why it was given up. `command` is its id."""
+    """The effect of a command, measured some steps later, or (`held` False) why it was given up. `command` is its id.
+
+    It may come twice: first with the memory, and again if the duration of a step has changed. The last one has all.
+    """
 
     command: int
     text: str
     held: bool
+    effect: Effect | None = None
+    """None if the command was given up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
@@ -26,7 +26,10 @@ from gradtui.text import (
 )
 
 INTERVENTIONS_KEPT = 1_000
+"""Also the number of receipts and verifications that are kept."""
 REFUSALS_KEPT = 64
+E = TypeVar("E", bound=ev.Event)
+
 _SMOOTHING = 0.3
 """Weight of the newest sample in the moving averages of the header (rate, cost)."""
 
@@ -198,6 +201,24 @@ def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.note(event, "rejected", f"cannot {command_text(event.command)}: {event.reason}")
 
 
+def _verified(state: RunState, event: ev.FreezeVerified) -> None:
+    _keep(state.verified, event.command, event)
+    state.note(event, "moved" if event.moved else "verified", verified_text(event))
+
+
+def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
+    _keep(state.receipts, event.command, event)
+    state.note(event, "receipt" if event.held else "rejected", event.text)
+
+
+def _keep(newest: dict[int, E], command: int, event: E) -> None:
+    """Store an event by the id of its command, as the newest of a bounded number."""
+    newest.pop(command, None)
+    newest[command] = event
+    if len(newest) > INTERVENTIONS_KEPT:
+        del newest[next(iter(newest))]
+
+
 def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
     state.tree.checkpointed = frozenset(event.modules)
 
@@ -319,15 +340,13 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.DeviceSampled: measured.device_sampled,
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
-    ev.FreezeVerified: lambda state, event: state.note(
-        event, "moved" if event.moved else "verified", verified_text(event)
-    ),
+    ev.FreezeVerified: _verified,
     ev.FreezeStateChanged: _in_force,
     ev.FreezeOverridden: lambda state, event: state.note(event, "contending", contended_text(event)),
     ev.OptimizersExtended: _extended,
     ev.CheckpointingChanged: _checkpointing,
     ev.GroupsRead: _groups,
-    ev.ReceiptTaken: lambda state, event: state.note(event, "receipt" if event.held else "rejected", event.text),
+    ev.ReceiptTaken: _receipt,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,

@@ -311,6 +311,10 @@ class RunState:
     """Number of all interventions so far."""
     refused: list[ev.CommandRejected] = field(default_factory=list)
     """The newest commands that were not carried out."""
+    receipts: dict[int, ev.ReceiptTaken] = field(default_factory=dict)
+    """By id of the command: the last receipt of each of the newest interventions."""
+    verified: dict[int, ev.FreezeVerified] = field(default_factory=dict)
+    """By id of the command: the last verification of each of the newest freezes."""
     log: list[LogEntry] = field(default_factory=list)
     """The newest entries."""
     log_count: int = 0

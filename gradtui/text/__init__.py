@@ -5,6 +5,7 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 
 from gradtui.text.closing_lines import closing_lines, progress_line, schedule_lines, untrained_lines
 from gradtui.text.commands import command_text
+from gradtui.text.effects import change_results, change_words, effect_results, effect_text, sizes_text
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
@@ -44,6 +45,8 @@ __all__ = [
     "STATE_MEANINGS",
     "bytes_text",
     "called",
+    "change_results",
+    "change_words",
     "checkpoint_lines",
     "closing_lines",
     "command_text",
@@ -51,6 +54,8 @@ __all__ = [
     "contending_text",
     "count_text",
     "dtype_text",
+    "effect_results",
+    "effect_text",
     "finding_counts_text",
     "finding_line",
     "finding_lines",
@@ -77,6 +82,7 @@ __all__ = [
     "share_text",
     "short_bytes",
     "size_text",
+    "sizes_text",
     "state_reason",
     "steps_text",
     "stop_text",

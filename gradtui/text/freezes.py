@@ -18,13 +18,20 @@ def verified_text(event: FreezeVerified) -> str:
     """The receipt of a freeze: that it held, or what moved and why."""
     steps = plural(event.steps, "step")
     if not event.moved:
-        held = f", and so did the statistics of {plural(event.statistics, 'module')}" if event.statistics else ""
-        return f"{plural(event.parameters, 'tensor')} held still for {steps}{held}"
+        held = f", and so are the statistics of {plural(event.statistics, 'module')}" if event.statistics else ""
+        return f"{plural(event.parameters, 'tensor')} unchanged bit for bit for {steps}{held}"
     by_cause: dict[str, list[str]] = {}
     for path, cause in zip(event.moved, event.causes or ("",) * len(event.moved)):
         by_cause.setdefault(cause, []).append(path)
     moved = [listed(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
     return f"{len(event.moved)} of {plural(event.parameters, 'frozen tensor')} moved: {'; '.join(moved)}"
+
+
+def verified_result(event: FreezeVerified) -> str:
+    """Return the result of a verification briefly, beside the name of the freeze."""
+    if event.moved:
+        return f"{len(event.moved)} of {plural(event.parameters, 'tensor')} moved"
+    return f"unchanged bit for bit for {plural(event.steps, 'step')}"
 
 
 def contended_text(event: FreezeOverridden) -> str:

@@ -15,6 +15,7 @@ from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, he
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.effects import Effect, StepMemory, TimeChange
 from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Holding, Phase, StateReason
 from gradtui.reducer import apply
 from gradtui.reducer.reducer import INTERVENTIONS_KEPT
@@ -71,6 +72,9 @@ def test_a_run_has_every_documented_key() -> None:
     changed = (Changed(True, tuple(state.tree.parameters[index].path for index in (2, 3))),)
     asked = SetTrainable(7, "text_encoder.blocks.7", True)
     apply(state, ev.CommandApplied(9.0, 120, asked, "unfroze text_encoder.blocks.7", (2, 3), changed))
+    before, after = StepMemory(118, None, 1_000, 300), StepMemory(122, None, 1_200, None)
+    effect = Effect(before, after, TimeChange(0.5, 0.75, 0.125), (("Adam", 2),))
+    apply(state, ev.ReceiptTaken(9.1, 122, 7, "unfroze text_encoder.blocks.7: all", True, effect))
     apply(state, ev.RunEnded(9.5, 120, 0, None))
     summary = round_trip(state, dropped=3)
     assert set(summary) == TOP
@@ -94,6 +98,16 @@ def test_a_run_has_every_documented_key() -> None:
     assert intervention["trainable"] is True
     assert intervention["parameters"] == list(changed[0].paths)
     assert intervention["trainable"] is True
+    assert intervention["receipt"] == {
+        "text": "unfroze text_encoder.blocks.7: all",
+        "carried_out": True,
+        "peak_bytes": None,
+        "total_bytes": [1_000, 1_200],
+        "activations_bytes": None,
+        "seconds": [0.5, 0.75, 0.125],
+        "joined": {"Adam": 2},
+        "other_changes": 0,
+    }
     assert summary["interventions_dropped"] == 0
 
 

@@ -289,8 +289,8 @@ def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
         ev.FreezeVerified(1.0, 11, 1, 12, 10, ("a", "b", "c", "d")),
     )
     assert [(entry.kind, entry.text) for entry in state.log] == [
-        ("verified", "12 tensors held still for 10 steps"),
-        ("verified", "1 tensor held still for 10 steps"),
+        ("verified", "12 tensors unchanged bit for bit for 10 steps"),
+        ("verified", "1 tensor unchanged bit for bit for 10 steps"),
         ("moved", "4 of 12 frozen tensors moved: a, b, c and 1 more"),
     ]
 

@@ -208,7 +208,7 @@ class FreezeRegistry:
         steps = plural(step - min(freeze.since_step for freeze in self.freezes), "step")
         moved = [f"{path} ({cause})" for verdict in verdicts for path, cause in zip(verdict.moved, verdict.causes)]
         if not moved:
-            return CommandResult(f"{tensors} held still for {steps}, by counters and checksums", ())
+            return CommandResult(f"{tensors} unchanged bit for bit for {steps}, by counters and checksums", ())
         return CommandResult(f"{len(moved)} of {tensors} moved: {listed(moved)}", ())
 
     def _report(self, step: int, *, with_verdicts: bool = True) -> None:

@@ -1,8 +1,10 @@
 """The panels of the dashboard beside the tree.
 
-This package owns the header, the line with the gravest finding, and the memory, gradient norm, output and events panels.
+This package owns the header, the line with the gravest finding, and the memory, gradient norm, changes, output and events
+panels.
 """
 
+from gradtui.tui.panels.changes import ChangesPanel, changes_lines
 from gradtui.tui.panels.events import KINDS, EventsPanel
 from gradtui.tui.panels.finding import FindingLine
 from gradtui.tui.panels.gradients import GradientPanel, gradient_title
@@ -15,6 +17,7 @@ __all__ = [
     "AT_LOAD",
     "KINDS",
     "PARTS",
+    "ChangesPanel",
     "EventsPanel",
     "FindingLine",
     "GradientPanel",
@@ -22,6 +25,7 @@ __all__ = [
     "HeaderState",
     "MemoryPanel",
     "OutputPanel",
+    "changes_lines",
     "gradient_title",
     "has_breakdown",
     "memory_table",

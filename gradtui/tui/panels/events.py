@@ -11,7 +11,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "applied": ("✔", "good", "applied", "a freeze or another change took effect, at a step boundary"),
     "rejected": ("✖", "warning", "refused", "it would break the run; the reason stands beside it"),
     "receipt": ("◆", "accent", "receipt", "what a change has brought, measured some steps later"),
-    "verified": ("◆", "good", "held still", "the tensors of a freeze did not change"),
+    "verified": ("◆", "good", "unchanged", "the tensors of a freeze did not change"),
     "moved": ("!", "error", "moved", "a frozen tensor changed"),
     "not finite": ("!", "error", "not finite", "where NaN or Inf appeared first: the phase, the module, the parameter"),
     "finding": ("!", "warning", "finding", "a rule is sure that something is wrong; F lists all findings"),

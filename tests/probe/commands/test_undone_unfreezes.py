@@ -43,7 +43,9 @@ def verdicts(seen: Watched) -> list[tuple[int, int, int, tuple[str, ...]]]:
 def test_an_undo_is_verified_as_the_equivalent_freeze_is(back: str) -> None:
     _, seen = train({2: unfreeze("2"), 4: freeze("2") if back == "freeze" else Undo})
     assert verdicts(seen) == [(14, 2, 10, ())]
-    assert [entry.text for entry in seen.state.log if entry.kind == "verified"] == ["2 tensors held still for 10 steps"]
+    assert [entry.text for entry in seen.state.log if entry.kind == "verified"] == [
+        "2 tensors unchanged bit for bit for 10 steps"
+    ]
 
 
 @pytest.mark.parametrize("back", ["freeze", "undo"])
@@ -59,7 +61,7 @@ def test_what_moves_after_it_is_reported_as_after_a_freeze(back: str) -> None:
 
 def test_it_can_be_verified_on_request() -> None:
     _, seen = train({2: unfreeze("2"), 4: Undo, 8: VerifyFreeze})
-    assert answers(seen)[-1] == "2 tensors held still for 4 steps, by counters and checksums"
+    assert answers(seen)[-1] == "2 tensors unchanged bit for bit for 4 steps, by counters and checksums"
 
 
 def test_the_script_may_train_them_itself_afterwards() -> None:

@@ -66,7 +66,7 @@ def roll_past_the_counter(model: nn.Module) -> None:
 
 def test_what_holds_is_said_to_hold_by_both_means() -> None:
     seen = frozen_run(lambda model: None)
-    assert answers(seen)[1] == "2 tensors held still for 6 steps, by counters and checksums"
+    assert answers(seen)[1] == "2 tensors unchanged bit for bit for 6 steps, by counters and checksums"
 
 
 @pytest.mark.parametrize(

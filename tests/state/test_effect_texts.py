@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradtui.protocol import commands
+from gradtui.protocol.effects import Effect, StepMemory, TimeChange
+from gradtui.protocol.events import FreezeVerified, ReceiptTaken
+from gradtui.state.changes import Change, ChangeStatus
+from gradtui.text.effects import change_results, change_words, effect_results, effect_text, sizes_text, time_text
+
+KIB, MIB = 2**10, 2**20
+BEFORE = StepMemory(10, None, 90 * MIB, 20 * MIB)
+AFTER = StepMemory(12, None, 99 * MIB + MIB // 4, 20 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (90 * MIB, 99 * MIB + MIB // 4, "90.0 → 99.2 MiB"),
+        (512 * KIB, 3 * MIB, "512.0 KiB → 3.0 MiB"),
+        (0, 12, "0 → 12 B"),
+    ],
+)
+def test_a_unit_that_both_sizes_have_is_named_once(before: int, after: int, text: str) -> None:
+    assert sizes_text(before, after) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (TimeChange(0.196, 0.240, 0.012), "196 → 240 ms ± 12.0"),
+        (TimeChange(2.5, 1.25, 0.125), "2.50 → 1.25 s ± 0.12"),
+        (TimeChange(250e-6, 2e-3, 50e-6), "250 → 2,000 µs ± 50.0"),
+    ],
+)
+def test_the_duration_of_a_step(change: TimeChange, text: str) -> None:
+    assert time_text(change) == text
+
+
+def test_without_a_peak_the_total_at_the_end_of_backward_is_compared() -> None:
+    effect = Effect(BEFORE, AFTER, joined=(("Adam", 12),))
+    assert effect_results(effect) == ("90.0 → 99.2 MiB", "12 tensors joined Adam")
+    assert effect_text(effect) == "memory at the end of backward 90.0 → 99.2 MiB, 12 tensors joined Adam"
+
+
+def test_a_peak_comes_first() -> None:
+    effect = Effect(replace(BEFORE, peak=100 * MIB), replace(AFTER, peak=110 * MIB), TimeChange(0.2, 0.3, 0.01))
+    assert effect_results(effect) == ("peak 100.0 → 110.0 MiB", "200 → 300 ms ± 10.0")
+    assert effect_text(effect) == "memory peak 100.0 → 110.0 MiB, step 200 → 300 ms ± 10.0"
+
+
+def test_a_total_that_is_the_same_is_said_once_and_changed_activations_are_added() -> None:
+    effect = Effect(BEFORE, replace(BEFORE, activations=5 * MIB))
+    assert effect_results(effect) == ("90.0 MiB as before", "activations 20.0 → 5.0 MiB")
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    assert effect_results(Effect(BEFORE, StepMemory(12, None, None, None))) == ()
+    assert effect_results(Effect(None, AFTER)) == ()
+
+
+def test_changes_at_one_boundary_are_measured_together() -> None:
+    assert effect_results(Effect(BEFORE, AFTER, others=1))[-1] == "together with 1 other change"
+
+
+APPLIED = ChangeStatus.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "words"),
+    [
+        (commands.SetTrainable(1, "blocks.7", False), "", "froze blocks.7"),
+        (commands.SetTrainable(1, "", True), "", "unfroze the model"),
+        (commands.TrainOnly(1, "head"), "", "trains only head"),
+        (commands.SetCheckpointing(1, "blocks.7", True), "", "checkpointed blocks.7"),
+        (commands.SetCheckpointing(1, "blocks.7", False), "", "stopped checkpointing blocks.7"),
+        (commands.SetGroup(1, 0, 0, 0.5), "", "set learning rate to 0.5 of group 0"),
+        (commands.Undo(1), "froze blocks.7: 12 tensors, 605k parameters", "undo: froze blocks.7"),
+    ],
+)
+def test_an_applied_change_is_named_in_the_past(command: commands.Command, text: str, words: str) -> None:
+    assert change_words(Change(1, command, APPLIED, text)) == words
+
+
+def test_a_change_that_is_not_applied_is_named_as_it_was_requested() -> None:
+    command = commands.SetTrainable(1, "blocks.7", False)
+    assert change_words(Change(1, command, ChangeStatus.PENDING)) == "freeze blocks.7"
+    assert change_results(Change(1, command, ChangeStatus.REFUSED, "no reason")) == ("refused: no reason",)
+
+
+def test_results_are_what_was_measured_and_what_was_verified() -> None:
+    command = commands.SetTrainable(1, "blocks.7", False)
+    receipt = ReceiptTaken(1.0, 12, 1, "text", True, Effect(BEFORE, AFTER))
+    still, moved = FreezeVerified(1.0, 20, 1, 2, 10, ()), FreezeVerified(1.0, 20, 1, 2, 10, ("a",))
+    change = Change(10, command, APPLIED, "", receipt, still)
+    assert change_results(change) == ("90.0 → 99.2 MiB", "unchanged bit for bit for 10 steps")
+    assert change_results(replace(change, verified=moved))[-1] == "1 of 2 tensors moved"
+    assert change_results(replace(change, status=ChangeStatus.UNDONE))[0] == "undone"
+    given_up = replace(receipt, text="blocks.7 is not checkpointed: why", held=False, effect=None)
+    assert change_results(replace(change, receipt=given_up, verified=None)) == ("blocks.7 is not checkpointed: why",)
