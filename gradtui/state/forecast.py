@@ -64,6 +64,13 @@ def forecast_train_only(state: RunState, parameters: Collection[int]) -> Forecas
     return _forecast(state, stops, tuple(index for index in sorted(chosen) if flags[index] == "0"))
 
 
+def leaves_nothing(state: RunState, parameters: range) -> bool:
+    """Return whether a freeze of these parameters certainly leaves nothing that trains. Fast for any number of parameters."""
+    flags = state.tree.trainable
+    inside = flags.find("1", parameters.start, parameters.stop) >= 0
+    return inside and flags.find("1", 0, parameters.start) < 0 and flags.find("1", parameters.stop) < 0
+
+
 def _forecast(state: RunState, stops: tuple[int, ...], starts: tuple[int, ...]) -> Forecast:
     tree, infos = state.tree, state.tree.parameters
     changed = {*stops, *starts}
@@ -138,12 +145,10 @@ def _places(state: RunState, parameters: set[int]) -> dict[int, tuple[int, int]]
     """Return the indexes of the optimizer and of the param group of each parameter that has them."""
     found: dict[int, tuple[int, int]] = {}
     for at, optimizer in enumerate(state.optimizers):
-        if optimizer.freed or parameters.isdisjoint(optimizer.parameters):
-            continue
-        groups = optimizer.group_of or (0,) * len(optimizer.parameters)
-        for index, group in zip(optimizer.parameters, groups):
-            if index in parameters:
-                found.setdefault(index, (at, group))
+        owned = parameters.intersection(() if optimizer.freed else optimizer.parameters) - found.keys()
+        if owned:
+            groups = dict(zip(optimizer.parameters, optimizer.group_of))
+            found |= {index: (at, groups.get(index, 0)) for index in owned}
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterState
 from gradtui.state.model_parts import is_norm
@@ -26,19 +27,17 @@ def freed_bytes(tree: TreeState, stops: frozenset[int]) -> tuple[int | None, boo
     if saved is None or reach is None or not saved.upstream or not reach.called:
         return None, False
     owners = {tree.parameters[index].module for index in stops}
+    passing = {index for index, upstream in enumerate(saved.upstream) if upstream in stops}
     earliest = _Earliest(tree, stops)
     freed, at_least = 0, False
-    for index, size in enumerate(saved.by_module):
-        upstream = saved.upstream[index]
-        if not size or (index not in owners and upstream not in stops):
-            continue
-        module = tree.modules[index]
-        if _own_trains(tree, module, stops):
+    for index in owners | passing:
+        size, module = saved.by_module[index], tree.modules[index]
+        if not size or _own_trains(tree, module, stops):
             continue
         kept: bool | None = False
-        if _beyond(tree, saved.upstream, upstream, stops) >= 0:
+        if _beyond(tree, saved.upstream, saved.upstream[index], stops) >= 0:
             kept = _kept_for_upstream(module, index in owners)
-        elif upstream >= 0 and earliest.is_before(index):
+        elif index in passing and earliest.is_before(index):
             # The gradient of the parameter that still trains may come through here, or not.
             kept = None
         freed += size if kept is False else 0
@@ -80,23 +79,33 @@ class _Earliest:
     """Says whether a parameter that still trains may be before a module."""
 
     def __init__(self, tree: TreeState, stops: frozenset[int]) -> None:
-        self._tree = tree
+        self._tree, self._stops = tree, stops
         self._called = tree.reach.called if tree.reach is not None else ()
-        self._first: dict[int, int] = {}
-        """By model: the rank of the first call among the modules of the parameters that still train."""
-        self._modules: set[int] = set()
-        for index, flag in enumerate(tree.trainable):
-            if flag == "1" and index not in stops and tree.states[index] != _UNREACHED:
-                self._modules.add(tree.parameters[index].module)
-        for module in self._modules:
-            model = model_of(tree, module)
-            self._first[model] = min(self._first.get(model, self._called[module]), self._called[module])
 
     def is_before(self, index: int) -> bool:
         """Return whether one belongs to a module that was called before this one, or in it."""
-        first = self._first.get(model_of(self._tree, index))
+        first = self._first_calls.get(model_of(self._tree, index))
         inside = range(index, index + self._tree.modules[index].subtree_modules)
         return first is not None and (first < self._called[index] or not self._modules.isdisjoint(inside))
+
+    @cached_property
+    def _modules(self) -> set[int]:
+        """The modules of the parameters that still train."""
+        tree = self._tree
+        return {
+            tree.parameters[index].module
+            for index, flag in enumerate(tree.trainable)
+            if flag == "1" and index not in self._stops and tree.states[index] != _UNREACHED
+        }
+
+    @cached_property
+    def _first_calls(self) -> dict[int, int]:
+        """By model: the rank of the first call among these modules."""
+        first: dict[int, int] = {}
+        for module in self._modules:
+            model = model_of(self._tree, module)
+            first[model] = min(first.get(model, self._called[module]), self._called[module])
+        return first
 
 
 def keeps_enough(tree: TreeState, starts: Collection[int]) -> bool:

@@ -317,10 +317,9 @@ def trainable_wish(state: RunState, parameters: range) -> bool | None:
     None while it is unknown of all of them whether they train.
     """
     pending = pending_parameters(state)
-    flags = [pending.get(index, _FLAGS.get(state.tree.trainable[index])) for index in parameters]
-    if all(flag is None for flag in flags):
-        return None
-    return not any(flags)
-
-
-_FLAGS = {"1": True, "0": False}
+    letters = state.tree.trainable[parameters.start : parameters.stop]
+    if pending:
+        letters = "".join(
+            str(int(pending[index])) if index in pending else letter for index, letter in zip(parameters, letters)
+        )
+    return False if "1" in letters else True if "0" in letters else None

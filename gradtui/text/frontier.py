@@ -86,9 +86,9 @@ def why_not_entered(tree: TreeState, index: int) -> str:
     return _why(tree, (index,))
 
 
-def why_it_stops(tree: TreeState, index: int) -> str:
-    """Return why backward does not run beyond a module where it stops."""
-    whole = frontier(tree) or Frontier()
+def why_it_stops(tree: TreeState, index: int, line: Frontier | None = None) -> str:
+    """Return why backward does not run beyond a module where it stops. `line` is as in `backward_clause`."""
+    whole = line or frontier(tree) or Frontier()
     model = next(m for m in reversed(tree.models) if m.root <= index)
     end = model.root + tree.modules[model.root].subtree_modules
     return _why_before(tree, Frontier((index,), (), tuple(i for i in whole.never_entered if model.root <= i < end)))
@@ -157,26 +157,33 @@ def _listed(tree: TreeState, indices: Sequence[int]) -> str:
 
 def backward_words(state: RunState, index: int) -> str | None:
     """Say whether and why backward runs through a module, stops in it or never enters it; None while that is unknown."""
-    tree = state.tree
+    clause = backward_clause(state.tree, index)
+    if clause is None:
+        return None
+    return f"{clause[0].upper()}{clause[1:]} (step {measured_step(state.tree, index):,})."
+
+
+def backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -> str | None:
+    """Return the same as a clause, without the step. `line` is the frontier in all models, if the caller has it."""
     reach = tree.reach
     if reach is None or not reach.reach:
         return None
-    letter, of_step = reach.reach[index], f"(step {measured_step(tree, index):,})"
+    letter = reach.reach[index]
     if letter == Reach.NOT_ENTERED.value:
-        return f"Never enters it: {why_not_entered(tree, index)} {of_step}."
+        return f"never enters it: {why_not_entered(tree, index)}"
     if letter == Reach.NOT_RUN.value:
-        return f"It was not called {of_step}."
+        return "it was not called"
     if letter == Reach.UNKNOWN.value:
-        return f"Unknown: one operation in the graph stands for several modules {of_step}."
-    line = frontier(tree)
+        return "unknown: one operation in the graph stands for several modules"
+    line = line or frontier(tree)
     end = index + tree.modules[index].subtree_modules
     if line is not None and index in line.stops:
-        return f"Stops here, at parameters of its own: {why_it_stops(tree, index)} {of_step}."
+        return f"stops here, at parameters of its own: {why_it_stops(tree, index, line)}"
     never = [each for each in line.never_entered if index < each < end] if line is not None else []
     inside = f", but never into {listed([printable(tree.modules[each].path) for each in never], 1)}" if never else ""
     if letter == Reach.THROUGH.value:
-        return f"Runs through it to the modules before it{inside} {of_step}."
-    return f"Runs in it and ends at parameters of its own{inside} {of_step}."
+        return f"runs through it to the modules before it{inside}"
+    return f"runs in it and ends at parameters of its own{inside}"
 
 
 def mode_words(state: RunState, index: int) -> str | None:

@@ -66,9 +66,48 @@ def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
     if figures.update_ratio == 0:
         return f"The step did not move it; its norm is {weight} ({when})."
     about = "" if figures.ratio_is_exact else "about "
-    power = math.log10(figures.update_ratio)
     ratio = number_text(figures.update_ratio).strip()
-    return f"A step moves it by {about}{ratio} of its norm {weight}: log10 is {power:.1f}, around -3 is usual ({when})."
+    return f"A step moves it by {about}{ratio} of its norm {weight}: {usual_words(figures.update_ratio)} ({when})."
+
+
+USUAL_RATIO = 1e-3
+"""The usual norm of a step's update divided by that of the weights: a rule of thumb of Andrej Karpathy's notes for CS231n
+(https://cs231n.github.io/neural-networks-3/, "Ratio of weights:updates")."""
+_ABOUT_USUAL = 3
+"""A ratio within this factor of the usual one is called usual: the rule gives an order of magnitude."""
+_TIMES = ("", "", "", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def ratio_words(ratio: float) -> str:
+    """Describe an update ratio as a share of the weights per step: `0.15 % a step: usual`."""
+    if not math.isfinite(ratio):
+        return "by a step that is not finite"
+    percent = ratio * 100
+    # Two digits: the ratio changes from step to step.
+    share = (
+        f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}" if percent >= 0.001 else number_text(percent).strip()
+    )
+    return f"{share} % a step: {usual_words(ratio)}"
+
+
+def usual_words(ratio: float) -> str:
+    """Compare an update ratio with the usual one."""
+    if not math.isfinite(ratio):
+        return "it is not finite"
+    times = ratio / USUAL_RATIO
+    if 1 / _ABOUT_USUAL <= times <= _ABOUT_USUAL:
+        return "usual"
+    return f"about {_times(times)} times the usual" if times > 1 else f"about 1/{_rounded(1 / times)} of the usual"
+
+
+def _times(factor: float) -> str:
+    whole = round(factor)
+    return _TIMES[whole] if whole < len(_TIMES) else _rounded(factor)
+
+
+def _rounded(factor: float) -> str:
+    """Round to two digits."""
+    return f"{float(f'{factor:.2g}'):,.0f}"
 
 
 def _coverage(joint: AggregatedStats, tensors: int) -> str:

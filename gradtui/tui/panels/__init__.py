@@ -1,7 +1,7 @@
 """The panels of the dashboard beside the tree.
 
-This package owns the header, the line with the gravest finding, and the memory, gradient norm, changes, output and events
-panels.
+This package owns the header, the line with the gravest finding, the explanation of the selected row, and the memory, gradient
+norm, changes, output and events panels.
 """
 
 from gradtui.tui.panels.changes import ChangesPanel, changes_lines
@@ -12,6 +12,7 @@ from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table, memory_title
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
 from gradtui.tui.panels.output import OutputPanel
+from gradtui.tui.panels.why import WhyPanel
 
 __all__ = [
     "AT_LOAD",
@@ -25,6 +26,7 @@ __all__ = [
     "HeaderState",
     "MemoryPanel",
     "OutputPanel",
+    "WhyPanel",
     "changes_lines",
     "gradient_title",
     "has_breakdown",

@@ -1,0 +1,64 @@
+"""Describe in words what a freeze or an unfreeze would change. Pure."""
+
+from __future__ import annotations
+
+from gradtui.state.forecast import Forecast
+from gradtui.text.units import count_text, plural, short_bytes
+
+NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
+
+
+def forecast_clauses(forecast: Forecast) -> list[str]:
+    """Return what would change as clauses, the most important first; each figure in bytes says that it is an estimate."""
+    if not forecast.stops and not forecast.starts:
+        return ["nothing would change"]
+    if forecast.would_fail:
+        return [NOTHING_WOULD_TRAIN]
+    elements = count_text(forecast.elements).strip()
+    clauses = [f"{elements} parameter{'' if forecast.elements == 1 else 's'}"]
+    if forecast.without_gradient:
+        count = forecast.without_gradient
+        which = plural(count, "tensor") if count < len(forecast.starts) else "all" if count > 1 else "it"
+        clauses.append(f"{which} under no_grad: no gradient")
+    if forecast.gradients or not forecast.without_gradient:
+        clauses.append(f"gradients {_change(forecast.gradients)}")
+    return [*clauses, *_optimizer_clauses(forecast), _activations(forecast)]
+
+
+def _optimizer_clauses(forecast: Forecast) -> list[str]:
+    owners = " and ".join(forecast.owners)
+    clauses = []
+    if forecast.joining:
+        clauses.append(
+            f"{plural(forecast.joining, 'tensor')} join{'s' if forecast.joining == 1 else ''} {_joined(forecast)}"
+        )
+    if forecast.stops and owners and forecast.kept_state != 0:
+        clauses.append(f"{owners} {_keep(forecast)} {_size(forecast.kept_state)}")
+    if forecast.starts and forecast.new_state != 0:
+        clauses.append(f"optimizer state {'not known' if forecast.new_state is None else _change(forecast.new_state)}")
+    return clauses
+
+
+def _joined(forecast: Forecast) -> str:
+    return forecast.joins or "an optimizer"
+
+
+def _keep(forecast: Forecast) -> str:
+    return "keep" if len(forecast.owners) > 1 else "keeps"
+
+
+def _size(size: int | None) -> str:
+    return "its state" if size is None else f"about {short_bytes(size)}"
+
+
+def _activations(forecast: Forecast) -> str:
+    if forecast.activations is None:
+        return "activations not known"
+    more = " or more" if forecast.at_least else ""
+    return f"activations {_change(forecast.activations)}{more}"
+
+
+def _change(size: int) -> str:
+    if size == 0:
+        return "unchanged"
+    return f"about {'−' if size < 0 else '+'}{short_bytes(abs(size))}"

@@ -1,0 +1,133 @@
+"""Explain a parameter or a module in one or two sentences: why it trains or not, and how far a step moves it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtui.printable import printable
+from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState, Reach
+from gradtui.state.aggregated_stats import aggregated_stats
+from gradtui.state.frontier import Frontier
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import kept_for, optimizers_of, saved_bytes, state_of, subtree, toggles_of
+from gradtui.text.freezes import contending_text
+from gradtui.text.frontier import backward_clause
+from gradtui.text.gradients import ratio_words
+from gradtui.text.parameters import STATE_WORDS, why_so
+from gradtui.text.units import listed, number_text, short_bytes
+
+_MEANINGS = {
+    ParameterState.ZERO: "Its gradient is exactly zero: only weight decay or momentum can move it.",
+    ParameterState.UNREACHED: "Its .grad is None when the optimizer steps.",
+    ParameterState.FLOW_THROUGH: "Frozen: the gradient passes through its module.",
+    ParameterState.CUT: "Frozen: backward never comes here, and no activations are kept.",
+    ParameterState.ORPHAN: "No optimizer has it: it never moves, and its gradient keeps adding up.",
+    ParameterState.MOVED: "Frozen, yet its values changed.",
+    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf.",
+    ParameterState.UNKNOWN: "What happens to it is not known before a step is sampled.",
+}
+_NAMED = 2
+
+
+def state_text(state: RunState, parameters: range) -> str:
+    """Return the state of parameters in a few words: `trains since step 285`, `13 of 109 tensors train`."""
+    if not parameters:
+        return "no parameters"
+    tree = state.tree
+    letters = tree.states[parameters.start : parameters.stop]
+    kinds = [ParameterState(letter) for letter in dict.fromkeys(letters)]
+    if len(kinds) != 1:
+        flags = tree.trainable[parameters.start : parameters.stop]
+        count = flags.count("1")
+        return f"{count:,} of {len(parameters):,} tensors train" if count else "frozen"
+    changed = next((each for each in toggles_of(state, parameters) if each.changed), None)
+    since = f" since step {changed.step:,}" if changed is not None and kinds[0] is not ParameterState.UNKNOWN else ""
+    return f"{STATE_WORDS[kinds[0]]}{since}"
+
+
+def parameter_sentences(state: RunState, index: int) -> list[str]:
+    """Return why a parameter is in its state, the most important sentence first."""
+    tree, kind = state.tree, state_of(state.tree, index)
+    cause = why_so(state, index)
+    if cause is not None and kind in (ParameterState.FLOW_THROUGH, ParameterState.UNKNOWN):
+        sentences = [f"Frozen. {cause}" if kind is ParameterState.FLOW_THROUGH else cause]
+    else:
+        sentences = [text for text in (_MEANINGS.get(kind), cause) if text]
+    contending = contending_text(tree, index)
+    if contending is not None:
+        sentences.append(contending)
+    if tree.trainable[index] == "1":
+        sentences += _way(state, tree.parameters[index].path)
+        sentences += _owner(state, index)
+    curve = tree.ratios.of(index)
+    if len(curve) and kind is ParameterState.TRAINED:
+        sentences.append(f"Moves {ratio_words(curve.values[-1])}.")
+    return sentences
+
+
+def module_sentences(state: RunState, index: int, line: Frontier | None = None) -> list[str]:
+    """Return how backward runs in a module, what autograd keeps in it, and how far a step moves it.
+
+    `line` is the frontier in all models, if the caller has it.
+    """
+    tree = state.tree
+    where = subtree(tree.modules[index])
+    sentences = [_problems(tree, where), _backward(tree, index, line), _kept(tree, index)]
+    joint = aggregated_stats(tree, where)
+    if joint is not None and joint.update_ratio is not None:
+        sentences.append(f"A step moves it {ratio_words(joint.update_ratio)}.")
+    return [sentence for sentence in sentences if sentence]
+
+
+def _owner(state: RunState, index: int) -> list[str]:
+    owners = optimizers_of(state, index)
+    if not owners:
+        return []
+    info = state.optimizers[owners[0]]
+    read = state.groups.optimizers if state.groups is not None else ()
+    groups = read[owners[0]] if owners[0] < len(read) else ()
+    group = info.group_of[info.parameters.index(index)] if len(info.group_of) == len(info.parameters) else 0
+    settings = groups[group] if group < len(groups) else None
+    rate = settings.learning_rate if settings is not None else None
+    return [f"{info.type_name} owns it{f', lr {number_text(rate).strip()}' if rate is not None else ''}."]
+
+
+def _way(state: RunState, path: str) -> list[str]:
+    """Return through which modules the gradient comes, if the path of the gradient was read."""
+    found = state.tree.chains.get(path)
+    if found is None or not found.gradient.found:
+        return []
+    names = _names(state.tree, found.gradient.hops, found.module)
+    return [f"The gradient comes through {listed(names, _NAMED)}."] if names else []
+
+
+def _names(tree: TreeState, hops: Sequence[GradientHop], own: int) -> list[str]:
+    modules = [tree.modules[hop.module] for hop in hops if hop.module >= 0 and hop.module != own]
+    return [printable(path) for path in dict.fromkeys(module.path for module in modules) if path]
+
+
+def _problems(tree: TreeState, where: range) -> str | None:
+    letters = tree.states[where.start : where.stop]
+    counts = {kind: letters.count(kind.value) for kind in ParameterState if kind in PROBLEM_STATES}
+    found = [f"{count:,} {STATE_WORDS[kind].rstrip('!')}" for kind, count in counts.items() if count]
+    return f"Of its {len(where):,} tensors: {listed(found)}." if found else None
+
+
+def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
+    clause = backward_clause(tree, index, line)
+    if clause is None or tree.reach is None:
+        return "How far backward runs is not known before a step is sampled."
+    if tree.reach.reach[index] == Reach.NOT_RUN.value:
+        return "Forward did not call it."
+    if tree.reach.reach[index] == Reach.UNKNOWN.value:
+        return "How far backward runs is unknown: one operation in the graph stands for several modules."
+    return f"Backward {clause}."
+
+
+def _kept(tree: TreeState, index: int) -> str | None:
+    size = saved_bytes(tree, index)
+    if not size:
+        return None
+    upstream = kept_for(tree, index)
+    reason = f" for the gradient of {printable(tree.parameters[upstream].path)}" if upstream is not None else ""
+    return f"Autograd keeps {short_bytes(size)} in it{reason}."

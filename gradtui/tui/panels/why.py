@@ -1,0 +1,176 @@
+"""The panel under the tree: why the selected row is in its state, and what `space` would change. UI thread.
+
+Everything except the widget is pure. The widget computes the sentences again only if what they depend on has changed: for a row
+with many parameters they cost more than a redraw may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from gradtui.state.forecast import forecast, leaves_nothing
+from gradtui.state.frontier import Frontier, frontier
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import is_classified, pending_parameters, subtree, trainable_wish
+from gradtui.text.forecast import NOTHING_WOULD_TRAIN, forecast_clauses
+from gradtui.text.why import module_sentences, parameter_sentences, state_text
+from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
+from gradtui.tui.tree import buffer_at, row_path
+from gradtui.tui.widgets import LineView
+
+_WAITING = (
+    "The row under the tree's cursor is explained here, with what a freeze of it would change, once a model is found."
+)
+_BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
+_ENDED = "The run has ended."
+_BETWEEN = "\N{NO-BREAK SPACE}· "
+"""No line begins with the dot."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """The text of the panel."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    """Why the row is in its state, the most important sentence first."""
+    heading: tuple[Span, ...] = ()
+    """What the clauses are about, such as `space would freeze it: `."""
+    clauses: tuple[str, ...] = ()
+    """What would change, the most important clause first."""
+
+
+def why(state: RunState, row: int | None, key: str = "space", line: Frontier | None = None) -> Why:
+    """Return the text for a row of the tree (see `tree_rows`); `key` freezes and unfreezes it.
+
+    `line` is the frontier in all models, if the caller has it.
+    """
+    tree = state.tree
+    if row is None:
+        return Why("Why", (_WAITING,))
+    name = printable(row_path(tree, row)) or printable(tree.modules[row].name)
+    if buffer_at(tree, row) is not None:
+        return Why(f"{name} · buffer", (_BUFFER,))
+    parameters = _parameters(state, row)
+    sentences = tuple(parameter_sentences(state, ~row) if row < 0 else module_sentences(state, row, line))
+    title = f"{name} · {state_text(state, parameters)}"
+    if state.ended is not None:
+        return Why(title, sentences, (), (_ENDED,))
+    if not parameters:
+        return Why(title, sentences)
+    if not is_classified(tree):
+        return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
+    return Why(title, sentences, *_what_if(state, parameters, key))
+
+
+def _what_if(state: RunState, parameters: range, key: str) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+    waiting = pending_parameters(state)
+    wish = next((waiting[index] for index in parameters if index in waiting), None) if waiting else None
+    if wish is not None:
+        return ((f"pending: {_verb(trainable=wish)} at the next step", "pending"),), ()
+    trainable = trainable_wish(state, parameters)
+    if trainable is None:
+        return (), ("Whether it trains is not known before the first step.",)
+    heading = ((key, "key"), (f" would {_verb(trainable=trainable)} it: ", "muted"))
+    if not trainable and leaves_nothing(state, parameters):
+        return heading, (NOTHING_WOULD_TRAIN,)
+    change = forecast(state, parameters, trainable)
+    undo = () if change.would_fail else ("u undoes",)
+    return heading, (*forecast_clauses(change), *undo)
+
+
+def why_lines(text: Why, width: int, height: int) -> list[Line]:
+    """Lay out the text in at most `height` lines: the sentences, and what would change in the lower half at most, unless the
+    sentences leave more room."""
+
+    def above(sentences: Sequence[str]) -> list[Line]:
+        return wrap(((" ".join(sentences), "text"),), width) if sentences else []
+
+    def below(clauses: Sequence[str]) -> list[Line]:
+        spans = list(text.heading)
+        for index, clause in enumerate(clauses):
+            role = "error" if clause == NOTHING_WOULD_TRAIN else "text"
+            spans += [(_BETWEEN if index else "", "muted"), (clause, role)]
+        return wrap(spans, width) if spans else []
+
+    half = -(-height // 2)
+    upper = _fitted(text.sentences, above, width, height - min(half, len(below(text.clauses))))
+    lower = _fitted(text.clauses, below, width, height - len(upper))
+    gap = [BLANK] if upper and lower and len(upper) + len(lower) < height else []
+    return [*upper, *gap, *lower]
+
+
+def _fitted(parts: Sequence[str], lines: Callable[[Sequence[str]], list[Line]], width: int, height: int) -> list[Line]:
+    """Return the lines of as many parts as fit in `height` lines. The first part is cut if it does not fit."""
+    made = lines(parts)
+    for count in range(len(parts) - 1, 0, -1):
+        if len(made) <= height:
+            return made
+        made = lines(parts[:count])
+    if len(made) <= height:
+        return made
+    kept = made[: max(0, height)]
+    return [*kept[:-1], fit((*kept[-1], (" ", ""), (made[height][0][0], "text")), width)] if kept else []
+
+
+class WhyPanel(LineView):
+    """Explains one row of the tree."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
+        self._known: tuple[object, ...] = ()
+        self._line: tuple[tuple[object, ...], Frontier | None] = ((), None)
+        self._why = why(state, None)
+        self.row: int | None = None
+        """The row to explain (see `tree_rows`), None if there are no rows."""
+        self.preview: Why | None = None
+        """Shown instead: what a key would change, while a second press is awaited."""
+
+    @property
+    def explanation(self) -> Why:
+        """The text for the row, as of the newest events."""
+        facts = self._facts()
+        if facts != self._known:
+            self._known, self._why = facts, why(self._state, self.row, line=self._frontier(facts[1:]))
+        return self._why
+
+    def update(self) -> None:
+        """Show the newest text. A title costs a repaint of the frame, so it is set only if it changed."""
+        shown = self.preview or self.explanation
+        if self.border_title != shown.title:
+            self.border_title = Content(shown.title)
+        self.redraw()
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        return why_lines(self.preview or self.explanation, width, height)
+
+    def _frontier(self, facts: tuple[object, ...]) -> Frontier | None:
+        if self._line[0] != facts:
+            self._line = (facts, frontier(self._state.tree))
+        return self._line[1]
+
+    def _facts(self) -> tuple[object, ...]:
+        """Return what the text depends on, as far as it is cheap to compare; the values of single parameters come first."""
+        state, tree, row = self._state, self._state.tree, self.row
+        own: tuple[object, ...] = (row,)
+        if row is not None and buffer_at(tree, row) is None:
+            own = (row, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:])
+        saved, reach = tree.saved, tree.reach
+        return (
+            own, tree.version, tree.trainable, tree.states, tree.reasons, tree.freezes, state.optimizers, state.groups,
+            (saved.by_module, saved.upstream) if saved is not None else None,
+            (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
+            len(tree.figures), tuple(state.pending), state.intervention_count, state.ended is not None,
+        )  # fmt: skip
+
+
+def _parameters(state: RunState, row: int) -> range:
+    return range(~row, ~row + 1) if row < 0 else subtree(state.tree.modules[row])
+
+
+def _verb(*, trainable: bool) -> str:
+    return "unfreeze" if trainable else "freeze"

@@ -1,0 +1,138 @@
+"""The panel that explains the selected row: what it says, and that it fits."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import coop_model, coop_run, row_of
+from scripted_run import run
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.text.gradients import ratio_words
+from gradtui.tui.panels.why import Why, WhyPanel, why, why_lines
+from gradtui.tui.rendering import line_width
+
+MODEL = coop_model()
+SIZES = [(78, 3), (62, 6), (84, 7)]
+A, NET = 1, 0
+"""The rows of the module `a` and of the root of a scripted run."""
+
+
+def coop(*more: ev.Event) -> RunState:
+    state = RunState()
+    for event in (*coop_run(3), *more):
+        apply(state, event)
+    return state
+
+
+def said(text: Why, width: int = 200, height: int = 9) -> str:
+    lines = ["".join(words for words, _ in line) for line in why_lines(text, width, height)]
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("path", ["", "ctx", "text_encoder", "text_encoder.blocks.7.mlp.1", "image_encoder.fc.weight"])
+def test_it_fits_in_every_size_and_keeps_the_most_important_words(size: tuple[int, int], path: str) -> None:
+    text = why(coop(), row_of(MODEL, path))
+    lines = why_lines(text, *size)
+    assert 0 < len(lines) <= size[1]
+    assert all(line_width(line) <= size[0] for line in lines)
+    shown = said(text, *size)
+    assert text.sentences[0].split()[0] in shown
+    if text.clauses:
+        assert text.heading[1][0].strip() in shown.replace("\n", " ")
+
+
+def test_a_freeze_is_described_by_what_it_frees_and_keeps() -> None:
+    text = why(run(), A)
+    assert text.title == "a · trains"
+    words = said(text)
+    assert "space would freeze it: 20 parameters · gradients about −80 B · SGD keeps about 80 B" in words
+    assert words.endswith("activations not known · u undoes")
+
+
+def test_an_unfreeze_says_which_optimizer_takes_the_orphans() -> None:
+    words = said(why(run("CCTT", "0011", owned=(2, 3), reach="e-e"), A))
+    assert "Backward never enters it: nothing in it or before it needs a gradient." in words
+    assert "space would unfreeze it: 20 parameters · gradients about +80 B · 2 tensors join SGD" in words
+
+
+def test_a_freeze_that_the_run_would_not_survive_says_so() -> None:
+    words = said(why(coop(), row_of(MODEL, "ctx")))
+    assert words.endswith("space would freeze it: Nothing would train: loss.backward() would fail")
+
+
+def test_a_parameter_has_its_optimizer_and_how_far_a_step_moves_it() -> None:
+    state = run()
+    stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0015, True)
+    apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
+    assert why(state, ~0).sentences == ("SGD owns it, lr 0.010.", "Moves 0.15 % a step: usual.")
+    assert "A step moves it 0.15 % a step: usual." in why(state, A).sentences
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (0.0015, "0.15 % a step: usual"),
+        (0.009, "0.9 % a step: about nine times the usual"),
+        (0.12, "12 % a step: about 120 times the usual"),
+        (0.00005, "0.005 % a step: about 1/20 of the usual"),
+        (float("nan"), "by a step that is not finite"),
+    ],
+)
+def test_a_ratio_is_compared_with_a_thousandth(ratio: float, words: str) -> None:
+    assert ratio_words(ratio) == words
+
+
+def test_the_title_says_since_when() -> None:
+    state = run("CCTT", "0011", reach="e-e")
+    froze = ev.CommandApplied(2.0, 18, SetTrainable(1, "a", False), "froze a", (0, 1), (Changed(False, ("a.weight",)),))
+    apply(state, froze)
+    assert why(state, A).title == "a · off since step 18"
+    assert why(state, NET).title == "Net · 2 of 4 tensors train"
+    assert why(run("CCFF", "0000"), NET).title == "Net · frozen"
+
+
+def test_problems_come_first_in_a_module() -> None:
+    assert why(run("TUNT"), NET).sentences[0] == "Of its 4 tensors: 1 unreached, 1 NaN."
+
+
+def test_without_a_model_it_says_what_will_stand_here() -> None:
+    assert "once a model is found" in said(why(RunState(), None))
+
+
+def test_a_buffer_has_nothing_to_freeze() -> None:
+    state = run()
+    state.tree.buffers = (BufferInfo("a.mean", (4,), "float32", 4, 16, 1, True),)
+    text = why(state, ~4)
+    assert (text.title, text.clauses) == ("a.mean · buffer", ())
+
+
+def test_a_command_on_its_way_and_the_end_of_the_run_replace_the_forecast() -> None:
+    state = run()
+    state.note_submitted(SetTrainable(1, "a", False))
+    assert said(why(state, A)).endswith("pending: freeze at the next step")
+    assert "would" not in said(why(state, A))
+    apply(state, ev.RunEnded(9.0, 20, 0, None))
+    assert said(why(state, A)).endswith("The run has ended.")
+
+
+def test_before_the_first_sample_nothing_is_forecast() -> None:
+    words = said(why(run("----", "----", samples=0), A))
+    assert "once a step is sampled" in words
+    assert "bytes" not in words
+
+
+def test_the_text_is_computed_again_only_if_something_changed() -> None:
+    state = run()
+    panel = WhyPanel(state)
+    assert panel.explanation.title == "Why"
+    panel.row = A
+    first = panel.explanation
+    apply(state, ev.Progress(2.0, 21, 1, 1, 0, (1,), (), 0.0, 1, 1))
+    assert panel.explanation is first
+    state.note_submitted(SetTrainable(1, "a", False))
+    assert panel.explanation is not first
