@@ -96,6 +96,7 @@ def _mark_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:
 
 
 def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None:
+    state.tree.figures_step = event.step
     for figures in event.figures:
         if figures.parameter < len(state.tree.parameters):
             state.tree.figures[figures.parameter] = (event.step, figures)

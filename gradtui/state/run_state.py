@@ -78,6 +78,8 @@ class TreeState:
     """The step of each of `norms`; None where all are of `norms_step`."""
     figures: dict[int, tuple[int, GradientStats]] = field(default_factory=dict)
     """By parameter: the last step with statistics of its gradient, and the statistics."""
+    figures_step: int = 0
+    """The last step with statistics of any gradient; 0 before the first."""
     ratios: RatioHistory = field(default_factory=RatioHistory)
     """The update ratios of each parameter over the steps that measured them."""
     histograms: dict[int, tuple[int, GradientHistogram]] = field(default_factory=dict)

@@ -13,7 +13,15 @@ from gradtui.text.memory import growth_text
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline, oom_place, oom_report
-from gradtui.text.parameters import STATE_MEANINGS, moved_text, state_reason, why_never, why_so
+from gradtui.text.parameters import (
+    STATE_MEANINGS,
+    STATE_WORDS,
+    moved_text,
+    state_counts,
+    state_reason,
+    why_never,
+    why_so,
+)
 from gradtui.text.units import (
     BYTES_WIDTH,
     COUNT_WIDTH,
@@ -43,6 +51,7 @@ __all__ = [
     "NUMBER_WIDTH",
     "RATE_WIDTH",
     "STATE_MEANINGS",
+    "STATE_WORDS",
     "bytes_text",
     "called",
     "change_results",
@@ -83,6 +92,7 @@ __all__ = [
     "short_bytes",
     "size_text",
     "sizes_text",
+    "state_counts",
     "state_reason",
     "steps_text",
     "stop_text",

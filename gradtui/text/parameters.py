@@ -9,7 +9,33 @@ from gradtui.state.model_records import is_evaluated_only
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, model_of, state_of
 from gradtui.text.frontier import why_not_entered
-from gradtui.text.units import listed, plural
+from gradtui.text.units import DASH, listed, plural
+
+STATE_WORDS: dict[ParameterState, str] = {
+    ParameterState.TRAINED: "trains",
+    ParameterState.ZERO: "zero",
+    ParameterState.UNREACHED: "unreached",
+    ParameterState.FLOW_THROUGH: "passes",
+    ParameterState.CUT: "off",
+    ParameterState.ORPHAN: "no optimizer",
+    ParameterState.MOVED: "moved!",
+    ParameterState.NOT_FINITE: "NaN",
+    ParameterState.SKIPPED: "skipped",
+    ParameterState.UNKNOWN: DASH,
+}
+"""The word for each state in the tree."""
+
+_COUNT_WORDS: dict[ParameterState, str] = {
+    ParameterState.ZERO: "gradient exactly zero",
+    ParameterState.UNREACHED: "trainable, but no gradient comes",
+    ParameterState.FLOW_THROUGH: "frozen; the gradient goes through, activations are kept",
+    ParameterState.CUT: "frozen; nothing is computed or kept",
+    ParameterState.ORPHAN: "trainable, but no step moves them",
+    ParameterState.MOVED: "frozen, yet changed",
+    ParameterState.NOT_FINITE: "gradient or values are NaN or Inf",
+    ParameterState.SKIPPED: "the loss scaler skipped the step",
+    ParameterState.UNKNOWN: "not known yet",
+}
 
 STATE_MEANINGS: dict[ParameterState, str] = {
     ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
@@ -87,6 +113,30 @@ _LISTED = {
 }
 """The states whose parameters a report names, with the default reason."""
 _MAX_LINES = 8
+
+
+def state_counts(tree: TreeState) -> list[tuple[ParameterState, str, str]]:
+    """Count the tensors in each state: the state, its count in words, and what the word means.
+
+    The states that train come first, then those of frozen parameters, then the others.
+    """
+    counts = [(state, tree.states.count(state.value)) for state in _COUNTED]
+    found = [(state, count) for state, count in counts if count]
+    return [
+        (
+            state,
+            f"{STATE_WORDS[state]} {plural(count, 'tensor') if index == 0 else f'{count:,}'}",
+            _COUNT_WORDS.get(state, ""),
+        )
+        for index, (state, count) in enumerate(found)
+    ]
+
+
+_COUNTED = (
+    ParameterState.TRAINED, ParameterState.FLOW_THROUGH, ParameterState.CUT, ParameterState.NOT_FINITE,
+    ParameterState.MOVED, ParameterState.ORPHAN, ParameterState.UNREACHED, ParameterState.ZERO, ParameterState.SKIPPED,
+    ParameterState.UNKNOWN,
+)  # fmt: skip
 
 
 def cause_of(tree: TreeState, index: int) -> str | None:

@@ -109,7 +109,7 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "dashboard", label="profile",
     ),
     _request(
-        "save_snapshot", ("s",), "Save an allocator snapshot",
+        "save_snapshot", ("S",), "Save an allocator snapshot",
         "Write what the CUDA allocator holds to a file for https://pytorch.org/memory_viz.",
         label="snapshot",
     ),
@@ -164,6 +164,16 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("fold_all", ("minus",), "Fold all", "Fold everything below the first level.", "Model", "tree"),
     Action("unfold_all", ("plus",), "Unfold all", "Unfold every module.", "Model", "tree"),
+    Action(
+        "sort", ("s",), "Sort the rows",
+        "List the parameters with the largest gradient norm first; again: by update ratio, modules by saved bytes, "
+        "parameters by bytes, and the tree again. The order is that of the key press: rows do not move by themselves.",
+        "Model", "tree", label="sort",
+    ),
+    Action(
+        "change_order", (), "Order of the rows",
+        "Show modules in the order of their first calls, or in that of their registration.", "Model", "tree",
+    ),
     Action("cursor_up", ("up", "k"), "Up", "One row up.", "Moving", "tree", in_palette=False),
     Action("cursor_down", ("down", "j"), "Down", "One row down.", "Moving", "tree", in_palette=False),
     Action("page_up", ("pageup",), "Page up", "One page up.", "Moving", "tree", in_palette=False),

@@ -25,13 +25,21 @@ from gradtui.tui.rendering.lines import (
     width_of,
     wrap,
 )
-from gradtui.tui.rendering.palette import DARK_THEME, LEVEL_ROLES, LIGHT_THEME, Palette, state_letter
+from gradtui.tui.rendering.palette import (
+    DARK_THEME,
+    LEVEL_ROLES,
+    LIGHT_THEME,
+    STATE_ROLES,
+    Palette,
+    state_letter,
+)
 
 __all__ = [
     "BLANK",
     "DARK_THEME",
     "LEVEL_ROLES",
     "LIGHT_THEME",
+    "STATE_ROLES",
     "DetailRow",
     "Line",
     "Palette",

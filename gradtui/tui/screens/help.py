@@ -16,13 +16,14 @@ from gradtui.tui.tree import (
     HIDDEN,
     MIXED,
     PARTLY,
+    PASSES,
     RECOMPUTED,
-    RUNS,
     SPARK_WIDTH,
     STOPS,
+    STOPS_TRAINS,
     TIED,
+    TRAINS,
     UNFREEZE,
-    WITHIN,
 )
 from gradtui.tui.widgets import FULL
 
@@ -47,10 +48,13 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
 )
 
 _RAIL: tuple[tuple[str, str], ...] = (
-    (RUNS, "backward runs through here"),
-    (STOPS, "and here it stops: nothing before this needs a gradient, or what is before is detached or under no_grad"),
-    (PARTLY, "it enters only a part of what is in here"),
-    (WITHIN, "the same, and that is folded up: where it stops shows when it is unfolded"),
+    (TRAINS, "the gradient comes here from the loss, and parameters here train"),
+    (PASSES, "the gradient only passes: it is computed for what is above"),
+    (
+        f"{STOPS_TRAINS} {STOPS}",
+        "and here backward stops: nothing before this needs a gradient, or what is before is detached or under no_grad",
+    ),
+    (PARTLY, "the gradient comes to a part of what is in here"),
     (HIDDEN, "unknown: one operation stands for several modules (compiled, or a reentrant checkpoint)"),
     (" ", "no line: backward never comes here: no gradient is stored, and nothing is kept for it"),
 )

@@ -5,9 +5,10 @@ This package owns its rows, columns, cells and totals, and the filter.
 
 from gradtui.tui.tree.finding_rows import CONCERNED, findings_at, first_row
 from gradtui.tui.tree.pane import TreePane
-from gradtui.tui.tree.tree_cells import FREEZE, MIXED, RECOMPUTED, TIED, UNFREEZE
+from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
+from gradtui.tui.tree.tree_cells import RECOMPUTED, TIED
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH
-from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN
+from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS
 from gradtui.tui.tree.tree_rows import buffer_at, row_path
 from gradtui.tui.tree.view import ModuleTree
 
@@ -17,13 +18,14 @@ __all__ = [
     "HIDDEN",
     "MIXED",
     "PARTLY",
+    "PASSES",
     "RECOMPUTED",
-    "RUNS",
     "SPARK_WIDTH",
     "STOPS",
+    "STOPS_TRAINS",
     "TIED",
+    "TRAINS",
     "UNFREEZE",
-    "WITHIN",
     "ModuleTree",
     "TreePane",
     "buffer_at",

@@ -44,7 +44,7 @@ class TreePane(Vertical):
         self.filter_input.display = False
         self.filter_input.cursor_blink = False
         self.border_title = Content.assemble(("Model", "bold"))
-        self._columns = ColumnTitles(state, id="columns")
+        self._columns = ColumnTitles(state, self.tree_view, id="columns")
         self._titles: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -102,16 +102,18 @@ class TreePane(Vertical):
         problems = problem_count(self._state.tree)
         matching = ("1 row matches" if rows.matches == 1 else f"{rows.matches:,} rows match") if rows.filter else ""
         key = "]" if open_findings(self._state.findings) else "!"
+        by = self.tree_view.sorted_by
+        by = f"sorted by {by} · s: next" if by else ""
         look = f"{key} {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
-        room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, look) if text)
+        room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, by, look) if text)
         stops = frontier_words(self._state.tree, self.tree_view.reach.line, room)
         size = tree_title(self._state.tree, self.tree_view.totals, self.content_size.width)
-        titles = (size, matching, look, stops)
+        titles = (size, matching, by, look, stops)
         if titles == self._titles:
             return
         self._titles = titles
         self.border_title = Content.assemble(("Model", "bold"), (f"  {size}" if size else "", "$foreground-muted"))
-        parts = [(stops, "$foreground-muted"), (matching, "$foreground-muted"), (look, "$warning")]
+        parts = [(by, "$primary"), (stops, "$foreground-muted"), (matching, "$foreground-muted"), (look, "$warning")]
         shown = [part for part in parts if part[0]]
         self.border_subtitle = Content.styled(_BETWEEN, "$foreground-muted").join(
             Content.styled(text, style) for text, style in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
@@ -16,30 +17,31 @@ from gradtui.tui.rendering import (
     Span,
     compact,
     elide,
+    elide_start,
     fit,
-    pad,
     pad_start,
     printable,
     sparkline,
-    state_letter,
     width_of,
 )
 from gradtui.tui.tree.finding_rows import CONCERNED, FindingRows
-from gradtui.tui.tree.tree_columns import MARK_WIDTH, SPARK_WIDTH, Columns
+from gradtui.tui.tree.state_cell import FREEZE, MIXED, TRAINING, UNFREEZE, state_cell
+from gradtui.tui.tree.tree_columns import MARGIN, MARK_WIDTH, SPARK_WIDTH, Columns
 from gradtui.tui.tree.tree_reach import TreeReach
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree.tree_totals import TreeTotals
 
-FREEZE, UNFREEZE, MIXED = "▽", "△", "◇"
 TIED = "≡"
 RECOMPUTED = "↻"
 """Shown before the saved bytes of a checkpointed module: backward recomputes the rest."""
 FOLDED, UNFOLDED = "▸", "▾"
 _INDENT, _INDENT_NARROW = 2, 1
 _ROOM_TO_INDENT = 22
+_FEWEST_CELLS = 3
+"""The strip of a folded stack needs this many cells."""
 _MEMORY = 2_000
 """Number of rows whose lines are cached."""
-_MEASURED = ("norm", "spark")
+_MEASURED = ("norm", "ratio", "spark")
 """The last columns. They change with every measurement of norms, the columns before them rarely."""
 
 
@@ -66,9 +68,13 @@ def _any_in(indices: list[int], first: int, last: int) -> bool:
     return at < len(indices) and indices[at] < last
 
 
+_Facts = tuple[Any, ...]
+"""The line of the gradient, the states, the pending change, the level of a finding and the mark of saved bytes; then more."""
+
+
 @dataclass(slots=True)
 class _Made:
-    basis: object
+    facts: _Facts
     first: Line
     """The line without the gradient columns."""
     norms: int = -1
@@ -101,40 +107,53 @@ class TreeCells:
 
     def line(self, row: int) -> Line:
         """Return the row as a line of exactly `columns.width` cells."""
-        basis = self._basis(row)
+        facts = self._facts(row)
         made = self._made.get(row)
-        if made is None or made.basis != basis:
+        if made is None or made.facts != facts:
             if len(self._made) > _MEMORY:
                 self._made.clear()
-            made = self._made[row] = _Made(basis, compact(self._spans(row)))
+            made = self._made[row] = _Made(facts, compact(self._spans(row, facts)))
         if made.norms != self.totals.norms_version:
             made.norms, made.line = self.totals.norms_version, (*made.first, *self._measured_spans(row))
         return made.line
 
-    def _basis(self, row: int) -> object:
+    def _facts(self, row: int) -> _Facts:
         """Return everything in a row that can change with the same structure and columns, except measured gradients."""
-        if buffer_at(self.tree, row) is not None:
-            return None
-        where, totals = self._parameters(row), self.totals
-        pending = self.pending.mark(where.start, where.stop)
+        where, totals, is_sorted = self._parameters(row), self.totals, self.rows.is_sorted
+        if not where and row < 0:
+            return " ", "", "", None, " ", is_sorted
+        letters, pending = totals.letters(where), self.pending.mark(where.start, where.stop)
+        rail = self.reach.mark(row, trains=not TRAINING.isdisjoint(letters))
         if row < 0:
-            return self.tree.states[~row], pending, self._rail(row), self.findings.levels.get(row)
+            return rail, letters, pending, self.findings.levels.get(row), " ", is_sorted
+        level, is_folded = self.findings.levels.get(row), self.rows.is_folded(row)
+        if is_folded and level is None:
+            # A folded module has the mark for the rows that it hides.
+            level = self.findings.levels_below.get(row)
+        strip = totals.norms_version if is_folded and row in self.rows.stacks else None
         return (
-            totals.letters(where), pending, totals.kept(row), self._mark(row), totals.trainable(where),
-            self.rows.is_folded(row), self._rail(row), self.findings.levels.get(row),
-            self.findings.levels_below.get(row),
+            rail, letters, pending, level, self._mark(row), is_sorted, totals.kept(row), totals.trainable(where), is_folded,
+            strip,
         )  # fmt: skip
 
-    def _spans(self, row: int) -> list[Span]:
-        spans: list[Span] = [*self.state_cell(row), (self._rail(row), "gradients"), *self._name_cell(row)]
+    def _spans(self, row: int, facts: _Facts) -> list[Span]:
+        rail, letters, pending, level, saved_mark, *_ = facts
         where = self._parameters(row)
+        first = (pending, "pending") if pending else (CONCERNED, LEVEL_ROLES[level]) if level is not None else (" ", "")
+        spans: list[Span] = [first, (f"{rail} ", "gradients"), *self._name_cell(row)]
         for column in self._before:
             spans.append((" ", ""))
-            if column.key == "kept" and row >= 0:
-                spans += (self._mark(row), *self._cell(column.key, column.width - MARK_WIDTH, row, where))
+            if column.key == "saved" and row >= 0:
+                spans += (saved_mark, *self._cell(column.key, column.width - MARK_WIDTH, row, where))
+            elif column.key == "state":
+                spans += state_cell(letters, self._share(where) if len(letters) > 1 else None, pending, column.width)
             else:
                 spans += self._cell(column.key, column.width, row, where)
         return spans
+
+    def _share(self, where: range) -> float | None:
+        trainable, elements = self.totals.trainable(where), self.totals.count(where)
+        return None if trainable is None or not elements else trainable / elements
 
     def _measured_spans(self, row: int) -> list[Span]:
         spans: list[Span] = []
@@ -150,40 +169,15 @@ class TreeCells:
         again = self.totals.recomputed(row) or row in self.tree.checkpointed
         return (RECOMPUTED, "activations") if again else (" ", "")
 
-    def _rail(self, row: int) -> str:
-        return self.reach.mark(row, folded=row >= 0 and self.rows.is_folded(row))
-
     def marker_column(self, row: int) -> int:
         """Return the column of a module row's fold marker, in cells."""
-        return self.columns.state + 1 + self._indent * self.rows.depth(row)
-
-    def state_cell(self, row: int) -> Line:
-        """Return the state letters, preceded by a symbol for a pending freeze or unfreeze, or for an open finding."""
-        width = self.columns.state
-        if buffer_at(self.tree, row) is not None:
-            return fit((), width)
-        where = self._parameters(row)
-        letters = self.totals.letters(where)
-        pending = self.pending.mark(where.start, where.stop)
-        spans: list[Span] = [(pending, "pending") if pending else self._concerned(row)]
-        room = width - 1
-        shown = letters if len(letters) <= room else letters[: room - 1]
-        spans += map(state_letter, shown)
-        if len(shown) < len(letters):
-            spans.append(("…", "faint"))
-        return fit(spans, width)
-
-    def _concerned(self, row: int) -> Span:
-        """Return the mark of a row that an open finding concerns. A folded module has it for the rows that it hides."""
-        level = self.findings.levels.get(row)
-        if level is None and row >= 0 and self.rows.is_folded(row):
-            level = self.findings.levels_below.get(row)
-        return (CONCERNED, LEVEL_ROLES[level]) if level is not None else (" ", "")
+        return MARGIN + self._indent * self.rows.depth(row)
 
     def _parameters(self, row: int) -> range:
         if row >= 0:
             return subtree(self.tree.modules[row])
-        return range(~row, min(~row + 1, len(self.tree.parameters)))
+        count = len(self.tree.parameters)
+        return range(min(~row, count), min(~row + 1, count))
 
     def _name_cell(self, row: int) -> Line:
         width = self.columns.name
@@ -192,38 +186,63 @@ class TreeCells:
             return fit(self._module_name(row, indent, width), width)
         buffer = buffer_at(self.tree, row)
         if buffer is not None:
-            name, word = printable(buffer.path.rpartition(".")[2]), " buffer"
+            name, word = self._name(buffer.path, width), " buffer"
             shown = elide(name, max(1, width - len(indent) - len(word)))
             return fit([(indent, ""), (shown, "text"), (word, "buffers")], width)
         info = self.tree.parameters[~row]
-        name = printable(info.path.rpartition(".")[2])
+        name = self._name(info.path, width)
         tied = 3 if len(info.names) > 1 else 0
         spans: list[Span] = [(indent, ""), (elide(name, max(1, width - len(indent) - tied)), "text")]
         if len(info.names) > 1:
             spans.append((f" {TIED}{len(info.names)}", "accent"))
         return fit(spans, width)
 
+    def _name(self, path: str, width: int) -> str:
+        """Return the last name of a path; in a sorted list the path, whose end says more."""
+        return elide_start(printable(path), width) if self.rows.is_sorted else printable(path.rpartition(".")[2])
+
     def _module_name(self, row: int, indent: str, width: int) -> list[Span]:
         module = self.tree.modules[row]
+        if self.rows.is_sorted:
+            return [(elide_start(printable(module.path or module.type_name), width), "strong")]
         marker = " " if not self.rows.has_children(row) else FOLDED if self.rows.is_folded(row) else UNFOLDED
         name = printable(module.name) or printable(module.type_name)
         spans: list[Span] = [(indent, ""), (marker + " ", "muted"), (name, "strong")]
         room = width - len(indent) - 2 - width_of(name) - 1
         kind = printable(module.type_name)
+        if row in self.rows.stacks and self.rows.is_folded(row):
+            times = f" ×{len(self.rows.stacks[row])}"
+            return [*spans, (times, "muted"), *self._strip(row, room - width_of(times))]
         if kind != name and room >= min(6, width_of(kind)):
             spans.append((" " + elide(kind, room), "faint"))
         return spans
+
+    def _strip(self, row: int, room: int) -> Line:
+        """Return one cell per block of a folded stack: its gradient norm, or its saved bytes where none has a norm."""
+        blocks = self.rows.stacks[row]
+        cells = min(room, len(blocks))
+        if cells < _FEWEST_CELLS:
+            return ()
+        values: list[float | None] = [self.totals.norm(subtree(self.tree.modules[block])) for block in blocks]
+        role = "spark"
+        if not any(value is not None for value in values):
+            values, role = [self.totals.kept(block) for block in blocks], "activations"
+        groups = [values[i * len(values) // cells : (i + 1) * len(values) // cells] for i in range(cells)]
+        highest = [max((value for value in group if value is not None), default=None) for group in groups]
+        return ((" ", ""), *sparkline(highest, cells, role))
 
     def _cell(self, key: str, width: int, row: int, where: range) -> Line:
         if key == "spark":
             return sparkline(self.totals.recent(where), SPARK_WIDTH)
         if key == "norm" and where:
-            return _norm_cell(self.totals.norm(where), width, "muted" if row >= 0 else "text")
+            return _number_cell(self.totals.norm(where), width, "muted" if row >= 0 else "text")
+        if key == "ratio" and where:
+            return _number_cell(self.totals.ratio(where), width, "muted" if row >= 0 else "text")
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
             return ((pad_start(_tensor_text(key, tensor), width), "text"),)
         text, role = "", "muted"
-        if key == "kept":
+        if key == "saved":
             kept = self.totals.kept(row)
             text, role = bytes_text(kept), "activations" if kept else "faint"
         elif where and key == "count":
@@ -245,10 +264,10 @@ def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:
     return dtype_text(info.dtype) if key == "dtype" else ""
 
 
-def _norm_cell(norm: float | None, width: int, role: str) -> Line:
-    text = number_text(norm)
-    if norm is None:
+def _number_cell(value: float | None, width: int, role: str) -> Line:
+    text = number_text(value)
+    if value is None:
         role = "faint"
     elif text.strip() in ("NaN", "Inf", "-Inf"):
         role = "error"
-    return ((pad(text, width), role),)
+    return ((pad_start(text, width), role),)

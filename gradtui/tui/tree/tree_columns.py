@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradtui.text import BYTES_WIDTH, COUNT_WIDTH, NUMBER_WIDTH
@@ -11,9 +12,13 @@ SPARK_WIDTH = 8
 _GAP = 1
 MARK_WIDTH = 1
 """The cell before the saved bytes that shows whether backward recomputes the rest."""
-_MIN_NAME = 22
-_GOOD_NAME = 30
-"""Minimum cells for the names. The first two columns take precedence over long names, the others do not."""
+MARGIN = 3
+"""The cells before the name: the mark of a pending change or a finding, the line of the gradient, and a blank."""
+_MIN_NAME, _GOOD_NAME = 20, 30
+"""Minimum cells for the names. Some columns take precedence over long names, others do not."""
+
+SORTABLE = ("norm", "ratio", "saved", "bytes")
+"""The columns by which the rows can be sorted."""
 
 
 @dataclass(frozen=True)
@@ -27,19 +32,27 @@ class Column:
     """Minimum cells that must remain for the names if this column is shown."""
 
 
-STATE_WIDTH, STATE_WIDTH_NARROW = 5, 4
+_STATE, _SHORT_STATE, _LETTERS = (
+    Column("state", "state", 12, 0), Column("state", "state", 9, 0), Column("state", "st", 4, 0),
+)  # fmt: skip
+_ROOM_FOR_STATE, _ROOM_FOR_SHORT_STATE = 60, 40
+"""From these widths of the tree on, states are words."""
 
 _BY_PRIORITY = (
-    Column("count", "count", COUNT_WIDTH, 0),
-    Column("norm", "‖grad‖", NUMBER_WIDTH, 12),
-    Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _MIN_NAME),
-    Column("bytes", "bytes", BYTES_WIDTH, _MIN_NAME),
-    Column("shape", "shape", 10, _MIN_NAME),
-    Column("kept", "saved", MARK_WIDTH + BYTES_WIDTH, _MIN_NAME),
+    Column("norm", "‖grad‖", NUMBER_WIDTH, 10),
+    Column("count", "count", COUNT_WIDTH, 14),
+    Column("ratio", "Δw/w", NUMBER_WIDTH, _MIN_NAME),
+    Column("saved", "saved", MARK_WIDTH + BYTES_WIDTH, _MIN_NAME),
+    Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _GOOD_NAME),
+    Column("bytes", "bytes", BYTES_WIDTH, _GOOD_NAME),
+    Column("shape", "shape", 10, _GOOD_NAME),
     Column("trainable", "train", COUNT_WIDTH, _GOOD_NAME),
     Column("dtype", "type", 4, _GOOD_NAME),
 )
-_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "kept", "norm", "spark")
+_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "saved", "state", "norm", "ratio", "spark")
+
+COLUMNS = tuple(column.key for column in _BY_PRIORITY)
+"""The names of the columns that the user can choose, the most important first."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +60,44 @@ class Columns:
     """The columns of a tree that is `width` cells wide, from left to right."""
 
     width: int
-    state: int
     name: int
     others: tuple[Column, ...]
 
-    def header(self) -> Line:
-        """Return the line of column titles."""
-        title = "state" if self.state >= STATE_WIDTH else " st"
-        spans: list[Span] = [(pad(title, self.state + 1), "faint"), (pad("name", self.name), "faint")]
+    def cells_of(self, key: str) -> range:
+        """Return the cells of a column, empty if it is not shown."""
+        start = MARGIN + self.name
         for column in self.others:
-            text = pad(column.title, column.width) if column.key == "spark" else pad_start(column.title, column.width)
-            spans.append((" " * _GAP + text, "faint"))
+            start += _GAP
+            if column.key == key:
+                return range(start, start + column.width)
+            start += column.width
+        return range(0)
+
+    def header(self, sorted_by: str = "") -> Line:
+        """Return the line of column titles; that of the column by which the rows are sorted has an arrow."""
+        spans: list[Span] = [(pad(" " * MARGIN + "name", MARGIN + self.name), "faint")]
+        for column in self.others:
+            is_sorted = column.key == sorted_by
+            title = column.title + ("▾" if is_sorted else "")
+            aligned = pad if column.key in ("state", "spark") else pad_start
+            spans += ((" " * _GAP, ""), (aligned(title, column.width), "accent" if is_sorted else "faint"))
         return tuple(spans)
 
 
-def columns_for(width: int) -> Columns:
-    """Choose columns by priority until the names would become too narrow."""
-    state = STATE_WIDTH if width >= 50 else STATE_WIDTH_NARROW
-    name = max(0, width - state - 1)
-    chosen: list[Column] = []
-    for column in _BY_PRIORITY:
+def columns_for(width: int, chosen: Sequence[str] = COLUMNS) -> Columns:
+    """Choose columns by priority until the names would become too narrow.
+
+    Args:
+        width: cells of the tree.
+        chosen: names of `COLUMNS`; the first ones take precedence. The state is always shown.
+    """
+    state = _STATE if width >= _ROOM_FOR_STATE else _SHORT_STATE if width >= _ROOM_FOR_SHORT_STATE else _LETTERS
+    name = max(0, width - MARGIN - state.width - _GAP)
+    shown = [state]
+    known = {column.key: column for column in _BY_PRIORITY}
+    for column in (known[key] for key in chosen):
         if name - column.width - _GAP < column.least_name:
             break
-        chosen.append(column)
+        shown.append(column)
         name -= column.width + _GAP
-    return Columns(width, state, name, tuple(sorted(chosen, key=lambda column: _ON_SCREEN.index(column.key))))
+    return Columns(width, name, tuple(sorted(shown, key=lambda column: _ON_SCREEN.index(column.key))))

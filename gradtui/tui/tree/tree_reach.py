@@ -1,4 +1,7 @@
-"""The vertical line beside the rows of the model tree that shows which modules backward reaches and where it stops. Pure."""
+"""The vertical line beside the rows of the model tree: where the gradient comes from the loss, and where it stops. Pure.
+
+With modules in execution order the loss is below the last row, and the line rises from it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from gradtui.text import called, stop_text, why_there
 from gradtui.tui.rendering import elide_start, printable, width_of
 from gradtui.tui.tree.tree_rows import buffer_at
 
-RUNS, STOPS, PARTLY, WITHIN, HIDDEN = "│", "┯", "┆", "╪", "?"
+TRAINS, PASSES = "┃", "│"
+"""The gradient comes here: to parameters that train, or it only passes."""
+STOPS_TRAINS, STOPS = "╻", "╷"
+"""The same in the row where backward stops."""
+PARTLY, HIDDEN = "┆", "?"
 _MIN_ROOM = 4
 _WITHOUT = frozenset({ParameterState.CUT.value, ParameterState.UNREACHED.value})
 
@@ -38,25 +45,32 @@ class TreeReach:
         self._stops, self._stop_parameters = frozenset(line.stops), frozenset(line.stop_parameters)
         self._holding = with_ancestors(tree.modules, line.never_entered)
 
-    def mark(self, row: int, *, folded: bool) -> str:
-        """Return one cell for a row (see `tree_rows`): blank if backward does not reach it, or if that is unknown."""
+    def mark(self, row: int, *, trains: bool) -> str:
+        """Return one cell for a row (see `tree_rows`): blank if backward does not reach it, or if that is unknown.
+
+        Args:
+            row: the row.
+            trains: whether any parameter in it trains.
+        """
         letters = self._tree.reach.reach if self._tree.reach is not None else ""
         if not letters or buffer_at(self._tree, row) is not None:
             return " "
         if row < 0:
             if ~row in self._stop_parameters:
-                return STOPS
+                return STOPS_TRAINS if trains else STOPS
             is_entered = letters[self._tree.parameters[~row].module] in ENTERED
-            return RUNS if is_entered and self._tree.states[~row] not in _WITHOUT else " "
+            if not is_entered or self._tree.states[~row] in _WITHOUT:
+                return " "
+            return TRAINS if trains else PASSES
         if letters[row] == Reach.UNKNOWN.value:
             return HIDDEN
         if letters[row] not in ENTERED:
             return " "
         if row in self._stops:
-            return STOPS
+            return STOPS_TRAINS if trains else STOPS
         if row in self._holding:
-            return WITHIN if folded else PARTLY
-        return RUNS
+            return PARTLY
+        return TRAINS if trains else PASSES
 
 
 def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:

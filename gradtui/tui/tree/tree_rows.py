@@ -1,14 +1,13 @@
 """The visible rows of the model tree: all rows except those that are folded or filtered out. Pure.
 
 A row is an integer: a module's row is its index, a parameter's row is its inverted index (`~index`, so always negative).
-Buffers are numbered after the parameters, and inverted too.
+Buffers are numbered after the parameters, and inverted too. The rows are those of the tree, or a list sorted by a measurement.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter
 from collections.abc import Sequence
 from fnmatch import translate
 from functools import cached_property
@@ -16,6 +15,7 @@ from itertools import chain, compress
 
 from gradtui.protocol.vocabulary import BufferInfo, ModuleInfo, ParameterInfo
 from gradtui.state.run_state import TreeState
+from gradtui.tui.tree.first_folds import first_folds, stacks_of
 
 _FIRST_ROOM = 40
 """Default for the number of rows that a new tree may show without folding."""
@@ -38,12 +38,16 @@ class TreeRows:
 
     def __init__(self, tree: TreeState, folded: frozenset[str] | None = None, room: int = _FIRST_ROOM) -> None:
         self._modules: Sequence[ModuleInfo] = tree.modules
+        self.stacks = stacks_of(tree.modules)
+        """The blocks of each module that is a stack of repeated blocks."""
+        self._sequence: Sequence[int] = range(len(tree.modules))
+        self._sorted: Sequence[int] | None = None
         self._parameters: Sequence[ParameterInfo] = tree.parameters
         self._tensors: Sequence[ParameterInfo | BufferInfo] = [*tree.parameters, *tree.buffers]
         self._buffers = _by_module(tree)
         """The rows of each module's buffers."""
         self._folded = (
-            self._first_folds(room)
+            first_folds(self._modules, self._buffers, self.stacks, room)
             if folded is None
             else {index for index, module in enumerate(self._modules) if module.path in folded}
         )
@@ -73,13 +77,31 @@ class TreeRows:
         info = self._modules[module]
         return info.own_parameters > 0 or info.subtree_modules > 1 or module in self._buffers
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the rows are a sorted list instead of the tree."""
+        return self._sorted is not None
+
+    def put_in_order(self, sequence: Sequence[int]) -> None:
+        """Show the modules in another order: depth-first, with siblings in any order."""
+        self._sequence = sequence
+        self.__dict__.pop("_unfolded", None)
+        self._rebuild()
+
+    def sort(self, rows: Sequence[int] | None) -> None:
+        """Show these rows in this order, without the modules that contain them; None shows the tree again."""
+        self._sorted = rows
+        self._rebuild()
+
     def parent(self, row: int) -> int | None:
         """Return the module row above a row in the tree, None for a root."""
         parent = self._modules[row].parent if row >= 0 else self._tensors[~row].module
         return parent if parent >= 0 else None
 
     def depth(self, row: int) -> int:
-        """Return the depth of a row in the tree; roots have depth 0."""
+        """Return the depth of a row in the tree; roots have depth 0, and so has each row of a sorted list."""
+        if self._sorted is not None:
+            return 0
         return self._modules[row].depth if row >= 0 else self._modules[self._tensors[~row].module].depth + 1
 
     def path(self, row: int) -> str:
@@ -120,7 +142,9 @@ class TreeRows:
         return _hits([self._modules[row].path.lower()], self.filter.lower())[0]
 
     def reveal(self, row: int) -> None:
-        """Unfold every ancestor of a row, and clear the filter if it hides the row."""
+        """Unfold every ancestor of a row. Clear the filter if it hides the row, and show the tree if a sorted list does."""
+        if self._sorted is not None and row not in self._sorted:
+            self._sorted = None
         if self._marks is not None and not self._marks[row]:
             self.set_filter("")
         parent = self.parent(row)
@@ -163,7 +187,9 @@ class TreeRows:
         return shown
 
     def _rebuild(self) -> None:
-        rows, marks = self._walk(self._folds) if self._folds else self._unfolded, self._marks
+        rows, marks = self._sorted, self._marks
+        if rows is None:
+            rows = self._walk(self._folds) if self._folds else self._unfolded
         self.rows = list(rows if marks is None else compress(rows, map(marks.__getitem__, rows)))
 
     @cached_property
@@ -180,32 +206,22 @@ class TreeRows:
 
     def _walk(self, folded: set[int]) -> Sequence[int]:
         """Return the rows that these folds do not hide."""
-        rows, modules, index = array("i"), self._modules, 0
-        while index < len(modules):
+        rows, modules, sequence, at = array("i"), self._modules, self._sequence, 0
+        while at < len(sequence):
+            index = sequence[at]
             rows.append(index)
             module = modules[index]
             if index in folded:
-                index += module.subtree_modules
+                # A subtree is contiguous in every depth-first order.
+                at += module.subtree_modules
                 continue
             if module.own_parameters:
                 first = module.first_parameter
                 rows.extend(range(~first, ~(first + module.own_parameters), -1))
             if index in self._buffers:
                 rows.extend(self._buffers[index])
-            index += 1
+            at += 1
         return rows
-
-    def _first_folds(self, room: int) -> set[int]:
-        """Fold below the deepest level at which the whole tree still fits into `room` rows; the first level is always shown."""
-        sizes: Counter[int] = Counter()
-        for index, module in enumerate(self._modules):
-            sizes[module.depth] += 1
-            sizes[module.depth + 1] += module.own_parameters + len(self._buffers.get(index, ()))
-        level, rows = 1, sizes[0] + sizes[1]
-        while level + 1 in sizes and rows + sizes[level + 1] <= room:
-            level += 1
-            rows += sizes[level]
-        return {i for i, module in enumerate(self._modules) if module.depth >= level and self.has_children(i)}
 
 
 def _by_module(tree: TreeState) -> dict[int, range]:

@@ -7,6 +7,7 @@ parameters, which are all joined once per row of norms; that takes half a millis
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,6 +19,8 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.series import joint_norm
 
 _BLOCK = 256
+_MOST_JOINED = 256
+"""The update ratios of at most this many parameters are joined for a module."""
 _IS_ONE = bytes(byte == ord("1") for byte in range(256))
 """Translation table from the characters of flags to the bytes 1 and 0."""
 _LETTERS = "".join(state.value for state in (
@@ -75,6 +78,8 @@ class TreeTotals:
         self._kept: list[int] = []
         self._recomputed: list[int] = []
         self._kept_of: object = None
+        self._figures_of: object = None
+        self._ratios: dict[range, float | None] = {}
 
     def update(self, state: RunState) -> None:
         """Apply the newest norms, flags and saved bytes."""
@@ -91,6 +96,10 @@ class TreeTotals:
             self._kept = [] if tree.saved is None else [0, *accumulate(tree.saved.by_module)]
             again = () if tree.saved is None else tree.saved.recomputed
             self._recomputed = [0, *accumulate(size != 0 for size in again)] if again else []
+        if (tree.figures_step, len(tree.figures)) != self._figures_of:
+            self._figures_of = tree.figures_step, len(tree.figures)
+            self.norms_version += 1
+            self._ratios = {}
         newest = self._recent[-1][0] if self._recent else -1
         history = state.history
         for step, row in zip(history.steps[-(self._recent.maxlen or 1) :], history.rows[-(self._recent.maxlen or 1) :]):
@@ -132,6 +141,24 @@ class TreeTotals:
     def norm(self, where: range) -> float | None:
         """Return the joint gradient norm of a range of parameters, None if it has none."""
         return None if self._current is None else self._current.norm(where)
+
+    def ratio(self, where: range) -> float | None:
+        """Return the norm of the last update of a range of parameters divided by the norm of their values.
+
+        None if it was measured for none of them, or if there are too many to go through.
+        """
+        if where not in self._ratios:
+            self._ratios[where] = self._joint_ratio(where)
+        return self._ratios[where]
+
+    def _joint_ratio(self, where: range) -> float | None:
+        figures = self._tree.figures
+        if not figures or len(where) > _MOST_JOINED:
+            return None
+        known = [figures[index][1] for index in where if index in figures]
+        measured = [(each.update_ratio, each.weight_norm) for each in known if each.update_ratio is not None]
+        weights = math.hypot(*(weight for _, weight in measured))
+        return math.hypot(*(ratio * weight for ratio, weight in measured)) / weights if weights else None
 
     def recent(self, where: range) -> list[float | None]:
         """Return the newest joint norms of a range of parameters, oldest first."""

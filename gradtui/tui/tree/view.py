@@ -12,13 +12,16 @@ from textual import events
 from textual.message import Message
 
 from gradtui.protocol.commands import SetCheckpointing
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import has_trained, next_problem, pending_parameters
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import has_trained, is_classified, next_problem, pending_parameters
+from gradtui.text import number_text, state_counts
 from gradtui.tui.actions import bindings
-from gradtui.tui.rendering import BLANK, Line, fit, wrap
+from gradtui.tui.rendering import BLANK, STATE_ROLES, Line, Span, fit, line_width, wrap
 from gradtui.tui.tree.finding_rows import FindingRows
+from gradtui.tui.tree.module_order import CallRanks, Order, execution_sequence
+from gradtui.tui.tree.sorting import sorted_rows
 from gradtui.tui.tree.tree_cells import NOTHING_PENDING, PendingMarks, TreeCells
-from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree.tree_columns import COLUMNS, SORTABLE, SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_reach import TreeReach
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree.tree_totals import TreeTotals
@@ -39,10 +42,23 @@ class ModuleTree(ScrollLines):
     class ExplainClicked(Message):
         """The user double-clicked a row."""
 
-    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        *,
+        columns: Sequence[str] = COLUMNS,
+        order: Order = "execution",
+        id: str | None = None,
+    ) -> None:
         super().__init__(id=id)
         self._state = state
         self._version = state.tree.version
+        self.chosen_columns = tuple(columns)
+        """Names of the columns to show, the most important first."""
+        self.order: Order = order
+        self.sorted_by = ""
+        """The column by which the rows are sorted, empty for the tree."""
+        self._ranks = CallRanks(state.tree)
         self.rows = TreeRows(state.tree)
         self.totals = TreeTotals(state.tree, SPARK_WIDTH)
         """Sums over subtrees, as of the last drawing."""
@@ -79,6 +95,14 @@ class ModuleTree(ScrollLines):
         self.totals.update(self._state)
         self.reach.update()
         self.findings.update(self._state.findings)
+        if self._ranks.update() and self.order == "execution":
+            self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        ranks = self._ranks.ranks if self.order == "execution" else ()
+        at = self.current
+        self.rows.put_in_order(execution_sequence(self._state.tree.modules, ranks))
+        self.cursor = (self.rows.position(at) if at is not None else None) or 0
 
     def _take_structure(self) -> None:
         tree, at = self._state.tree, self.current
@@ -91,7 +115,8 @@ class ModuleTree(ScrollLines):
         if pattern:
             self.rows.set_filter(pattern)
         self.totals = TreeTotals(tree, SPARK_WIDTH)
-        self.reach, self.findings = TreeReach(tree), FindingRows(tree)
+        self.reach, self.findings, self._ranks = TreeReach(tree), FindingRows(tree), CallRanks(tree)
+        self.sorted_by = ""
         self.cursor = (
             next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
         )
@@ -106,7 +131,7 @@ class ModuleTree(ScrollLines):
         # A key can repaint at any time, and then module rows must be as new as the parameter rows under them.
         self._take_in()
         state = self._state
-        columns = columns_for(width - 1)
+        columns = columns_for(width - 1, self.chosen_columns)
         if self._cells is None or self._cells.rows is not self.rows or self._cells.columns != columns:
             self._cells = TreeCells(state.tree, self.rows, self.totals, columns, self.reach, self.findings)
         waiting = tuple(state.pending)
@@ -114,7 +139,19 @@ class ModuleTree(ScrollLines):
             self._waiting, self._marks = waiting, PendingMarks(pending_parameters(state))
         self._cells.pending = self._marks
         self._cells.asked = frozenset(c.path for c in state.pending.values() if isinstance(c, SetCheckpointing))
-        return super().lines_for(width, height)
+        lines = super().lines_for(width, height)
+        return [*lines, *self._below(width - 1, height - len(lines))] if len(self.rows) else lines
+
+    def _below(self, width: int, room: int) -> list[Line]:
+        """Return the lines for the free rows: the loss, from which the gradient rises, and at the bottom what states mean."""
+        loss: list[Line] = []
+        if room and self.order == "execution" and self._ranks.ranks and not self.rows.filter and not self.sorted_by:
+            value = self._state.loss.last
+            words = "loss" if value is None else f"loss {number_text(value).strip()}"
+            loss = [fit(((" ", ""), ("● ", "gradients"), (words, "muted")), width)]
+        legend = _states_legend(self._state.tree, width) if is_classified(self._state.tree) else []
+        blank = room - len(loss) - len(legend)
+        return [*loss, *[BLANK] * blank, *legend] if blank > 0 else loss[:room]
 
     def line_at(self, index: int, width: int) -> Line:
         if not len(self.rows):
@@ -126,6 +163,13 @@ class ModuleTree(ScrollLines):
             return line
         ground = "cursor" if self.has_focus else "cursor-blurred"
         return tuple((text, f"{role}@{ground}") for text, role in line)
+
+    def sort_by(self, column: str) -> None:
+        """List the rows sorted by a column of `SORTABLE`, the largest first, as measured now; an empty name shows the tree."""
+        self.sorted_by = column
+        rows = sorted_rows(self._state.tree, self.totals, column) if column else None
+        self._keep_cursor(lambda: self.rows.sort(rows))
+        self.post_message(self.CursorMoved())
 
     def _empty(self, width: int) -> list[Line]:
         if self.rows.filter:
@@ -213,9 +257,18 @@ class ModuleTree(ScrollLines):
     def action_last_row(self) -> None:
         self.move_to(len(self.rows) - 1)
 
+    def action_sort(self) -> None:
+        columns = ("", *SORTABLE)
+        self.sort_by(columns[(columns.index(self.sorted_by) + 1) % len(columns)])
+
+    def action_change_order(self) -> None:
+        self.order = "registration" if self.order == "execution" else "execution"
+        self._put_in_order()
+        self.move_to(self.cursor)
+
     def action_fold_or_parent(self) -> None:
         row = self.current
-        if row is None:
+        if row is None or self.sorted_by:
             return
         if row >= 0 and self.rows.has_children(row) and not self.rows.is_folded(row):
             self._fold(row, True)
@@ -226,7 +279,7 @@ class ModuleTree(ScrollLines):
 
     def action_unfold_or_child(self) -> None:
         row = self.current
-        if row is None or row < 0 or not self.rows.has_children(row):
+        if row is None or row < 0 or self.sorted_by or not self.rows.has_children(row):
             return
         if self.rows.is_folded(row):
             self._fold(row, False)
@@ -236,7 +289,7 @@ class ModuleTree(ScrollLines):
     def action_toggle_fold(self) -> None:
         row = self.current
         module = row if row is None or row >= 0 else self.rows.parent(row)
-        if module is not None:
+        if module is not None and not self.sorted_by:
             self._fold(module, not self.rows.is_folded(module))
 
     def action_fold_all(self) -> None:
@@ -260,19 +313,35 @@ class ModuleTree(ScrollLines):
         marker = self._cells.marker_column(row)
         if row >= 0 and marker <= offset.x <= marker + 1:
             self.action_toggle_fold()
-        elif offset.x < self._cells.columns.state:
+        elif offset.x in self._cells.columns.cells_of("state"):
             if was_there:
                 self.post_message(self.ToggleClicked())
         elif event.chain == 2:
             self.post_message(self.ExplainClicked())
 
 
+def _states_legend(tree: TreeState, width: int) -> list[Line]:
+    """Count the states and explain their words; empty if that is wider than the tree."""
+    parts: list[Span] = []
+    for state, count, meaning in state_counts(tree):
+        parts += [
+            (" · " if parts else "", "faint"),
+            (count, STATE_ROLES[state.value]),
+            (f" ({meaning})" if meaning else "", "faint"),
+        ]
+    lines = [((" ", ""), *line) for line in wrap(parts, max(1, width - 2))]
+    return [] if any(line_width(line) > width for line in lines) else lines
+
+
 class ColumnTitles(LineView):
     """The line of column titles above the tree, blank until there are rows."""
 
-    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+    def __init__(self, state: RunState, tree_view: ModuleTree, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._state = state
+        self._state, self._tree_view = state, tree_view
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
-        return [columns_for(width - 1).header() if self._state.tree.modules else BLANK]
+        view = self._tree_view
+        return [
+            columns_for(width - 1, view.chosen_columns).header(view.sorted_by) if self._state.tree.modules else BLANK
+        ]

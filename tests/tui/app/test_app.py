@@ -63,11 +63,11 @@ async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
         run.source.put(MODEL)
         now += 1
         run.app._tick()
-        assert "TFC" not in run.dashboard.tree_view.text, "of another model nothing is known yet"
+        assert "passes" not in run.dashboard.tree_view.text, "of another model nothing is known yet"
         run.source.put(ev.ParametersClassified(9.0, 41, *coop_states(MODEL)))
         now += 1
         run.app._tick()
-        assert "TFC" in run.dashboard.tree_view.text
+        assert "passes" in run.dashboard.tree_view.text
 
 
 async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:

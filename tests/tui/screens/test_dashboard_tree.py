@@ -146,14 +146,15 @@ async def test_the_mouse_selects_folds_toggles_and_explains() -> None:
         tree = run.dashboard.tree_view
         index = tree.rows.position(row_of(MODEL, "text_encoder"))
         assert index is not None
-        await run.pilot.click(tree, offset=(1, index))
+        assert tree._cells is not None
+        state = tree._cells.columns.cells_of("state").start
+        await run.pilot.click(tree, offset=(state, index))
         assert run.row == "text_encoder"
         assert run.sink.submitted == []
-        await run.pilot.click(tree, offset=(1, index))
+        await run.pilot.click(tree, offset=(state, index))
         await run.pilot.pause()
         assert run.sink.submitted == [SetTrainable(1, "text_encoder", True)]
         shown = len(tree.rows)
-        assert tree._cells is not None
         await run.pilot.click(tree, offset=(tree._cells.marker_column(row_of(MODEL, "text_encoder")), index))
         assert len(tree.rows) < shown
         await run.pilot.click(tree, offset=(20, 1), times=2)
@@ -209,3 +210,29 @@ async def test_up_and_down_move_the_cursor_while_the_filter_has_the_focus() -> N
         assert run.dashboard.tree_view.cursor == first + 1
         assert run.dashboard.focused is run.dashboard.pane.filter_input
         assert run.dashboard.pane.filter_input.value == "mlp"
+
+
+async def test_s_lists_what_is_largest_and_keeps_the_cursor_on_its_row() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.press("s")
+        tree = run.dashboard.tree_view
+        assert run.row == "ctx", "the row stays the same wherever it is now"
+        assert tree.rows.path(tree.rows.rows[0]) == "ctx", "the only one with a norm"
+        assert "sorted by norm" in str(run.dashboard.pane.border_subtitle)
+        await run.press("s", "s", "s")
+        assert tree.sorted_by == "bytes"
+        largest = max(MODEL.parameters, key=lambda info: info.bytes)
+        assert tree.rows.path(tree.rows.rows[0]) == largest.path
+        await run.press("s")
+        assert tree.rows.path(tree.rows.rows[0]) == ""
+        assert run.row == "ctx"
+
+
+async def test_free_rows_show_the_loss_and_what_the_states_mean() -> None:
+    async with session((160, 50)) as run:
+        text = run.dashboard.tree_view.text
+        assert "● loss" in text
+        words = " ".join(text.split())
+        assert "trains 1 tensor · passes" in words
+        assert "(frozen; the gradient goes through, activations are kept)" in words

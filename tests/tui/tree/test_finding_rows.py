@@ -96,8 +96,10 @@ def test_the_mark_stands_beside_the_state_and_moves_nothing() -> None:
         now, then = ("".join(text for text, _ in line) for line in (cells.line(each), before[each]))
         assert now == "!" + then[1:]
         assert line_width(cells.line(each)) == 80
-        assert cells.state_cell(each)[0] == ("!", role)
+        text, shown = cells.line(each)[0]
+        assert (text[0], shown) == ("!", role)
     cells.rows.set_folded(row("image_encoder.conv1"), True)
-    assert cells.state_cell(row("image_encoder.conv1"))[0] == ("!", "error"), "it hides the row"
+    text, shown = cells.line(row("image_encoder.conv1"))[0]
+    assert (text[0], shown) == ("!", "error"), "it hides the row"
     cells.pending = PendingMarks({~row(CONV): True})
-    assert cells.state_cell(row(CONV))[0][0] != "!", "a pending command comes first"
+    assert cells.line(row(CONV))[0][0][0] != "!", "a pending command comes first"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 from fakes import coop_model, coop_run, row_of
@@ -13,8 +12,9 @@ from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.rendering.lines import Line, line_width
 from gradtui.tui.rendering.palette import STATE_ROLES
-from gradtui.tui.tree.tree_cells import FREEZE, MIXED, RECOMPUTED, UNFREEZE, PendingMarks, TreeCells
-from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
+from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
+from gradtui.tui.tree.tree_cells import RECOMPUTED, PendingMarks, TreeCells
+from gradtui.tui.tree.tree_columns import COLUMNS, MARGIN, SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_rows import TreeRows
 from gradtui.tui.tree.tree_totals import TreeTotals
 
@@ -38,7 +38,9 @@ def text(line: Line) -> str:
 def test_columns_take_exactly_the_width(width: int) -> None:
     columns = columns_for(width)
     assert line_width(columns.header()) == width
-    assert columns.state + 1 + columns.name + sum(column.width + 1 for column in columns.others) == width
+    assert MARGIN + columns.name + sum(column.width + 1 for column in columns.others) == width
+    cells_of_all = [cell for column in columns.others for cell in columns.cells_of(column.key)]
+    assert len(set(cells_of_all)) == sum(column.width for column in columns.others)
 
 
 @pytest.mark.parametrize("width", [24, 36, 60, 84, 130])
@@ -48,11 +50,20 @@ def test_every_row_takes_exactly_the_width(width: int) -> None:
 
 
 def test_columns_come_by_priority_as_there_is_room() -> None:
-    shown = [{column.key for column in columns_for(width).others} for width in range(20, 140)]
-    assert all(fewer <= more for fewer, more in pairwise(shown))
-    assert {"count", "norm"} <= {column.key for column in columns_for(36).others}
-    everything = {"shape", "dtype", "trainable", "count", "bytes", "kept", "norm", "spark"}
-    assert {column.key for column in columns_for(139).others} == everything
+    for width in range(20, 160):
+        shown = {column.key for column in columns_for(width).others}
+        assert shown == {"state", *COLUMNS[: len(shown) - 1]}, "the most important ones"
+    assert {"count", "norm", "state"} == {column.key for column in columns_for(36).others}
+    assert {column.key for column in columns_for(150).others} == {"state", *COLUMNS}
+
+
+def test_the_user_chooses_the_columns() -> None:
+    assert [column.key for column in columns_for(150, ("saved", "norm")).others] == ["saved", "state", "norm"]
+
+
+def test_the_column_that_sorts_has_an_arrow() -> None:
+    assert "‖grad‖▾" in text(columns_for(84).header("norm"))
+    assert line_width(columns_for(84).header("norm")) == 84
 
 
 def checkpointed(path: str, again: int | None, inputs: int) -> ev.SavedBytesMeasured:
@@ -95,7 +106,7 @@ def test_a_row_that_was_drawn_before_gets_the_mark_too() -> None:
 
 def test_a_parameter_row_says_what_the_parameter_is() -> None:
     line = text(cells(130).line(row_of(MODEL, "text_encoder.text_projection")))
-    for part in ("F", "text_projection", "256×256", "f32", "65.5k", "256 KiB"):
+    for part in ("passes", "text_projection", "256×256", "f32", "65.5k", "256 KiB"):
         assert part in line
 
 
@@ -116,20 +127,41 @@ def test_the_norm_of_the_only_trained_parameter_is_that_of_every_module_above_it
     assert shown in text(made.line(row_of(MODEL, "")))
 
 
-def test_state_letters_carry_their_role() -> None:
-    made = cells(60)
-    for path in ("ctx", "text_encoder.text_projection", "image_encoder.fc.bias"):
-        row = row_of(MODEL, path)
-        letter = made.tree.states[~row]
-        assert (letter, STATE_ROLES[letter]) in made.state_cell(row)
-    assert text(made.state_cell(row_of(MODEL, ""))).split() == ["TFC"]
+@pytest.mark.parametrize(("width", "parts"), [(60, ("trains", "passes", "off")), (36, ("T", "F", "C"))])
+def test_a_state_is_a_word_or_a_letter_and_a_colour(width: int, parts: tuple[str, ...]) -> None:
+    made = cells(width)
+    for path, letter, part in zip(("ctx", "text_encoder.text_projection", "image_encoder.fc.bias"), "TFC", parts):
+        line = made.line(row_of(MODEL, path))
+        assert any(span.strip() == part and role == STATE_ROLES[letter] for span, role in line)
 
 
-def test_more_letters_than_fit_end_in_an_ellipsis() -> None:
+def test_a_stack_of_blocks_is_one_row_with_a_cell_for_each() -> None:
     count = len(MODEL.parameters)
-    letters = ("NMOUZST" + "F" * count)[:count]
-    made = cells(36, ev.ParametersClassified(9.0, 9, letters, "1" * count))
-    assert text(made.state_cell(row_of(MODEL, ""))) == " NM…"
+    norms: list[float | None] = [None] * count
+    for number in range(8):
+        norms[~row_of(MODEL, f"text_encoder.blocks.{number}.ln_1.weight")] = 10.0**number
+    made = cells(84, ev.GradientsMeasured(9.0, 11, 1.0, None, tuple(norms)))
+    stack = row_of(MODEL, "text_encoder.blocks")
+    assert "blocks ModuleList" in text(made.line(stack))
+    made.rows.set_folded(stack, True)
+    assert "▸ blocks ×8 ▁▂▃▄▅▆▇█ " in text(made.line(stack))
+
+
+def test_a_stack_without_norms_shows_its_saved_bytes() -> None:
+    made = cells(84)
+    stack = row_of(MODEL, "text_encoder.blocks")
+    made.rows.set_folded(stack, True)
+    (strip,) = [span.strip() for span, role in made.line(stack) if role == "activations" and "MiB" not in span]
+    assert len(strip) == 8
+    assert len(set(strip)) == 1, "each block saves as much"
+
+
+def test_a_sorted_list_has_paths_instead_of_a_tree() -> None:
+    made = cells(84)
+    row = row_of(MODEL, "text_encoder.text_projection")
+    made.rows.sort([row])
+    assert "text_encoder.text_projection" in text(made.line(row))
+    assert line_width(made.line(row)) == 84
 
 
 def test_tied_weights_are_marked_and_shown_once() -> None:
@@ -155,7 +187,7 @@ def test_unknown_is_a_dash() -> None:
     totals.update(state)
     made = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(130))
     line = text(made.line(row_of(MODEL, "")))
-    assert line.count("–") == 4  # state, trainable, kept, norm
+    assert line.count("–") == 5  # state, trainable, saved, norm, ratio
 
 
 def test_a_row_is_made_anew_when_something_in_it_changes() -> None:

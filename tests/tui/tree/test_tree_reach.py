@@ -8,7 +8,7 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text.frontier import backward_words, mode_words, model_lines, saved_words
-from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, RUNS, STOPS, WITHIN, TreeReach, frontier_words
+from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS, TreeReach, frontier_words
 
 MODEL = coop_model()
 TEXT, IMAGE = row_of(MODEL, "text_encoder"), row_of(MODEL, "image_encoder")
@@ -37,37 +37,38 @@ def put(state: RunState, at: int, letter: str, modes: str | None = None) -> None
 
 def test_the_line_runs_where_backward_does() -> None:
     reach = reached(state_after())
-    assert reach.mark(TEXT, folded=False) == reach.mark(TEXT, folded=True) == RUNS
-    assert reach.mark(row_of(MODEL, "text_encoder.text_projection"), folded=False) == RUNS
-    assert reach.mark(IMAGE, folded=False) == reach.mark(row_of(MODEL, "image_encoder.fc.weight"), folded=False) == " "
+    assert reach.mark(TEXT, trains=False) == PASSES
+    assert reach.mark(TEXT, trains=True) == TRAINS
+    assert reach.mark(row_of(MODEL, "text_encoder.text_projection"), trains=False) == PASSES
+    assert reach.mark(IMAGE, trains=False) == reach.mark(row_of(MODEL, "image_encoder.fc.weight"), trains=False) == " "
 
 
 def test_the_line_ends_where_backward_stops() -> None:
     reach = reached(state_after())
-    assert reach.mark(row_of(MODEL, "ctx"), folded=False) == STOPS
+    assert reach.mark(row_of(MODEL, "ctx"), trains=True) == STOPS_TRAINS
+    assert reach.mark(row_of(MODEL, "ctx"), trains=False) == STOPS
 
 
-def test_a_folded_module_says_that_the_line_is_within() -> None:
-    reach = reached(state_after())
-    assert (reach.mark(0, folded=False), reach.mark(0, folded=True)) == (PARTLY, WITHIN)
+def test_a_module_that_backward_enters_in_part_says_so() -> None:
+    assert reached(state_after()).mark(0, trains=True) == PARTLY
 
 
 def test_what_is_hidden_is_marked_and_nothing_is_known_at_first() -> None:
     state = state_after()
     put(state, TEXT, "?")
-    assert reached(state).mark(TEXT, folded=False) == HIDDEN
+    assert reached(state).mark(TEXT, trains=False) == HIDDEN
     new = RunState()
     apply(new, MODEL)
-    assert {reached(new).mark(row, folded=True) for row in (0, TEXT, row_of(MODEL, "ctx"))} == {" "}
+    assert {reached(new).mark(row, trains=True) for row in (0, TEXT, row_of(MODEL, "ctx"))} == {" "}
 
 
 def test_the_marks_follow_what_is_measured() -> None:
     state = state_after()
     reach = reached(state)
     put(state, TEXT, "-")
-    assert reach.mark(row_of(MODEL, "ctx"), folded=False) == STOPS
+    assert reach.mark(row_of(MODEL, "ctx"), trains=False) == STOPS
     reach.update()
-    assert reach.mark(TEXT, folded=False) == " "
+    assert reach.mark(TEXT, trains=False) == " "
 
 
 def test_the_frame_names_the_frontier_as_there_is_room() -> None:

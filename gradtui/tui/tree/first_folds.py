@@ -1,0 +1,89 @@
+"""Which modules are stacks of repeated blocks, and which modules of a new tree are folded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+
+from gradtui.protocol.vocabulary import ModuleInfo
+
+_FEWEST_BLOCKS = 3
+_BLANK_ROWS = 6
+"""If more rows than this would stay blank, the first stack is unfolded although not all of its blocks fit."""
+
+
+def stacks_of(modules: Sequence[ModuleInfo]) -> dict[int, tuple[int, ...]]:
+    """Return the blocks of each module that is a stack: at least three, of one type, with numbers as names.
+
+    Children without parameters, such as activation functions, do not count.
+    """
+    children: dict[int, list[int]] = {}
+    for index, module in enumerate(modules):
+        if module.parent >= 0 and module.subtree_parameters:
+            children.setdefault(module.parent, []).append(index)
+    return {
+        parent: tuple(blocks)
+        for parent, blocks in children.items()
+        if len(blocks) >= _FEWEST_BLOCKS
+        and len({modules[block].type_name for block in blocks}) == 1
+        and all(modules[block].name.isdigit() for block in blocks)
+    }
+
+
+def first_folds(
+    modules: Sequence[ModuleInfo], buffers: Mapping[int, Sized], stacks: Mapping[int, Sequence[int]], room: int
+) -> set[int]:
+    """Return the modules to fold so that the rows fill `room`. The first level is always shown.
+
+    Modules are unfolded level by level, siblings of one type together, as long as they fit. Stacks stay folded until all else
+    that fits is unfolded.
+
+    Args:
+        modules: the modules, depth-first.
+        buffers: the buffers of each module that has any.
+        stacks: the blocks of each stack.
+        room: rows on the screen.
+    """
+    sizes = [module.own_parameters + len(buffers.get(index, ())) for index, module in enumerate(modules)]
+    children: dict[int, list[int]] = {}
+    for index, module in enumerate(modules):
+        if module.parent >= 0:
+            sizes[module.parent] += 1
+            children.setdefault(module.parent, []).append(index)
+    folded = {index for index, size in enumerate(sizes) if size}
+    roots = [index for index, module in enumerate(modules) if module.parent < 0]
+    rows = len(roots) + sum(sizes[root] for root in roots)
+    folded.difference_update(roots)
+    level = [child for root in roots for child in children.get(root, ())]
+    held: list[int] = []
+    while level:
+        held += [index for index in level if index in stacks]
+        opened, rows = _unfold([index for index in level if index not in stacks], modules, sizes, folded, rows, room)
+        level = [child for index in opened for child in children.get(index, ())]
+        if not level and held:
+            stack = next((index for index in held if rows + sizes[index] <= room), None)
+            if stack is None and room - rows > _BLANK_ROWS:
+                stack = held[0]
+            if stack is not None:
+                folded.discard(stack)
+                rows += sizes[stack]
+                held.remove(stack)
+                level = children[stack]
+    return folded
+
+
+def _unfold(
+    level: Sequence[int], modules: Sequence[ModuleInfo], sizes: Sequence[int], folded: set[int], rows: int, room: int
+) -> tuple[list[int], int]:
+    """Unfold siblings of one type together, if they fit; return the unfolded modules and the new number of rows."""
+    groups: dict[tuple[int, str], list[int]] = {}
+    for index in level:
+        if sizes[index]:
+            groups.setdefault((modules[index].parent, modules[index].type_name), []).append(index)
+    opened = []
+    for group in groups.values():
+        more = sum(sizes[index] for index in group)
+        if rows + more <= room:
+            rows += more
+            folded.difference_update(group)
+            opened += group
+    return opened, rows

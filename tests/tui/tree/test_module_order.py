@@ -1,0 +1,124 @@
+"""The order of the rows: of the first calls, and by a measurement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fakes import Node, coop_model, coop_reach, coop_run, found, row_of
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import GradientStats
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState, TreeState
+from gradtui.tui.tree.first_folds import first_folds, stacks_of
+from gradtui.tui.tree.module_order import CallRanks, execution_sequence
+from gradtui.tui.tree.sorting import sorted_rows
+from gradtui.tui.tree.tree_columns import SPARK_WIDTH
+from gradtui.tui.tree.tree_rows import TreeRows
+from gradtui.tui.tree.tree_totals import TreeTotals
+
+MODEL = coop_model()
+
+
+def paths(rows: TreeRows) -> list[str]:
+    return [rows.path(row) for row in rows.rows]
+
+
+def leaf(name: str) -> Node:
+    return Node(name, "Linear", (("weight", (2, 2)),))
+
+
+def test_siblings_are_in_the_order_of_their_first_calls() -> None:
+    tree = found(
+        Node("Net", "Net", (("p", (2,)),), (leaf("a"), Node("b", "Block", (), (leaf("x"), leaf("y"))), leaf("c")))
+    )
+    # Modules: Net, a, b, b.x, b.y, c. `c` is called first, then `b` with `y` before `x`; `a` is never called.
+    sequence = execution_sequence(tree.modules, (1, 0, 3, 5, 4, 2))
+    assert list(sequence) == [0, 5, 2, 4, 3, 1]
+    rows = TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), frozenset())
+    rows.put_in_order(sequence)
+    assert paths(rows) == ["", "p", "c", "c.weight", "b", "b.y", "b.y.weight", "b.x", "b.x.weight", "a", "a.weight"]
+    rows.set_folded(2, True)
+    assert paths(rows) == ["", "p", "c", "c.weight", "b", "a", "a.weight"]
+
+
+def test_without_ranks_the_order_is_that_of_registration() -> None:
+    assert list(execution_sequence(MODEL.modules, ())) == list(range(len(MODEL.modules)))
+
+
+def test_the_first_known_rank_stays() -> None:
+    state = RunState()
+    apply(state, MODEL)
+    ranks = CallRanks(state.tree)
+    assert not ranks.update()
+    flow, count = coop_reach(MODEL, 1), len(MODEL.modules)
+    apply(state, replace(flow, called=(1, *(-1,) * (count - 1))))
+    assert ranks.update()
+    assert ranks.ranks == [1, *(0,) * (count - 1)]
+    apply(state, replace(flow, step=2, called=tuple(range(2, count + 2))))
+    assert ranks.update()
+    assert ranks.ranks == [1, *range(3, count + 2)]
+    assert not ranks.update()
+
+
+def test_stacks_are_numbered_children_of_one_type() -> None:
+    stacks = stacks_of(MODEL.modules)
+    blocks = tuple(row_of(MODEL, f"text_encoder.blocks.{number}") for number in range(8))
+    assert stacks == {row_of(MODEL, "text_encoder.blocks"): blocks}
+    layers = tuple(child for i in range(0, 6, 2) for child in (leaf(str(i)), Node(str(i + 1), "ReLU")))
+    assert stacks_of(found(Node("Net", "Sequential", (), layers)).modules) == {0: (1, 3, 5)}
+    attention = Node("attn", "Attention", (), (leaf("q"), leaf("k"), leaf("v")))
+    assert stacks_of(found(Node("Net", "Net", (), (attention,))).modules) == {}
+
+
+def test_a_deep_network_fills_the_screen() -> None:
+    blocks = tuple(Node(str(i), "Block", (), (leaf("a"), leaf("b"))) for i in range(48))
+    tree = found(Node("Net", "Net", (), (leaf("embed"), Node("layers", "ModuleList", (), blocks), leaf("head"))))
+    rows = TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), room=24)
+    shown = paths(rows)
+    assert shown[:6] == ["", "embed", "embed.weight", "layers", "layers.0", "layers.1"]
+    assert "layers.47" in shown
+    assert shown[-2:] == ["head", "head.weight"]
+    few = first_folds(tree.modules, {}, stacks_of(tree.modules), 10)
+    assert row_of(tree, "layers") in few, "six rows are shown, and the stack keeps its strip"
+
+
+def test_siblings_of_one_type_are_unfolded_together_or_not_at_all() -> None:
+    rows = TreeRows(TreeState(modules=MODEL.modules, parameters=MODEL.parameters), room=18)
+    folded = rows.folded_paths
+    convolutions = {f"image_encoder.conv{number}" for number in (1, 2)}
+    assert convolutions <= {module.path for module in MODEL.modules}
+    assert convolutions <= folded or not convolutions & folded
+
+
+@pytest.mark.parametrize("column", ["norm", "ratio", "bytes", "saved"])
+def test_sorted_rows_are_those_of_the_measurement(column: str) -> None:
+    state = RunState()
+    for event in coop_run(3):
+        apply(state, event)
+    count = len(MODEL.parameters)
+    norms = tuple(None if index % 3 else float((index * 7) % 11) for index in range(count))
+    apply(state, ev.GradientsMeasured(2.0, 4, 1.0, None, norms))
+    figures = tuple(
+        GradientStats(index, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001 * ((index * 5) % 7), True) for index in range(6)
+    )
+    apply(state, ev.GradientFiguresMeasured(2.0, 4, figures))
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    rows = sorted_rows(state.tree, totals, column)
+    if column == "saved":
+        own = state.tree.saved.by_module if state.tree.saved is not None else ()
+        assert sorted(rows) == [index for index, size in enumerate(own) if size]
+        assert [own[row] for row in rows] == sorted((size for size in own if size), reverse=True)
+        return
+    values = {
+        "norm": dict(enumerate(norms)),
+        "ratio": {each.parameter: each.update_ratio for each in figures},
+        "bytes": {index: info.bytes for index, info in enumerate(MODEL.parameters)},
+    }[column]
+    known = [values.get(~row) for row in rows]
+    measured = [value for value in known if value is not None]
+    assert measured == sorted(measured, reverse=True)
+    assert known[len(measured) :] == [None] * (count - len(measured))
+    assert sorted(~row for row in rows) == list(range(count))

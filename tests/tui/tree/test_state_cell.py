@@ -1,0 +1,44 @@
+"""The state of a row in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradtui.tui.rendering import STATE_ROLES
+from gradtui.tui.tree.state_cell import FREEZE, UNFREEZE, state_cell
+
+
+def words(letters: str, share: float | None = None, pending: str = "", width: int = 12) -> str:
+    return "".join(text for text, _ in state_cell(letters, share, pending, width))
+
+
+@pytest.mark.parametrize(
+    ("letters", "share", "width", "shown"),
+    [
+        ("T", 1.0, 12, "trains"),
+        ("F", 0.0, 12, "passes"),
+        ("O", 1.0, 12, "no optimizer"),
+        ("O", 1.0, 9, "no optim…"),
+        ("TFC", 0.124, 12, "12% trains"),
+        ("TFC", 0.124, 9, "12%"),
+        ("TF", None, 12, "trains…"),
+        ("FC", 0.0, 12, "passes, off"),
+        ("FC", 0.0, 9, "passes…"),
+        ("MTF", 0.5, 12, "moved!…"),
+        ("", None, 12, ""),
+    ],
+)
+def test_a_state_in_words(letters: str, share: float | None, width: int, shown: str) -> None:
+    assert words(letters, share, width=width) == shown.ljust(width)
+
+
+def test_a_pending_change_comes_before_the_state() -> None:
+    assert words("T", 1.0, FREEZE).strip() == "freeze…"
+    assert words("F", 0.0, UNFREEZE, width=9) == "unfreeze…"
+    assert state_cell("T", 1.0, FREEZE, 12)[0][1] == "pending"
+
+
+def test_letters_in_a_narrow_column_end_in_an_ellipsis() -> None:
+    assert words("NMOUZST", 0.5, width=4) == "NMO…"
+    assert words("TFC", 0.5, width=4) == "TFC "
+    assert state_cell("T", 1.0, "", 4)[0] == ("T", STATE_ROLES["T"])
