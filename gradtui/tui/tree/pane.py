@@ -58,6 +58,9 @@ class TreePane(Vertical):
         self._columns.redraw()
         self._update_titles()
 
+    def on_module_tree_order_changed(self) -> None:
+        self.update()
+
     def on_resize(self) -> None:
         self._update_titles()
 

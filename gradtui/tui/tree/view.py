@@ -27,6 +27,8 @@ from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.widgets import LineView, ScrollLines
 
+_FREE_ROWS = 6
+
 
 class ModuleTree(ScrollLines):
     """The rows of modules, parameters and buffers, with a cursor."""
@@ -35,6 +37,9 @@ class ModuleTree(ScrollLines):
 
     class CursorMoved(Message):
         """The cursor has moved to another row."""
+
+    class OrderChanged(Message):
+        """The rows are in another order, and the titles with them."""
 
     class ToggleClicked(Message):
         """The state letter of the row under the cursor was clicked."""
@@ -111,7 +116,7 @@ class ModuleTree(ScrollLines):
         folds = self.rows.folded_paths if known else None
         self._waiting, self._marks = (), NOTHING_PENDING
         pattern = self.rows.filter
-        self.rows = TreeRows(tree, folds, room=self.content_size.height or self.app.size.height // 2)
+        self.rows = TreeRows(tree, folds, room=_room(self.content_size.height or self.app.size.height // 2))
         if pattern:
             self.rows.set_filter(pattern)
         self.totals = TreeTotals(tree, SPARK_WIDTH)
@@ -170,6 +175,7 @@ class ModuleTree(ScrollLines):
         rows = sorted_rows(self._state.tree, self.totals, column) if column else None
         self._keep_cursor(lambda: self.rows.sort(rows))
         self.post_message(self.CursorMoved())
+        self.post_message(self.OrderChanged())
 
     def _empty(self, width: int) -> list[Line]:
         if self.rows.filter:
@@ -318,6 +324,11 @@ class ModuleTree(ScrollLines):
                 self.post_message(self.ToggleClicked())
         elif event.chain == 2:
             self.post_message(self.ExplainClicked())
+
+
+def _room(height: int) -> int:
+    """Return the rows that a new tree may fill: in a high panel some stay free for the loss and the meaning of the states."""
+    return height - _FREE_ROWS if height >= 3 * _FREE_ROWS else height
 
 
 def _states_legend(tree: TreeState, width: int) -> list[Line]:

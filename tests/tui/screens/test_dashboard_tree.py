@@ -226,7 +226,6 @@ async def test_s_lists_what_is_largest_and_keeps_the_cursor_on_its_row() -> None
         assert tree.rows.path(tree.rows.rows[0]) == largest.path
         await run.press("s")
         assert tree.rows.path(tree.rows.rows[0]) == ""
-        assert run.row == "ctx"
 
 
 async def test_free_rows_show_the_loss_and_what_the_states_mean() -> None:
