@@ -15,6 +15,7 @@ from gradtui.protocol.commands import (
     Command,
     RunSteps,
     RunTo,
+    SetBreakpoint,
     SetCheckpointing,
     SetGroup,
     SetMode,
@@ -38,6 +39,7 @@ COMMANDS: dict[type[Command], Callable[[int], Command]] = {
     TrainOnly: lambda id_: TrainOnly(id_, "0"),
     RunSteps: lambda id_: RunSteps(id_, 1),
     RunTo: lambda id_: RunTo(id_, 3),
+    SetBreakpoint: lambda id_: SetBreakpoint(id_, "step", 3),
 }
 """Commands that need arguments."""
 

@@ -12,7 +12,7 @@ from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter, RecentEvents
 from gradtui.probe.model import IndexMapping, ModelRegistry
-from gradtui.probe.runtime import HookSet, OverheadMeter, ProbeContext, ProbeOptions, RunClock, SamplingSchedule
+from gradtui.probe.runtime import Hold, HookSet, OverheadMeter, ProbeContext, ProbeOptions, RunClock, SamplingSchedule
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, StepCounter
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
@@ -124,16 +124,17 @@ class ProbeParts:
         """Handle the end of that load, successful or not."""
         self.dispatcher.loaded()
 
-    def _paused(self, is_paused: bool) -> None:
+    def _paused(self, hold: Hold | None) -> None:
         now = self.clock.now()
-        if is_paused:
+        if hold is not None:
             self.cost.pause_began(now)
             self.phases.pause_began(now)
             self.flush(now)
         else:
             self.cost.pause_ended(now)
             self.phases.pause_ended(now)
-        self.emit(PauseChanged(self.clock.at(), self.counter.steps, is_paused))
+        why = (hold.reason, hold.breakpoints) if hold is not None else ()
+        self.emit(PauseChanged(self.clock.at(), self.counter.steps, hold is not None, *why))
 
     def _tree_changed(self, moved: IndexMapping) -> None:
         for part in (self.step_sampler, self.norms, self.dispatcher):

@@ -96,7 +96,14 @@ class TrainOnly(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class Pause(Command):
-    """Hold the training thread at the next step boundary."""
+    """Hold the training thread at the next step boundary.
+
+    `reason` says why in words; it is empty if the user asked. `breakpoint` is the id of the breakpoint that the viewer found
+    to be reached, 0 if there is none.
+    """
+
+    reason: str = ""
+    breakpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,32 @@ class RunTo(Command):
     """Let the run continue until `step` optimizer steps have been executed, then hold the training thread."""
 
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetBreakpoint(Command):
+    """Hold the training thread once, at the first step boundary at which the condition is known to hold. The id names it.
+
+    `metric` is compared with `value`: it must be above it, or with `above` False below it. `step` is the number of executed
+    steps, which must reach `value`. `finding` is a finding that becomes confirmed, of the rule `rule` or, if that is empty,
+    of any.
+
+    The probe compares `step`, `loss`, `norm` (the total gradient norm) and `lr` (of any parameter group). While a breakpoint of
+    the loss or the norm is set, every step is measured. The viewer compares `memory` and `peak` (bytes) in sampled steps,
+    watches the findings, and sends `Pause`.
+    """
+
+    metric: Literal["step", "loss", "norm", "lr", "memory", "peak", "finding"]
+    value: float = 0.0
+    above: bool = True
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearBreakpoint(Command):
+    """Remove the breakpoint with the id `breakpoint`."""
+
+    breakpoint: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,9 +249,15 @@ class ReceiptTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class PauseChanged(Event):
-    """The training thread stopped at a step boundary, or continued."""
+    """The training thread stopped at a step boundary, or continued.
+
+    `reason` says why it stopped, in words; it is empty if the user asked. `breakpoints` are the ids of the breakpoints that
+    were reached. They are no longer set.
+    """
 
     paused: bool
+    reason: str = ""
+    breakpoints: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

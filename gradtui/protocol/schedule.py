@@ -7,10 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry, from_words, to_words
-from gradtui.protocol.commands import Command, Pause, PauseAtBadStep, Resume, RunSteps, RunTo, Watch
+from gradtui.protocol.commands import (
+    ClearBreakpoint,
+    Command,
+    Pause,
+    PauseAtBadStep,
+    Resume,
+    RunSteps,
+    RunTo,
+    SetBreakpoint,
+    Watch,
+)
 
 VERSION = 1
-_OF_A_PERSON = (Pause, PauseAtBadStep, Resume, RunSteps, RunTo, Watch)
+_OF_A_PERSON = (ClearBreakpoint, Pause, PauseAtBadStep, Resume, RunSteps, RunTo, SetBreakpoint, Watch)
 """Commands that a schedule cannot contain: they change nothing, and without a screen the user could neither resume a held run
 nor watch gradients."""
 

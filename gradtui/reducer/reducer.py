@@ -183,6 +183,10 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.tree.followed.add(event.command.path)
     if isinstance(event.command, commands.PauseAtBadStep):
         state.pauses_at_bad_step = event.command.on
+    if isinstance(event.command, commands.SetBreakpoint):
+        state.breakpoints[event.command.id] = event.command
+    if isinstance(event.command, commands.ClearBreakpoint):
+        state.breakpoints.pop(event.command.breakpoint, None)
     if isinstance(event.command, (commands.TraceStep, commands.TraceGradient, commands.Watch)):
         # A separate event carries the result.
         return
@@ -255,9 +259,12 @@ def _extended(state: RunState, event: ev.OptimizersExtended) -> None:
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
     if event.paused or not state.paused:
         state.runs_to = None
-    state.paused = event.paused
+    state.paused, state.pause_reason = event.paused, event.reason
+    for number in event.breakpoints:
+        state.breakpoints.pop(number, None)
     if event.paused or not state.single_steps:
-        state.note(event, "run", "paused" if event.paused else "running")
+        why = f": {event.reason}" if event.reason else ""
+        state.note(event, "run", f"paused{why}" if event.paused else "running")
     if event.paused:
         state.single_steps = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
+from gradtui.protocol.commands import Command, SetBreakpoint, SetTrainable, TrainOnly
 from gradtui.protocol.measurements import GradientHistogram
 from gradtui.protocol.vocabulary import (
     BufferInfo,
@@ -270,6 +270,10 @@ class RunState:
     """The user asked to run a number of steps and to hold again."""
     runs_to: int | None = None
     """The step after which `RunTo` pauses the run."""
+    pause_reason: str = ""
+    """Why the run is paused, in words; empty if it is not, or if the user paused it."""
+    breakpoints: dict[int, SetBreakpoint] = field(default_factory=dict)
+    """By id: the breakpoints that are set, in the order in which they were set."""
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
     before_clipping: Series = field(default_factory=Series)

@@ -214,6 +214,14 @@ def run_status(state: RunState) -> RunStatus:
     return RunStatus.RUNNING if has_trained(state) or state.phase is not Phase.LOAD else RunStatus.LOADING
 
 
+def next_stop(state: RunState) -> int | None:
+    """Return the step after which `RunTo` or a breakpoint pauses the run next; None if there is none."""
+    steps = [int(each.value) for each in state.breakpoints.values() if each.metric == "step"]
+    if state.runs_to is not None:
+        steps.append(state.runs_to)
+    return min(steps, default=None) if state.ended is None else None
+
+
 def has_trained(state: RunState) -> bool:
     """Return whether any backward or optimizer step has occurred."""
     return state.step > 0 or state.micro_steps > 0

@@ -3,6 +3,7 @@
 This package imports `gradtui.state` and `gradtui.protocol` only.
 """
 
+from gradtui.text.breakpoints import breakpoint_text, reached_text
 from gradtui.text.closing_lines import closing_lines, progress_line, schedule_lines, untrained_lines
 from gradtui.text.commands import command_text
 from gradtui.text.effects import change_results, change_words, effect_results, effect_text, sizes_text
@@ -52,6 +53,7 @@ __all__ = [
     "RATE_WIDTH",
     "STATE_MEANINGS",
     "STATE_WORDS",
+    "breakpoint_text",
     "bytes_text",
     "called",
     "change_results",
@@ -82,6 +84,7 @@ __all__ = [
     "plural",
     "progress_line",
     "rate_text",
+    "reached_text",
     "record_sentence",
     "record_text",
     "same_storage_text",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradtui.protocol import commands
+from gradtui.text.breakpoints import breakpoint_text
 from gradtui.text.units import plural
 
 _ALL = "the model"
@@ -41,6 +42,8 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.PauseAtBadStep: lambda command: f"{'pause' if command.on else 'stop pausing'} at the first NaN",
     commands.RunSteps: lambda command: f"run {plural(command.count, 'step')}",
     commands.RunTo: lambda command: f"run to step {command.step:,}",
+    commands.SetBreakpoint: lambda command: f"pause at {breakpoint_text(command)}",
+    commands.ClearBreakpoint: "clear the breakpoint",
     commands.Pause: "pause",
     commands.Resume: "resume",
     commands.StopTraining: "stop training",

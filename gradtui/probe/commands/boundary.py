@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, RunStopped, raised_by_handler, ranks
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
+from gradtui.probe.commands.breakpoints import Breakpoints
+from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, Hold, RunStopped, raised_by_handler, ranks
+from gradtui.protocol.commands import (
+    Command,
+    Pause,
+    Resume,
+    RunSteps,
+    RunTo,
+    StopTraining,
+)
 from gradtui.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
@@ -14,36 +22,44 @@ _LOOK_AROUND_S = 0.2
 
 
 class Boundary:
-    """Applies commands on the training thread and answers each one: those that hold the run itself, others by `handlers`."""
+    """Applies commands on the training thread and answers each one: those that hold the run itself, others by `handlers`.
+
+    `Pause`, `Resume`, `RunSteps` and `RunTo` replace each other: the last one decides. Breakpoints stay set until they are
+    reached or cleared, and one that is reached ends what these have asked for. `answered` receives the result of each
+    command, or why it was refused, and `held` why the run is held, and None when it continues.
+    """
 
     def __init__(
         self,
         commands: CommandQueue,
         *,
         handlers: Mapping[type[Command], Handler],
-        applied: Callable[[Command, CommandResult], None],
-        rejected: Callable[[Command, str], None],
-        held: Callable[[bool], None],
+        answered: Callable[[Command, CommandResult | str], None],
+        held: Callable[[Hold | None], None],
+        breakpoints: Breakpoints,
     ) -> None:
         self._commands = commands
         self._handlers = handlers
-        self._applied = applied
-        self._rejected = rejected
+        self._answered = answered
         self._held = held
+        self._breakpoints = breakpoints
         self._hold_at: int | None = None
         """The step count at which to hold; None for no hold."""
         self._hold_command: Command | None = None
         """The command that set `_hold_at`. Further `RunSteps` add to it."""
+        self._hold = Hold()
+        """Why the run will be, or is, held."""
         self._stop = False
 
     @property
     def is_idle(self) -> bool:
         """Whether no command is waiting and no hold is pending. This is the usual case, so the test is as cheap as possible."""
-        return self._hold_at is None and not self._stop and not self._commands
+        return self._hold_at is None and not self._stop and not self._commands and not self._breakpoints.is_set
 
     def holds_within(self, executed: int, steps: int) -> bool:
         """Return whether the run will be held after at most `steps` more than the `executed` steps."""
-        return self._hold_at is not None and 0 < self._hold_at - executed <= steps
+        is_near = self._hold_at is not None and 0 < self._hold_at - executed <= steps
+        return is_near or self._breakpoints.holds_within(executed, steps)
 
     def hold(self, command: Command) -> bool:
         """Hold at the next boundary, as `command` asked, if the user could resume the run. Return whether it will hold.
@@ -52,7 +68,7 @@ class Boundary:
         """
         objection = ranks.objection_to_hold()
         if objection is not None:
-            self._rejected(command, objection)
+            self._answered(command, objection)
             return False
         self._set_hold(0, command)
         return True
@@ -60,14 +76,19 @@ class Boundary:
     def cross(self, step: int) -> None:
         """Apply waiting commands, and hold if a command asked for it. Raises `RunStopped` if the user ended the run."""
         self._apply_waiting(step)
+        if self._commands.closed:
+            self._breakpoints.remove_all()
+        reached = self._breakpoints.take_reached(step) if self._breakpoints.is_set else {}
+        if reached:
+            self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)))
         if self._should_hold(step):
-            self._held(True)
+            self._held(self._hold)
             try:
                 while self._should_hold(step):
                     self._commands.wait(_LOOK_AROUND_S)
                     self._apply_waiting(step)
             finally:
-                self._held(False)
+                self._held(None)
         if self._stop:
             raise RunStopped
 
@@ -78,14 +99,14 @@ class Boundary:
         if objection is not None:
             # The process group was created after the command that asked for the hold.
             if self._hold_command is not None:
-                self._rejected(self._hold_command, objection)
+                self._answered(self._hold_command, objection)
             self._set_hold(None)
-            self._held(False)
+            self._held(None)
             return False
         return True
 
-    def _set_hold(self, step: int | None, command: Command | None = None) -> None:
-        self._hold_at, self._hold_command = step, command
+    def _set_hold(self, step: int | None, command: Command | None = None, hold: Hold | None = None) -> None:
+        self._hold_at, self._hold_command, self._hold = step, command, hold or Hold()
 
     def _apply_waiting(self, step: int) -> None:
         while self._commands and (command := self._commands.take()) is not None:
@@ -96,16 +117,16 @@ class Boundary:
         try:
             applied = self.apply(command, step)
         except CommandRefused as refusal:
-            self._rejected(command, str(refusal))
+            self._answered(command, str(refusal))
             return refusal
         except Exception as error:
             if raised_by_handler(error):
                 raise
             # A failed command is answered, never raised into the script.
             failed = CommandRefused(refusals.failed(error))
-            self._rejected(command, str(failed))
+            self._answered(command, str(failed))
             return failed
-        self._applied(command, applied)
+        self._answered(command, applied)
         return None
 
     def apply(self, command: Command, step: int) -> CommandResult:
@@ -117,7 +138,9 @@ class Boundary:
         if handler is not None:
             return handler(command)
         if isinstance(command, Pause):
-            self._set_hold(step, command)
+            ids = (command.breakpoint,) if command.breakpoint else ()
+            self._breakpoints.remove(*ids)
+            self._set_hold(step, command, Hold(command.reason, ids))
             return CommandResult("pause", ())
         if isinstance(command, Resume):
             self._set_hold(None)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from gradtui.no_collection import no_collection
 from gradtui.probe.commands import preconditions, replayed_schedule, saved_files
 from gradtui.probe.commands.boundary import Boundary
+from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
@@ -30,6 +31,7 @@ from gradtui.probe.runtime import (
     CommandRefused,
     CommandResult,
     Handler,
+    Hold,
     NothingToDo,
     ProbeContext,
     ProbeOptions,
@@ -41,12 +43,14 @@ from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import (
+    ClearBreakpoint,
     Command,
     FollowMicroSteps,
     Intervention,
     PauseAtBadStep,
     SaveAllocatorSnapshot,
     SaveCheckpoint,
+    SetBreakpoint,
     SetCheckpointing,
     SetGroup,
     SetMode,
@@ -77,7 +81,7 @@ class CommandDispatcher:
         options: ProbeOptions,
         norms: GradNormCollector,
         step_sampler: StepSampler,
-        held: Callable[[bool], None],
+        held: Callable[[Hold | None], None],
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._step_sampler = step_sampler
@@ -92,12 +96,13 @@ class CommandDispatcher:
         """The additions to the script's optimizers that were emitted last."""
         self.checkpointing = Checkpointing(context, step_sampler)
         self._directory = os.getcwd()
+        self._breakpoints = Breakpoints(norms.follow, self._rates)
         self._boundary = Boundary(
             options.commands,
             handlers={kind: self._refreshing_first(handler) for kind, handler in self._handlers(norms).items()},
-            applied=self._applied,
-            rejected=self._rejected,
+            answered=self._answered,
             held=held,
+            breakpoints=self._breakpoints,
         )
         self._norms = norms
         self.write_file = options.write_file
@@ -131,6 +136,8 @@ class CommandDispatcher:
             Watch: lambda command: self._watch(norms, command),
             TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
+            SetBreakpoint: lambda command: self._breakpoints.set(command, self._step),
+            ClearBreakpoint: lambda command: self._breakpoints.clear(command),
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
 
@@ -269,6 +276,10 @@ class CommandDispatcher:
             raise CommandRefused(objection)
         return CommandResult("profile the memory of the next step", ())
 
+    def _rates(self, step: int) -> list[float | None]:
+        self._view.groups.look(step + 1)
+        return self._view.groups.rates
+
     def _watch(self, norms: GradNormCollector, command: Watch) -> CommandResult:
         norms.watch(command.parameters)
         return CommandResult("measure gradients in detail", ())
@@ -306,7 +317,10 @@ class CommandDispatcher:
         self.trainability.tree_changed(moved)
         self.checkpointing.tree_changed()
 
-    def _applied(self, command: Command, applied: CommandResult) -> None:
+    def _answered(self, command: Command, applied: CommandResult | str) -> None:
+        if isinstance(applied, str):
+            self._emit(CommandRejected(self._clock.at(), self._step, command, applied))
+            return
         self._emit(
             CommandApplied(
                 self._clock.at(), self._step, command, applied.text, applied.parameters, applied.changed,
@@ -319,9 +333,6 @@ class CommandDispatcher:
             self._view.describe_optimizers(self._step)
             self._view.groups.read(self._step + 1)
             self._step_sampler.toggled(self._step)
-
-    def _rejected(self, command: Command, reason: str) -> None:
-        self._emit(CommandRejected(self._clock.at(), self._step, command, reason))
 
 
 def _additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]:

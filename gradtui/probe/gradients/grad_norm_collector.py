@@ -97,7 +97,7 @@ class GradNormCollector:
     @property
     def _every_step(self) -> bool:
         """Whether the user requested something that needs every step, regardless of cost."""
-        return self.micro_steps.on or self.bad_steps.pauses
+        return self.micro_steps.on or self.bad_steps.pauses or self.latest.receiver is not None
 
     @property
     def dropped(self) -> int:
@@ -177,6 +177,10 @@ class GradNormCollector:
             self._meter.finish()
         with self._hooks.guarded("first bad step"):
             self.bad_steps.finish()
+
+    def follow(self, receiver: Callable[[GradNormSample], None] | None) -> None:
+        """Measure every step, and pass each sample to `receiver`; None ends this."""
+        self.latest.receiver = receiver
 
     def watch(self, paths: tuple[str, ...]) -> None:
         """Collect histograms of these parameters from now on, and measure the next step in any case."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import IndexMapping, optimizer_membership
@@ -23,6 +24,8 @@ class LatestNorms:
         """Parameter index -> norm when its optimizer last applied it. Index -1 stands for parameters of no listed model."""
         self._read_at: dict[int, int] = {}
         """Parameter index -> step of its norm."""
+        self.receiver: Callable[[GradNormSample], None] | None = None
+        """Called with each sample, for breakpoints. While it is set, every step is measured."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._rows_at = 0
         self._samples = 0
@@ -40,6 +43,8 @@ class LatestNorms:
         self.by_index.update(sample.norms)
         self._read_at |= dict.fromkeys([index for index, _ in sample.norms], sample.step)
         self._samples += 1
+        if self.receiver is not None:
+            self.receiver(sample)
         now = self._clock.now()
         is_finite = sample.total is None or math.isfinite(sample.total)
         is_due = self._samples <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS

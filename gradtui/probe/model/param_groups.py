@@ -35,7 +35,8 @@ class GroupWatch:
         self, emit: Callable[[Event], None], clock: RunClock, optimizers: Callable[[], Sequence[Optimizer | None]]
     ) -> None:
         self._emit, self._clock, self._optimizers = emit, clock, optimizers
-        self._rates: list[float | None] = []
+        self.rates: list[float | None] = []
+        """The learning rates of all groups that were read last."""
         self._groups: _Groups = ()
         self._rates_read: int | None = None
         """The latest step whose learning rates were read."""
@@ -53,11 +54,11 @@ class GroupWatch:
                 for group in optimizer.param_groups:
                     rate = group.get("lr")
                     rates.append(rate if type(rate) is float else _number(rate))
-        if rates == self._rates:
+        if rates == self.rates:
             self._rates_read = step
         elif not is_over:
             self.read(step)
-            self._rates, self._rates_read = rates, step
+            self.rates, self._rates_read = rates, step
 
     def finish(self, step: int) -> None:
         """Call `look` at the end of the run, unless an optimizer was freed: its last settings stay reported."""

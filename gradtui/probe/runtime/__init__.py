@@ -10,7 +10,15 @@ from gradtui.probe.runtime.context import ProbeContext, ProbeOptions, RunClock
 from gradtui.probe.runtime.failures import raised_by_handler
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
-from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Handler, NothingToDo, RunStopped, TargetGone
+from gradtui.probe.runtime.outcome import (
+    CommandRefused,
+    CommandResult,
+    Handler,
+    Hold,
+    NothingToDo,
+    RunStopped,
+    TargetGone,
+)
 from gradtui.probe.runtime.overhead import OverheadMeter
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 
@@ -19,6 +27,7 @@ __all__ = [
     "CommandRefused",
     "CommandResult",
     "Handler",
+    "Hold",
     "HookSet",
     "NothingToDo",
     "OverheadMeter",

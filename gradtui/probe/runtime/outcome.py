@@ -21,6 +21,16 @@ class CommandResult:
     """What the command froze and unfroze, in order."""
 
 
+@dataclass(frozen=True)
+class Hold:
+    """Why the training thread is held."""
+
+    reason: str = ""
+    """In words; empty if the user asked."""
+    breakpoints: tuple[int, ...] = ()
+    """The ids of the breakpoints that were reached."""
+
+
 class CommandRefused(Exception):  # noqa: N818 - it is an answer, not an error
     """Raised for a command that would break the run or that cannot be carried out; the message says why."""
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from torch import distributed
 
-from gradtui.protocol.commands import Command, Intervention, Pause, PauseAtBadStep, RunSteps, RunTo, StopTraining
+from gradtui.protocol.commands import (
+    Command,
+    Intervention,
+    Pause,
+    PauseAtBadStep,
+    RunSteps,
+    RunTo,
+    SetBreakpoint,
+    StopTraining,
+)
 from gradtui.text import refusals
 
-HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo)
+HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo, SetBreakpoint)
 """Commands that hold the training thread."""
 
 

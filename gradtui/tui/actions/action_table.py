@@ -48,6 +48,12 @@ ACTIONS: tuple[Action, ...] = (
         "run_one_step", ("n",), "Run one step", "Run one optimizer step, then pause.",
         footer=4, label="step",
     ),
+    Action(
+        "breakpoints", ("b",), "Breakpoints",
+        "Pause training at a step, when loss, gradient norm, learning rate or memory is above or below a value, or at a "
+        "finding; list and clear what is set.",
+        "Training", "dashboard", label="breakpoint",
+    ),
     _request(
         "toggle_checkpointing", ("c",), "Checkpoint or keep activations",
         "Have backward compute the module under the cursor again instead of keeping its activations, or no longer: less "

@@ -7,6 +7,7 @@ commands go to a sink; both could also belong to a recording or to another machi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import events
@@ -18,12 +19,15 @@ from textual.types import CSSPathType
 
 from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
-from gradtui.protocol.commands import Command, Resume, StopTraining
-from gradtui.protocol.events import GradientHistogramsMeasured
+from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
+from gradtui.protocol.events import Event, GradientHistogramsMeasured
 from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_UI_SHARE
+from gradtui.state.breakpoints import reached
+from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, is_classified, run_status
+from gradtui.text import reached_text
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.actions import bindings
@@ -181,9 +185,11 @@ class GradtuiApp(App[str]):
         structure, is_known, is_measured = tree.version, is_classified(tree), has_breakdown(self.run_state)
         asked = set(self.run_state.pending)
         for event in self._source.drain(_BATCH):
+            before = self.run_state.findings
             try:
                 apply(self.run_state, event)
                 self._findings.on_event(self.run_state, event)
+                self._pause_at_breakpoints(event, before)
             except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
                 self.run_state.note_problem("screen", f"{type(event).__name__}: {error!r}")
             self._notifier.announce(event)
@@ -204,6 +210,13 @@ class GradtuiApp(App[str]):
         if has_breakdown(self.run_state) != is_measured:
             # Until now the panel says that it waits for the memory breakdown.
             self._redraws.expedite("memory")
+
+    def _pause_at_breakpoints(self, event: Event, before: list[Finding]) -> None:
+        """Pause the run at the breakpoints of memory and findings that an event has reached."""
+        if not self.run_state.breakpoints:
+            return
+        for command, value, step in reached(self.run_state, event, before):
+            self._submit(partial(Pause, reason=reached_text(command, value, step), breakpoint=command.id))
 
     @property
     def _front(self) -> Dashboard | PlotScreen:

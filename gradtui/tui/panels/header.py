@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, run_status
+from gradtui.state.selectors import RunStatus, next_stop, run_status
 from gradtui.text import (
     NUMBER_WIDTH,
     RATE_WIDTH,
@@ -153,8 +153,8 @@ def _alarm(state: RunState, facts: HeaderState, width: int) -> Line:
 
 
 def _steps(state: RunState, digits: int) -> Line:
-    """Return the step and the micro-steps. While `RunTo` is pending, its target step replaces the micro-steps."""
-    runs_to = state.runs_to if state.ended is None else None
+    """Return the step and the micro-steps. While the run is to be paused at a step, that step replaces the micro-steps."""
+    runs_to = next_stop(state)
     second = state.micro_steps if runs_to is None else runs_to
     step, other = (steps_text(count, digits).strip() for count in (state.step, second))
     if digits > 5:

@@ -63,6 +63,17 @@ def open_question(app: App[Any], context: ActionContext, name: str) -> None:
         app.push_screen(FormDialog(question), lambda made: context.send(made) if made is not None else None)
 
 
+def open_breakpoints(app: App[Any], context: ActionContext) -> None:
+    """Open the dialog that sets and clears breakpoints, and send the command that it makes."""
+    from gradtui.tui.screens.breakpoints import BreakpointDialog
+
+    refusal = refusal_of("run", context.state)
+    if refusal is not None:
+        context.send(refusal)
+    else:
+        app.push_screen(BreakpointDialog(context.state), lambda made: context.send(made) if made is not None else None)
+
+
 def open_freeze(app: App[Any], context: ActionContext) -> None:
     """Open the dialog that chooses what trains, and send the command that it makes."""
     from gradtui.tui.screens.freeze import FreezeDialog

@@ -40,6 +40,7 @@ from gradtui.tui.screens.action_context import (
     ActionContext,
     export_plots,
     export_schedule,
+    open_breakpoints,
     open_device,
     open_explanation,
     open_finding,
@@ -262,6 +263,9 @@ class Dashboard(Screen[None]):
 
     def action_freeze(self) -> None:
         open_freeze(self.app, self._action_context)
+
+    def action_breakpoints(self) -> None:
+        open_breakpoints(self.app, self._action_context)
 
     def action_trace_step(self) -> None:
         open_step(self.app, self._action_context)

@@ -19,7 +19,8 @@ from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.commands.boundary import Boundary
-from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, RunStopped
+from gradtui.probe.commands.breakpoints import Breakpoints
+from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Hold, RunStopped
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
 from gradtui.transport.in_process import CommandQueue
@@ -302,9 +303,9 @@ def boundary(queue: CommandQueue, log: list[object]) -> Boundary:
     return Boundary(
         queue,
         handlers={SetTrainable: toggle},
-        applied=lambda command, applied: log.append((command.id, applied.text)),
-        rejected=lambda command, reason: log.append((command.id, reason)),
+        answered=lambda command, answer: log.append((command.id, answer if isinstance(answer, str) else answer.text)),
         held=log.append,
+        breakpoints=Breakpoints(lambda _: None, lambda _: ()),
     )
 
 
@@ -326,7 +327,7 @@ def test_a_boundary_with_nothing_to_do_is_idle() -> None:
     assert not crossing.is_idle
     crossing.cross(1)
     assert crossing.is_idle
-    assert log == [(1, "pause"), True, (2, "resume"), False]
+    assert log == [(1, "pause"), Hold(), (2, "resume"), None]
 
 
 def test_a_stopped_run_stays_stopped() -> None:
@@ -342,11 +343,11 @@ def test_what_is_done_after_a_command_is_no_second_answer() -> None:
     queue, log = CommandQueue(), list[object]()
     crossing = boundary(queue, log)
 
-    def applied(command: Command, applied: CommandResult) -> None:
+    def applied(command: Command, answer: CommandResult | str) -> None:
         log.append(command.id)
         raise ZeroDivisionError
 
-    crossing._applied = applied
+    crossing._answered = applied
     queue.submit(Resume)
     with pytest.raises(ZeroDivisionError):
         crossing.cross(1)
@@ -358,12 +359,12 @@ def test_commands_sent_while_others_are_carried_out_are_answered_too() -> None:
     crossing = boundary(queue, log)
     more: list[Callable[[int], Command]] = [Pause, Resume, lambda id_: SetTrainable(id_, "fc", True)]
 
-    def applied(command: Command, applied: CommandResult) -> None:
+    def applied(command: Command, answer: CommandResult | str) -> None:
         log.append(command.id)
         if more:
             queue.submit(more.pop(0))
 
-    crossing._applied = applied
+    crossing._answered = applied
     queue.submit(lambda id_: SetTrainable(id_, "fc", False))
     crossing.cross(1)
     assert log == [1, 2, 3, 4]

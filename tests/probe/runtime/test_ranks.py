@@ -24,6 +24,7 @@ from gradtui.protocol.commands import (
     RunSteps,
     RunTo,
     SaveCheckpoint,
+    SetBreakpoint,
     SetGroup,
     StopTraining,
     Undo,
@@ -38,7 +39,7 @@ X = torch.linspace(-1, 1, 24).view(6, 4)
 def changes_the_run() -> list[type[Command]]:
     kinds = [kind for kind in vars(all_commands).values() if isinstance(kind, type) and issubclass(kind, Command)]
     own = [kind for kind in kinds if issubclass(kind, Intervention) and kind is not Intervention]
-    return [*own, Pause, PauseAtBadStep, RunSteps, RunTo, StopTraining]
+    return [*own, Pause, PauseAtBadStep, RunSteps, RunTo, SetBreakpoint, StopTraining]
 
 
 def ranks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

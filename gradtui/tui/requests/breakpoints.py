@@ -1,0 +1,104 @@
+"""Parse the text of a breakpoint, such as `loss > 3`, and list the breakpoints that are set. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+from gradtui.diagnostics.selection import rule_named
+from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.commands import ClearBreakpoint, SetBreakpoint
+from gradtui.state.run_state import RunState
+from gradtui.text import breakpoint_text
+from gradtui.tui.requests.requests import Make, Refusal
+
+EXAMPLES = (
+    "step 500 · loss > 3 · loss < 0.1 · norm > 10 · lr < 1e-4 · memory > 2 GiB · peak > 2 GiB · finding · finding GT203"
+)
+
+_Metric = Literal["loss", "norm", "lr", "memory", "peak"]
+_METRICS: dict[str, _Metric] = {
+    "loss": "loss",
+    "norm": "norm",
+    "gradient norm": "norm",
+    "grad norm": "norm",
+    "lr": "lr",
+    "learning rate": "lr",
+    "memory": "memory",
+    "peak": "peak",
+    "memory peak": "peak",
+}
+_SIGNS = {">": True, ">=": True, "above": True, "<": False, "<=": False, "below": False}
+_COMPARISON = re.compile(r"(?P<name>[a-z ]*?)\s*(?P<sign>>=?|<=?|\babove\b|\bbelow\b)\s*(?P<value>.*)")
+_STEP = re.compile(r"(?:step\s*=*\s*)?(\d[\d,_]*)")
+_SIZE = re.compile(r"(?P<number>[^a-z]+?)\s*(?P<unit>[kmgt])?(?P<binary>i)?b?")
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def typed(text: str, state: RunState) -> Make | Refusal:
+    """Return what makes the breakpoint that a text describes, or a sentence that says what is wrong with the text."""
+    words = " ".join(text.casefold().split())
+    if not words:
+        return Refusal("Type a condition, such as loss > 3.")
+    step = _STEP.fullmatch(words)
+    if step is not None:
+        return _at_step(int(re.sub("[,_]", "", step[1])), state)
+    if words.split()[0] in ("finding", "gt") or words.startswith("gt"):
+        return _at_finding(words.removeprefix("finding").strip())
+    found = _COMPARISON.fullmatch(words)
+    if found is None:
+        return Refusal(f"{text.strip()} is no condition: write step 500, loss > 3 or finding.")
+    metric = _METRICS.get(found["name"])
+    if metric is None:
+        name = found["name"] or "nothing"
+        return Refusal(f"{name} is no metric: it is loss, norm, lr, memory or peak.")
+    value = _bytes(found["value"]) if metric in ("memory", "peak") else _number(found["value"])
+    if value is None:
+        example = "a size such as 2 GiB" if metric in ("memory", "peak") else "a number such as 0.1"
+        return Refusal(f"{found['value'] or 'nothing'} is not {example}.")
+    above = _SIGNS[found["sign"]]
+    return lambda number: SetBreakpoint(number, metric, value, above)
+
+
+def _at_step(step: int, state: RunState) -> Make | Refusal:
+    if step <= state.step:
+        return Refusal(f"Step {step:,} is over: {state.step:,} steps have been executed.")
+    return lambda number: SetBreakpoint(number, "step", step)
+
+
+def _at_finding(rule: str) -> Make | Refusal:
+    if not rule:
+        return lambda number: SetBreakpoint(number, "finding")
+    try:
+        id_ = rule_named(rule).id
+    except BadEntry as bad:
+        return Refusal(f"{bad}.")
+    return lambda number: SetBreakpoint(number, "finding", rule=id_)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _bytes(text: str) -> float | None:
+    """Parse a size. Without an `i` units are powers of 1,000, except for a single letter: 2G is 2 GiB, 2 GB is not."""
+    found = _SIZE.fullmatch(text)
+    value = _number(found["number"]) if found is not None else None
+    if found is None or value is None or value < 0:
+        return None
+    is_decimal = bool(found["unit"]) and not found["binary"] and text.endswith("b")
+    return value * float((1000 if is_decimal else 1024) ** _POWERS.get(found["unit"] or "", 0))
+
+
+def listed(state: RunState) -> list[tuple[int, str]]:
+    """Return the id and the condition of each breakpoint that is set, also of those that wait for their answer."""
+    cleared = {each.breakpoint for each in state.pending.values() if isinstance(each, ClearBreakpoint)}
+    waiting = [each for each in state.pending.values() if isinstance(each, SetBreakpoint)]
+    return [
+        (each.id, breakpoint_text(each)) for each in (*state.breakpoints.values(), *waiting) if each.id not in cleared
+    ]

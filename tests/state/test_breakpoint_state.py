@@ -1,0 +1,78 @@
+"""Breakpoints that only the viewer can see reached, and what the state shows of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Pause, RunTo, SetBreakpoint
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.reducer import apply
+from gradtui.state.breakpoints import Reached, is_met, reached
+from gradtui.state.findings import Finding, Level, Status
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import next_stop
+from gradtui.text import reached_text
+
+GIB = 2**30
+MEASURED = ev.MemoryMeasured(
+    1.0, 41, Phase.BACKWARD, MemoryBytes(0, 0, 0, 0, 0, 0, total=2 * GIB), 3 * GIB, True, True, ()
+)
+FOUND = Finding("GT203", Level.ERROR, Status.CONFIRMED, "a", "b", "c", 1, 2)
+
+
+def with_breakpoints(*commands: SetBreakpoint) -> RunState:
+    state = RunState()
+    for command in commands:
+        state.note_submitted(command)
+        apply(state, ev.CommandApplied(1.0, 3, command, "pauses", ()))
+    return state
+
+
+@pytest.mark.parametrize(("value", "above", "below"), [(2.0, False, True), (3.0, False, False), (4.0, True, False)])
+def test_above_and_below_are_strict(value: float, above: bool, below: bool) -> None:
+    assert is_met(SetBreakpoint(1, "loss", 3.0), value) is above
+    assert is_met(SetBreakpoint(1, "loss", 3.0, above=False), value) is below
+
+
+def test_memory_and_its_peak() -> None:
+    total, peak = SetBreakpoint(1, "memory", 1.0 * GIB), SetBreakpoint(2, "peak", 2.5 * GIB)
+    never = SetBreakpoint(3, "peak", 3.0 * GIB)
+    state = with_breakpoints(total, peak, never)
+    found = list(reached(state, MEASURED, state.findings))
+    assert found == [Reached(total, 2 * GIB, 41), Reached(peak, 3 * GIB, 41)]
+    assert reached_text(*found[1]) == "memory peak 3.0 GiB > 2.5 GiB at step 41"
+
+
+def test_one_that_was_asked_for_already_is_not_asked_for_again() -> None:
+    state = with_breakpoints(SetBreakpoint(1, "memory", 1.0 * GIB))
+    state.note_submitted(Pause(9, "memory", 1))
+    assert not list(reached(state, MEASURED, state.findings))
+
+
+@pytest.mark.parametrize(("rule", "is_reached"), [("", True), ("GT203", True), ("GT101", False)])
+def test_a_finding_that_becomes_confirmed(rule: str, is_reached: bool) -> None:
+    state = with_breakpoints(SetBreakpoint(1, "finding", rule=rule))
+    state.findings = [FOUND]
+    event = ev.Event(1.0, 41)
+    found = list(reached(state, event, [replace(FOUND, status=Status.SUSPECTED)]))
+    assert [reached_text(*each) for each in found] == ["finding GT203 at step 41"] * is_reached
+    assert not list(reached(state, event, [FOUND])), "it was confirmed before"
+    state.findings = [replace(FOUND, status=Status.SUSPECTED)]
+    assert not list(reached(state, event, []))
+
+
+def test_the_state_shows_what_is_set_and_why_it_paused() -> None:
+    state = with_breakpoints(SetBreakpoint(1, "step", 50), SetBreakpoint(2, "loss", 3.0))
+    assert list(state.breakpoints) == [1, 2]
+    assert next_stop(state) == 50
+    apply(state, ev.CommandApplied(1.0, 3, RunTo(3, 20), "run to step 20", ()))
+    assert next_stop(state) == 20
+    apply(state, ev.PauseChanged(2.0, 12, True, "loss 4 > 3 at step 12", (2,)))
+    assert (state.paused, state.pause_reason, list(state.breakpoints)) == (True, "loss 4 > 3 at step 12", [1])
+    assert state.log[-1].text == "paused: loss 4 > 3 at step 12"
+    assert next_stop(state) == 50
+    apply(state, ev.PauseChanged(3.0, 12, False))
+    assert (state.paused, state.pause_reason) == (False, "")
