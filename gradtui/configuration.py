@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gradtui.config_files import project_file, read_project_table, read_user_table, user_file
 from gradtui.protocol.codec import BadEntry
 from gradtui.remembered_theme import remembered_theme, theme_file
-from gradtui.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, DEFAULT_UI_SHARE, ORDERS, THEMES
+from gradtui.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
 
 _KEYS = "keys."
 """The beginning of the name of a remapped key: `pause = "ctrl+space"` in the table `keys` is `keys.pause`."""
@@ -81,10 +81,10 @@ class Configuration:
         return self.values[name].value
 
     @property
-    def keys(self) -> tuple[tuple[str, str], ...]:
-        """The ids of remapped actions, each with its keys, separated by commas."""
-        names = [name for name in self.values if name.startswith(_KEYS)]
-        return tuple((name.removeprefix(_KEYS), self[name]) for name in names)
+    def keys(self) -> tuple[RemappedKeys, ...]:
+        """The keys of remapped actions."""
+        found = [(name, value) for name, value in self.values.items() if name.startswith(_KEYS)]
+        return tuple(RemappedKeys(name.removeprefix(_KEYS), value.text, value.origin) for name, value in found)
 
 
 def nearest(word: str, known: Collection[str]) -> str:

@@ -15,6 +15,7 @@ from gradtui.diagnostics.selection import rules_with_ids
 from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
+from gradtui.remembered_theme import remember_theme
 from gradtui.runner.ending import Outcome, run_exit_callbacks
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
@@ -137,6 +138,10 @@ class ScreenRun:
             self._training.commands,
             log=log,
             ui_budget=self._settings.ui_budget,
+            refresh_hz=self._settings.refresh,
+            theme=self._settings.theme,
+            keys=self._settings.keys,
+            remember_theme=remember_theme,
             interrupt=interrupt_script,
             pictures=self._plotter,
             write_file=self._write_file,

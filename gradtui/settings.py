@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gradtui.protocol.schedule import Scheduled
 
@@ -86,6 +87,20 @@ class Check:
     output: Path | None = None
 
 
+class RemappedKeys(NamedTuple):
+    """The keys that a file gives to an action.
+
+    Attributes:
+        action: the id of the action.
+        keys: its keys, separated by commas.
+        origin: the file.
+    """
+
+    action: str
+    keys: str
+    origin: str
+
+
 @dataclass(frozen=True)
 class Settings:
     """The options of one run.
@@ -103,7 +118,7 @@ class Settings:
         columns: the columns of the tree; empty for those that fit.
         order: the order of modules in the tree.
         refresh: how often per second the dashboard looks for what is new.
-        keys: the ids of remapped actions, each with its keys, separated by commas.
+        keys: the keys of remapped actions.
         log: file for the script's output while the screen is up; None for one that gradtui chooses.
         rules: the ids of the rules that run; None for those that are on by default.
         check: the options of `gradtui check`; None for an ordinary run.
@@ -119,7 +134,7 @@ class Settings:
     columns: tuple[str, ...] = ()
     order: str = ORDERS[0]
     refresh: float = DEFAULT_REFRESH
-    keys: tuple[tuple[str, str], ...] = ()
+    keys: tuple[RemappedKeys, ...] = ()
     log: Path | None = None
     pause_at_nan: bool = False
     schedule: tuple[Scheduled, ...] = ()

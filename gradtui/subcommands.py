@@ -133,21 +133,34 @@ def _rules(format: str) -> None:
 
 @click.command(options_metavar="[OPTIONS]", context_settings={"help_option_names": _HELP_NAMES})
 @click.option("--path", "show_path", is_flag=True, help="Print the path of your config.toml, and nothing else.")
+@click.option("--keys", "show_keys", is_flag=True, help="List all actions with their keys: id, keys, title.")
 @setting_options
-def _config(show_path: bool, **options: Any) -> None:
+def _config(show_path: bool, show_keys: bool, **options: Any) -> None:
     """Print the settings that a run in this directory has, and where each comes from."""
     if show_path:
         click.echo(user_file())
         return
+    from gradtui.tui.actions import ACTIONS, keymap
+
     found = settings_in_force(None, options)
-    name_width = max(map(len, found.values))
-    text_width = max(len(printable(value.text)) for value in found.values.values())
-    for name, value in found.values.items():
-        click.echo(printable(f"{name:<{name_width}}  {printable(value.text):<{text_width}}  {value.origin}"))
-    for problem in found.problems:
+    remapped = keymap(found.keys)
+    if show_keys:
+        _print_table([(action.id, ", ".join(action.keys), action.title) for action in remapped.apply(ACTIONS)])
+        return
+    wrong = {f"keys.{entry.action}" for entry in found.keys if entry.action not in remapped.keys}
+    _print_table([(name, value.text, value.origin) for name, value in found.values.items() if name not in wrong])
+    problems = (*found.problems, *remapped.problems)
+    for problem in problems:
         write_line(problem)
-    if found.problems:
+    if problems:
         raise SystemExit(USAGE_ERROR)
+
+
+def _print_table(rows: list[tuple[str, str, str]]) -> None:
+    first, second = (max(len(printable(row[column])) for row in rows) for column in (0, 1))
+    for row in rows:
+        one, two, three = map(printable, row)
+        click.echo(f"{one:<{first}}  {two:<{second}}  {three}")
 
 
 SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from gradtui.atomic_file import WriteFile
 from gradtui.protocol import events as ev
+from gradtui.settings import RemappedKeys
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
@@ -26,6 +27,9 @@ class Session:
     log: PrintedLog
     write_file: WriteFile | None = None
     save_schedule: Callable[[RunState], str] | None = None
+    keys: Sequence[RemappedKeys] = ()
+    remembered: list[str] = field(default_factory=list)
+    """The themes that were remembered."""
     interrupts: list[bool] = field(default_factory=list)
     app: GradtuiApp = field(init=False)
     pilot: Pilot[str] = field(init=False)
@@ -39,6 +43,8 @@ class Session:
             interrupt=lambda: self.interrupts.append(True),
             write_file=self.write_file,
             save_schedule=self.save_schedule,
+            keys=self.keys,
+            remember_theme=self.remembered.append,
         )
 
     @property
@@ -93,10 +99,11 @@ async def session(
     notices: bool = False,
     write_file: WriteFile | None = None,
     save_schedule: Callable[[RunState], str] | None = None,
+    keys: Sequence[RemappedKeys] = (),
 ) -> AsyncIterator[Session]:
     """The app at `size` after it has taken in `events` (a CoOp-like run by default)."""
     source = ScriptedSource(coop_run(40) if events is None else events)
-    made = Session(source, RecordingSink(), log or PrintedLog("epoch 1"), write_file, save_schedule)
+    made = Session(source, RecordingSink(), log or PrintedLog("epoch 1"), write_file, save_schedule, keys)
     async with made.app.run_test(size=size, notifications=notices) as pilot:
         made.pilot = pilot
         await pilot.pause()

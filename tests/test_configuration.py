@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from textual.theme import BUILTIN_THEMES
 
 from gradtui.cli import parse
 from gradtui.configuration import SETTINGS, Configuration, configuration
 from gradtui.remembered_theme import remember_theme, remembered_theme, theme_file
-from gradtui.settings import Settings
+from gradtui.settings import THEMES, RemappedKeys, Settings
+from gradtui.tui.actions import ACTIONS
+from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
 
 
 class Files:
@@ -92,7 +95,7 @@ def test_toml_values_have_their_types(files: Files) -> None:
 def test_keys_of_both_files_count(files: Files) -> None:
     files.write('[keys]\npause = "ctrl+space"\nhelp = "h"\n', '[tool.gradtui.keys]\npause = ["x", "f2"]\n')
     found = files.read()
-    assert dict(found.keys) == {"pause": "x,f2", "help": "h"}
+    assert {entry.action: entry.keys for entry in found.keys} == {"pause": "x,f2", "help": "h"}
     assert found.values["keys.pause"].origin == str(files.project)
     assert found.values["keys.help"].origin == str(files.user)
 
@@ -130,7 +133,7 @@ def test_a_wrong_entry_is_named_and_the_others_count(entry: str, problem: str, f
     found = files.read()
     assert len(found.problems) == 1
     assert found.problems[0].startswith(f"{files.user}: {problem}")
-    assert dict(found.keys) == ({"help": "h"} if right else {})
+    assert [entry.keys for entry in found.keys] == (["h"] if right else [])
     assert all(found.values[setting.name].origin == "default" for setting in SETTINGS)
 
 
@@ -148,7 +151,7 @@ def test_the_settings_of_a_run(files: Files) -> None:
     )
     assert parse(["train.py"]) == Settings(
         target=parse(["train.py"]).target, theme="nord", columns=("norm",), order="registration",
-        keys=(("pause", "x"),), rules=("GT204",),
+        keys=(RemappedKeys("pause", "x", str(files.user)),), rules=("GT204",),
     )  # fmt: skip
 
 
@@ -187,6 +190,31 @@ def test_config_fails_if_an_entry_is_wrong(files: Files, capsys: pytest.CaptureF
     assert code == 2
     assert len(lines) == len(SETTINGS) + 2
     assert [line.split(": ")[1] for line in err.splitlines()] == [str(files.user), str(files.project)]
+
+
+def test_config_fails_if_a_key_is_wrong(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    files.write('[keys]\npaus = "x"\npause = "p"\n')
+    code, lines, err = printed([], capsys)
+    assert code == 2
+    assert [line.split()[0] for line in lines if line.startswith("keys.")] == ["keys.pause"]
+    wrong = f"{files.user}: keys.paus: there is no such action (the nearest is pause); gradtui config --keys lists all"
+    assert err == f"gradtui: {wrong}\n"
+
+
+def test_config_lists_the_keys_of_all_actions(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    files.write('[keys]\npause = ["x", "f2"]\n')
+    code, lines, err = printed(["--keys"], capsys)
+    assert (code, err) == (0, "")
+    at = {line.split()[0]: line for line in lines}
+    assert set(at) == {action.id for action in ACTIONS}
+    assert at["pause"].split(maxsplit=1)[1] == "x, f2" + " " * (
+        at["leave"].index("Leave") - at["pause"].index("x, f2") - 5
+    ) + ("Pause or resume")
+
+
+def test_the_themes_are_those_of_the_screen() -> None:
+    assert set(THEMES) == {DARK_THEME.name, LIGHT_THEME.name, *BUILTIN_THEMES}
+    assert THEMES[0] == DARK_THEME.name
 
 
 def test_config_prints_the_path_of_the_user_s_file(files: Files, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,11 +29,21 @@ _TYPING = (
 
 
 def bindings(scope: Scope, *others: str) -> list[BindingType]:
-    """Return the Textual key bindings for the object that handles the actions of a scope, and those with the ids `others`."""
+    """Return the Textual key bindings for the object that handles the actions of a scope, and those with the ids `others`.
+
+    A keymap can give an action keys only if it has a binding: an action without keys has one for a key that no terminal sends.
+    """
     return [
-        Binding(",".join(action.keys), action.name, action.title, show=False, priority=action.priority, id=action.id)
+        Binding(
+            ",".join(action.keys) or f"no key of {action.id}",
+            action.name,
+            action.title,
+            show=False,
+            priority=action.priority,
+            id=action.id,
+        )
         for action in ACTIONS
-        if action.keys and (action.scope == scope or action.id in others)
+        if action.scope == scope or action.id in others
     ]
 
 

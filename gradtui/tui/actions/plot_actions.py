@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from gradtui.tui.plots.settings import View
 
 
+SHARED_WITH_PLOTS = ("export", "help", "pause", "run_one_step", "explain", "findings")
+"""Actions of the dashboard and the app that have the same keys on the plots screen."""
+
+
 def _action(
     id: str, keys: tuple[str, ...], title: str, help: str, call: str, label: str = "", mouse: str = "", shown: str = ""
 ) -> Action:

@@ -6,7 +6,7 @@ commands go to a sink; both could also belong to a recording or to another machi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
@@ -14,6 +14,7 @@ from textual import events
 from textual.app import App
 from textual.command import Provider
 from textual.screen import Screen
+from textual.theme import Theme
 from textual.timer import Timer
 from textual.types import CSSPathType
 
@@ -22,7 +23,7 @@ from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
 from gradtui.protocol.events import Event, GradientHistogramsMeasured
 from gradtui.reducer import apply
-from gradtui.settings import DEFAULT_UI_SHARE
+from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
@@ -30,7 +31,7 @@ from gradtui.state.selectors import RunStatus, is_classified, run_status
 from gradtui.text import reached_text
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.actions import bindings
+from gradtui.tui.actions import ACTIONS, bindings, keymap
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
@@ -64,6 +65,9 @@ class GradtuiApp(App[str]):
         log: the script's output, None if it is not captured.
         ui_budget: the share of one core that the UI thread may use, a fraction of 1.
         refresh_hz: how many times per second the app polls the source; 0 means only when `pump` is called.
+        theme: the name of the theme at the start.
+        keys: the keys of remapped actions.
+        remember_theme: keeps the name of the theme that the user chose for the next run.
         interrupt: sends the script what Ctrl+C sends.
         pictures: draws the curves; the app creates its own plotter by default.
         write_file, save_schedule: see `ActionContext`.
@@ -82,7 +86,10 @@ class GradtuiApp(App[str]):
         *,
         log: LogTail | None = None,
         ui_budget: float = DEFAULT_UI_SHARE,
-        refresh_hz: float = 4,
+        refresh_hz: float = DEFAULT_REFRESH,
+        theme: str = THEMES[0],
+        keys: Sequence[RemappedKeys] = (),
+        remember_theme: Callable[[str], None] | None = None,
         interrupt: Callable[[], None] | None = None,
         pictures: Pictures | None = None,
         write_file: WriteFile | None = None,
@@ -116,9 +123,13 @@ class GradtuiApp(App[str]):
         self._timer: Timer | None = None
         self._pictures_due = False
         self._palette: Palette | None = None
-        for theme in (DARK_THEME, LIGHT_THEME):
-            self.register_theme(theme)
-        self.theme = DARK_THEME.name
+        self.keymap = keymap(keys)
+        """The keys in force."""
+        self.set_keymap(self.keymap.bound)
+        for own in (DARK_THEME, LIGHT_THEME):
+            self.register_theme(own)
+        self.theme = self._last_theme = theme if theme in self.available_themes else DARK_THEME.name
+        self._remember_theme = remember_theme
 
     @property
     def palette(self) -> Palette:
@@ -138,7 +149,16 @@ class GradtuiApp(App[str]):
         if self._hz > 0:
             # An interval, not a chain of one-shot timers: those are lost when the event loop wakes up late.
             self._timer = self.set_interval(1 / self._hz, self._tick)
+        self.theme_changed_signal.subscribe(self, self._theme_changed)
+        for problem in self.keymap.problems:
+            self.notify(problem, severity="warning", timeout=8, markup=False)
         self.key_queue.start()
+
+    def _theme_changed(self, theme: Theme) -> None:
+        if theme.name != self._last_theme:
+            self._last_theme = theme.name
+            if self._remember_theme is not None:
+                self._remember_theme(theme.name)
 
     def on_unmount(self) -> None:
         if self._timer is not None:
@@ -271,7 +291,7 @@ class GradtuiApp(App[str]):
     def action_help(self) -> None:
         from gradtui.tui.screens.help import help_dialog
 
-        self.push_screen(help_dialog())
+        self.push_screen(help_dialog(self.keymap.apply(ACTIONS)))
 
     def action_leave(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog

@@ -21,7 +21,7 @@ from gradtui.state.findings import open_findings
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.actions import ACTIONS, bindings, footer_actions
+from gradtui.tui.actions import ACTIONS, Keymap, bindings, footer_actions
 from gradtui.tui.panels import (
     EventsPanel,
     FindingLine,
@@ -77,7 +77,8 @@ class ActionCommands(Provider):
                 yield Hit(match, matcher.highlight(title), run, help=help)
 
     def _commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
-        for action in ACTIONS:
+        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
+        for action in keymap.apply(ACTIONS):
             if action.in_palette:
                 target = self.screen.query_one(ModuleTree) if action.scope == "tree" else self.screen
                 title = action.title + (f"  {action.key_text}" if action.keys else "")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.text import STATE_MEANINGS
-from gradtui.tui.actions import by_group
+from gradtui.tui.actions import ACTIONS, Action, by_group
 from gradtui.tui.panels import AT_LOAD, KINDS, PARTS
 from gradtui.tui.rendering import BLANK, Line, Span, state_letter, wrap
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
@@ -103,14 +103,14 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
 )
 
 
-def help_lines(width: int) -> Sequence[Line]:
-    """Return all lines of the help at a width."""
+def help_lines(width: int, actions: Iterable[Action] = ACTIONS) -> Sequence[Line]:
+    """Return all lines of the help at a width; `actions` have their keys in force."""
     lines: list[Line] = []
     wide = width >= _ROOM_FOR_COLUMNS
     names = _NAMES_WIDTH if wide else _NAMES_WIDTH_NARROW
-    for group, actions in by_group():
+    for group, members in by_group(actions):
         lines += _heading(group)
-        for action in actions:
+        for action in members:
             name: Line = () if action.keys else ((f"{action.title}: ", "text"),)
             lines += _entry(((action.all_keys, "key"),), action.all_help, _KEYS_WIDTH, width, name)
     lines += _heading("States of a parameter")
@@ -155,6 +155,6 @@ def _entry(left: Line, text: str, column: int, width: int, name: Line = ()) -> l
     return [((" " * 2, ""), *left, gap, *first), *((indent, *line) for line in rest)]
 
 
-def help_dialog() -> TextDialog[None]:
-    """Make the help dialog."""
-    return TextDialog("Help", DialogLines(help_lines))
+def help_dialog(actions: Sequence[Action]) -> TextDialog[None]:
+    """Make the help dialog; `actions` have their keys in force."""
+    return TextDialog("Help", DialogLines(lambda width: help_lines(width, actions)))

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import run_status
-from gradtui.tui.actions import ACTIONS, Action, applicable, bindings, plot_footer
+from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, plot_footer
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import FindingLine, Header, HeaderState
 from gradtui.tui.plots.options import Plot, PlotOptions
@@ -31,10 +31,8 @@ from gradtui.tui.screens.action_context import (
 from gradtui.tui.tree import ModuleTree
 from gradtui.tui.widgets import KeyBar, LineView
 
-_SHARED = ("export", "help", "pause", "run_one_step", "explain")
-"""Actions of the dashboard and the app that have the same keys on this screen, as its footer shows them."""
 _ABOVE = "findings"
-"""The same, shown in the line under the header."""
+"""The action that the line under the header shows; the footer leaves it out."""
 
 
 class PlotView(LineView):
@@ -74,7 +72,7 @@ class PlotView(LineView):
 class PlotScreen(ModalScreen[None]):
     """The header, one view of the plots, and a footer with its keys."""
 
-    BINDINGS = bindings("plots", *_SHARED, _ABOVE)
+    BINDINGS = bindings("plots", *SHARED_WITH_PLOTS)
 
     class PlotChanged(Message):
         """Posted when the view, its settings or the watched parameters change."""
@@ -85,7 +83,9 @@ class PlotScreen(ModalScreen[None]):
         self.header = Header(context.state, id="header")
         self.finding = FindingLine(context.state, id="finding")
         self.plot_view = PlotView(context.state, context.pictures, tree, settings)
-        self._others = tuple(next(action for action in ACTIONS if action.id == id) for id in _SHARED)
+        self._others = tuple(
+            next(action for action in ACTIONS if action.id == id) for id in SHARED_WITH_PLOTS if id != _ABOVE
+        )
         self.keys = KeyBar(self._actions(), id="keys")
         self._shown: tuple[object, ...] = ()
         self._watches: tuple[str, ...] = ()

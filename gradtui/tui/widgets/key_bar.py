@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.message import Message
 
-from gradtui.tui.actions import Action
+from gradtui.tui.actions import Action, Keymap
 from gradtui.tui.rendering import Line, Span
 from gradtui.tui.widgets.line_view import LineView
 
@@ -49,11 +49,15 @@ class KeyBar(LineView):
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
         spans: list[Span] = [(" ", "")]
-        for index, (_, action) in enumerate(key_bar(self._actions, width)):
+        for index, (_, action) in enumerate(key_bar(self._with_keys(), width)):
             spans += [(" " * _GAP if index else "", ""), (action.key_text, "key"), (f" {action.label}", "muted")]
         return [tuple(spans)]
 
     def on_click(self, event: events.Click) -> None:
-        for cells, action in key_bar(self._actions, self.content_size.width):
+        for cells, action in key_bar(self._with_keys(), self.content_size.width):
             if event.x in cells:
                 self.post_message(self.Pressed(action))
+
+    def _with_keys(self) -> list[Action]:
+        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
+        return keymap.apply(self._actions)

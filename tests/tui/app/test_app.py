@@ -210,3 +210,18 @@ async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypat
         await asyncio.wait_for(shown.wait(), 20)
         app.exit("leave")
     assert app.return_value == "leave"
+
+
+async def test_the_theme_that_the_user_chooses_is_remembered() -> None:
+    async with session() as run:
+        assert run.remembered == []
+        await run.press("ctrl+t")
+        await run.press("ctrl+t")
+        run.app.theme = "nord"
+        await run.pilot.pause()
+        assert run.remembered == ["gradtui-light", "gradtui-dark", "nord"]
+
+
+@pytest.mark.parametrize(("theme", "shown"), [("nord", "nord"), ("no such theme", "gradtui-dark")])
+def test_the_theme_at_the_start(theme: str, shown: str) -> None:
+    assert GradtuiApp(ScriptedSource(()), RecordingSink(), theme=theme).theme == shown
