@@ -33,11 +33,12 @@ Cell = tuple[str, str]
 def draw(chart: Chart) -> tuple[Line, ...]:
     """Return the lines of a chart: canvas, axes and tick labels, without the header."""
     cells = canvas(chart)
-    if not chart.layout.framed:
-        return tuple(_runs(row) for row in cells)
+    width = chart.layout.labels
+    if not width:
+        return tuple(runs(row) for row in cells)
     labels = {tick.cell: tick.label for tick in chart.y_ticks}
-    lines = [(*_left_of(labels.get(i)), *_runs(row)) for i, row in enumerate(cells)]
-    return (*lines, *_below(chart.x_ticks, chart.layout.columns))
+    lines = [(*_left_of(labels.get(i), width), *runs(row)) for i, row in enumerate(cells)]
+    return (*lines, *_below(chart.x_ticks, chart.layout.columns)) if chart.layout.framed else tuple(lines)
 
 
 def canvas(chart: Chart) -> list[list[Cell]]:
@@ -60,7 +61,7 @@ def canvas(chart: Chart) -> list[list[Cell]]:
                 column, row = lone_cell(polyline, chart.layout)
                 grid[row][column] = (LONE_POINT, curve.color)
     for mark in chart.marks:
-        grid[0 if mark.kind == "inf" else rows - 1][mark.column] = (GLYPHS[mark.kind], mark.color)
+        grid[mark.row][mark.column] = (GLYPHS[mark.kind], mark.color)
     return grid
 
 
@@ -111,10 +112,10 @@ def _paint(grid: list[list[Cell]], dots: Sequence[int], own: Sequence[int], colo
                 grid[row][column] = (_BRAILLE[half], color)
 
 
-def _left_of(label: str | None) -> Iterable[Run]:
+def _left_of(label: str | None, width: int) -> Iterable[Run]:
     if label is None:
-        return ((" " * LABEL_WIDTH, PLAIN), ("│", AXIS))
-    return ((label.rjust(LABEL_WIDTH), TICK), ("┤", AXIS))
+        return ((" " * width, PLAIN), ("│", AXIS))
+    return ((label.rjust(width), TICK), ("┤", AXIS))
 
 
 def _below(ticks: Sequence[CellTick], columns: int) -> tuple[Line, Line]:
@@ -127,7 +128,8 @@ def _below(ticks: Sequence[CellTick], columns: int) -> tuple[Line, Line]:
     return ((margin, PLAIN), ("└" + "".join(axis), AXIS)), ((f"{margin} ", PLAIN), ("".join(labels), TICK))
 
 
-def _runs(cells: Iterable[Cell]) -> Line:
+def runs(cells: Iterable[Cell]) -> Line:
+    """Return a line of cells as runs of one style key each."""
     by_key = groupby(cells, key=itemgetter(1))
     return tuple(("".join(character for character, _ in group), key) for key, group in by_key)
 

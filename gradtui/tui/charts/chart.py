@@ -22,8 +22,13 @@ LONE_POINT = "•"
 LABEL_WIDTH = 7
 """Cells of a y tick label, for any value ("1e-100", "999 MiB", "-123.4k"), so that the axis does not move as values change."""
 
+SHORT_LABEL_WIDTH = 5
+"""The same in a picture without an x axis. Longer labels are left out."""
+
 MIN_WIDTH_WITH_LABELS = 24
 MIN_HEIGHT_WITH_X_AXIS = 6
+MIN_HEIGHT_WITH_Y_AXIS = 4
+MIN_ROWS_OF_LANES = 4
 MIN_HEIGHT_WITH_HEADER = 5
 
 
@@ -31,14 +36,22 @@ MIN_HEIGHT_WITH_HEADER = 5
 class Layout:
     """The sizes of a picture's parts, in cells: the same for all drawers, so that nothing moves when the drawer changes.
 
-    From the top: `header` rows of legend, `rows` of canvas, then the x axis and its labels if `framed`. A picture too
-    small for both axes is all canvas below the header.
+    From the top: `header` rows of legend, `rows` of canvas, then the x axis and its labels if `framed`. The first `above`
+    rows of the canvas are the upper lane. The canvas has y tick labels of `labels` cells on its left; a picture that is too
+    small for them is all canvas below the header.
     """
 
     header: int
     framed: bool
     columns: int
     rows: int
+    labels: int = 0
+    above: int = 0
+
+    @property
+    def margin(self) -> int:
+        """The cells on the left of the canvas: labels and axis."""
+        return self.labels + 1 if self.labels else 0
 
 
 @dataclass(frozen=True)
@@ -59,14 +72,25 @@ class Curve:
 
 @dataclass(frozen=True)
 class Mark:
-    """A value without a position on the y axis: a character in a canvas column, on the upper or the lower edge.
+    """A value without a position on the y axis: a character in a canvas cell, on the upper or the lower edge of its lane.
 
     Zero and below on a log scale have the colour of their curve, values that are not finite `ALARM`.
     """
 
     column: int
+    row: int
     kind: MarkKind
     color: str
+
+
+@dataclass(frozen=True)
+class Vertical:
+    """A dashed line in a canvas column, with a character and a label at its top."""
+
+    column: int
+    glyph: str
+    color: str
+    label: str
 
 
 @dataclass(frozen=True)
@@ -86,6 +110,8 @@ class Chart:
     marks: tuple[Mark, ...]
     x_ticks: tuple[CellTick, ...]
     y_ticks: tuple[CellTick, ...]
+    verticals: tuple[Vertical, ...] = ()
+    """In the order of their columns, one in each."""
 
 
 def lone_cell(polyline: Polyline, layout: Layout) -> tuple[int, int]:
@@ -104,6 +130,9 @@ def layout_of(request: PlotRequest) -> Layout:
     width, height = max(request.width, 0), max(request.height, 0)
     header = 1 if any(series.label for series in request.series) and height >= MIN_HEIGHT_WITH_HEADER else 0
     framed = width >= MIN_WIDTH_WITH_LABELS and height >= MIN_HEIGHT_WITH_X_AXIS
-    if framed:
-        return Layout(header, True, width - LABEL_WIDTH - 1, height - header - 2)
-    return Layout(header, False, width, height - header)
+    labels = LABEL_WIDTH if framed else 0
+    if width >= MIN_WIDTH_WITH_LABELS and MIN_HEIGHT_WITH_Y_AXIS <= height < MIN_HEIGHT_WITH_X_AXIS:
+        labels = SHORT_LABEL_WIDTH
+    rows = height - header - (2 if framed else 0)
+    above = rows // 2 if request.above and rows >= MIN_ROWS_OF_LANES else 0
+    return Layout(header, framed, width - (labels + 1 if labels else 0), rows, labels, above)

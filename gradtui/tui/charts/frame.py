@@ -1,19 +1,25 @@
-"""The frame around a drawing, for every drawer: the legend, and the name of the x axis. UI thread."""
+"""What every drawer's drawing gets: the legend, vertical lines behind the curves, and the name of the x axis. UI thread."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.tui.charts.chart import LABEL_WIDTH, Chart
-from gradtui.tui.charts.request import LEGEND, PLAIN, TICK, Line, Picture, PlotRequest, Run, Source
+from gradtui.tui.charts.braille import Cell, runs
+from gradtui.tui.charts.chart import LABEL_WIDTH, Chart, Vertical
+from gradtui.tui.charts.request import AXIS, LEGEND, PLAIN, TICK, Line, Picture, PlotRequest, Run, Source
 
 _GAP: Run = ("  ", PLAIN)
 _LINE_SAMPLE = "──"
+_DASH = "┊"
+_COLUMNS_A_LINE = 4
+"""Where fewer columns than this are free for each vertical line, only the characters at their tops are drawn."""
+_MIN_LABEL = 5
 
 
 def compose(request: PlotRequest, chart: Chart, body: Sequence[Line], source: Source) -> Picture:
     """Return the whole picture from the lines that a drawer made of the chart."""
     lines = list(body)
+    _draw_verticals(lines, chart)
     if chart.layout.framed:
         name = request.x_label.rjust(LABEL_WIDTH) + " "
         lines[-1] = ((name, TICK), *without_start(lines[-1], len(name)))
@@ -35,6 +41,36 @@ def legend(request: PlotRequest) -> Line:
         if blank >= 0:
             return ((" " * blank, PLAIN), *runs)
     return ((" " * width, PLAIN),)
+
+
+def _draw_verticals(lines: list[Line], chart: Chart) -> None:
+    """Draw the vertical lines where the canvas is empty, their characters over everything."""
+    margin, rows, verticals = chart.layout.margin, chart.layout.rows, chart.verticals
+    if not verticals:
+        return
+    with_lines = len(verticals) * _COLUMNS_A_LINE <= chart.layout.columns
+    for row in range(rows):
+        cells: list[Cell] = [(character, key) for text, key in lines[row] for character in text]
+        if with_lines:
+            for vertical in verticals:
+                if cells[margin + vertical.column][0] == " ":
+                    cells[margin + vertical.column] = (_DASH, AXIS)
+        if row == 0:
+            _draw_tops(cells, margin, verticals)
+        lines[row] = runs(cells)
+
+
+def _draw_tops(cells: list[Cell], margin: int, verticals: Sequence[Vertical]) -> None:
+    for vertical in verticals:
+        cells[margin + vertical.column] = (vertical.glyph, vertical.color)
+    for vertical in verticals:
+        start = margin + vertical.column + 1
+        free = next((i for i, (character, _) in enumerate(cells[start:]) if character != " "), len(cells) - start)
+        # One cell stays free before the next line or curve.
+        room = free - (start + free < len(cells)) - 1
+        label = vertical.label if len(vertical.label) <= room else f"…{vertical.label[1 - room :]}"
+        if vertical.label and room >= min(_MIN_LABEL, len(vertical.label)):
+            cells[start + 1 : start + 1 + len(label)] = [(character, LEGEND) for character in label]
 
 
 def without_start(line: Line, count: int) -> Line:

@@ -32,8 +32,11 @@ class _Order:
     @property
     def layout(self) -> PlotRequest:
         """The request without its numbers. A picture may temporarily replace another one of the same layout."""
-        curves = tuple(replace(series, xs=(), ys=()) for series in self.request.series)
-        return replace(self.request, series=curves, x_limits=None)
+        curves, above = (
+            tuple(replace(series, xs=(), ys=()) for series in lane)
+            for lane in (self.request.series, self.request.above)
+        )
+        return replace(self.request, series=curves, above=above, verticals=(), x_limits=None)
 
     def picture(self, text: str) -> Picture | None:
         """Return the picture made from the server's answer; None if it does not have the requested size."""

@@ -56,7 +56,7 @@ def draw(chart: Chart) -> str:
         if len(line.xs) == 1:
             draw_character(LONE_POINT, color, *lone_cell(line, chart.layout))
     for mark in chart.marks:
-        draw_character(GLYPHS[mark.kind], mark.color, mark.column, 0 if mark.kind == "inf" else rows - 1)
+        draw_character(GLYPHS[mark.kind], mark.color, mark.column, mark.row)
     text: str = figure.build().string()
     return text
 

@@ -36,6 +36,23 @@ class Series:
     color: str
     xs: tuple[float, ...]
     ys: tuple[float | None, ...]
+    sparse: str = ""
+    """The style key of lines between samples that are far apart, which are then drawn as points. If empty, it is `color`, and
+    they have no points."""
+
+
+@dataclass(frozen=True)
+class VerticalLine:
+    """A dashed line at step `x` behind the curves, with a character of one cell at its top.
+
+    `label` follows the character if there is room; its characters are one cell wide. Of several lines in one column the first
+    is drawn.
+    """
+
+    x: float
+    glyph: str
+    color: str
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,9 @@ class PlotRequest:
     from_zero: bool = False
     x_limits: tuple[float, float] | None = None
     """The x axis covers at least this range."""
+    above: tuple[Series, ...] = ()
+    """Series in a lane of their own above the others: with the same x axis, and a linear y axis."""
+    verticals: tuple[VerticalLine, ...] = ()
     view: str = ""
     """While a new picture is being drawn, an older one replaces it only if it has the same view."""
 

@@ -8,38 +8,61 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan, log10
+from itertools import pairwise
+from math import ceil, isfinite, isnan, log10
 from typing import TypeGuard
 
-from gradtui.tui.charts.chart import CellTick, Chart, Curve, Layout, Mark, MarkKind, Polyline, label_start, layout_of
-from gradtui.tui.charts.request import ALARM, PlotRequest, Scale, Series
+from gradtui.tui.charts.chart import (
+    LABEL_WIDTH,
+    SHORT_LABEL_WIDTH,
+    CellTick,
+    Chart,
+    Curve,
+    Layout,
+    Mark,
+    MarkKind,
+    Polyline,
+    Vertical,
+    label_start,
+    layout_of,
+)
+from gradtui.tui.charts.request import ALARM, PlotRequest, Scale, Series, Unit, VerticalLine
 from gradtui.tui.charts.ticks import LARGEST, Axis, linear_axis, log_axis, step_axis
 
 DOT_COLUMNS = 2
 """Dots side by side in a braille cell. Points are thinned to two in each such dot column."""
+
+DOT_ROWS = 4
+
+_DENSE = 2
+"""Samples at most this many dot columns apart look like a line; the line between others would claim what was not measured."""
+_BETWEEN_LANES = 0.25
 
 
 @dataclass(frozen=True)
 class _Projection:
     lower: float
     scale: float
-    cells: int
+    first: float
+    """The canvas coordinate of `lower`."""
+    last: float
 
     @staticmethod
-    def onto(cells: int, axis: Axis) -> _Projection:
-        return _Projection(axis.lower, cells / (axis.upper - axis.lower), cells)
+    def onto(axis: Axis, first: float, last: float) -> _Projection:
+        return _Projection(axis.lower, (last - first) / (axis.upper - axis.lower), first, last)
 
     def project(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Return canvas coordinates, clipped to the canvas."""
-        lower, scale, most = self.lower, self.scale, float(self.cells)
-        cells = [(value - lower) * scale for value in values]
+        """Return canvas coordinates, clipped to this part of the canvas."""
+        lower, scale, first, last = self.lower, self.scale, self.first, self.last
+        cells = [first + (value - lower) * scale for value in values]
         # The axis limits include all values, so only a rounding error can lie outside.
-        if min(cells) < 0.0 or max(cells) > most:
-            cells = [min(max(cell, 0.0), most) for cell in cells]
+        if min(cells) < first or max(cells) > last:
+            cells = [min(max(cell, first), last) for cell in cells]
         return tuple(cells)
 
     def cell(self, value: float) -> int:
-        return min(max(int((value - self.lower) * self.scale), 0), self.cells - 1)
+        first, last = int(self.first), ceil(self.last) - 1
+        return min(max(int(self.first + (value - self.lower) * self.scale), first), last)
 
 
 @dataclass(frozen=True)
@@ -50,37 +73,77 @@ class _Samples:
     (outliers and unknown values). Both ascend.
     """
 
-    color: str
+    series: Series
     xs: Sequence[float]
     ys: Sequence[float]
     outliers: list[tuple[float, MarkKind]]
     gaps: list[float]
 
 
+@dataclass(frozen=True)
+class _Lane:
+    """A part of the canvas with its own y axis: `rows` rows below row `top`."""
+
+    every: list[_Samples]
+    scale: Scale
+    unit: Unit
+    from_zero: bool
+    top: int
+    rows: int
+
+
 def sanitise(request: PlotRequest) -> Chart:
     """Return the chart of a request. Does not raise, whatever the values of the series are."""
     layout = layout_of(request)
-    every = [_samples_of(series, request.y_scale) for series in request.series]
+    lanes = _lanes(request, layout)
+    every = [samples for lane in lanes for samples in lane.every]
     if layout.columns < 1 or layout.rows < 1 or not any(samples.xs or samples.outliers for samples in every):
         return Chart(layout, (), (), (), ())
     x_axis = _x_axis(every, layout, request.x_limits)
-    across = _Projection.onto(layout.columns, x_axis)
-    marks = tuple(dict.fromkeys(mark for samples in every for mark in _marks(samples, across)))
+    across = _Projection.onto(x_axis, 0, layout.columns)
+    marks = tuple(dict.fromkeys(mark for lane in lanes for mark in _marks(lane, across)))
     x_ticks = tuple(_apart([CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks], layout.columns))
-    y_axis = _y_axis(every, request, layout)
-    if y_axis is None:
-        return Chart(layout, (), marks, x_ticks, ())
-    up = _Projection.onto(layout.rows, y_axis)
-    curves = tuple(_curve(samples, request.y_scale, across, up) for samples in every if samples.xs)
-    y_ticks = tuple(CellTick(layout.rows - 1 - up.cell(tick.value), tick.label) for tick in y_axis.ticks)
-    return Chart(layout, curves, marks, x_ticks, y_ticks)
+    curves: list[Curve] = []
+    y_ticks: list[CellTick] = []
+    for lane in lanes:
+        y_axis = _y_axis(lane, layout)
+        if y_axis is not None:
+            bottom = layout.rows - lane.top - lane.rows
+            # A row of dots between the lanes stays empty.
+            up = _Projection.onto(y_axis, bottom + (_BETWEEN_LANES if bottom else 0.0), layout.rows - lane.top)
+            curves += _curves(lane, across, up)
+            ticks = (CellTick(layout.rows - 1 - up.cell(tick.value), tick.label) for tick in y_axis.ticks)
+            y_ticks += [tick for tick in ticks if len(tick.label) <= max(layout.labels, SHORT_LABEL_WIDTH)]
+    return Chart(layout, tuple(curves), marks, x_ticks, tuple(y_ticks), _verticals(request.verticals, across))
+
+
+def _lanes(request: PlotRequest, layout: Layout) -> list[_Lane]:
+    lower = [_samples_of(series, request.y_scale) for series in request.series]
+    rows = layout.rows - layout.above
+    lanes = [_Lane(lower, request.y_scale, request.unit, request.from_zero, layout.above, rows)]
+    if layout.above:
+        upper = [_samples_of(series, "linear") for series in request.above]
+        lanes.insert(0, _Lane(upper, "linear", "", False, 0, layout.above))
+    return lanes
+
+
+def _verticals(lines: Sequence[VerticalLine], across: _Projection) -> tuple[Vertical, ...]:
+    found: dict[int, list[VerticalLine]] = {}
+    for line in lines:
+        found.setdefault(across.cell(line.x), []).append(line)
+    return tuple(_vertical(column, found[column]) for column in sorted(found))
+
+
+def _vertical(column: int, lines: Sequence[VerticalLine]) -> Vertical:
+    first, others = lines[0], len(lines) - 1
+    return Vertical(column, first.glyph, first.color, f"{first.label} +{others}".lstrip() if others else first.label)
 
 
 def _samples_of(series: Series, scale: Scale) -> _Samples:
     """Separate the points that have a position on the axes from the values that have none on the y axis."""
     smallest = 1 / LARGEST if scale == "log" else -LARGEST
     if _all_drawable(series.ys, smallest):
-        return _Samples(series.color, series.xs, series.ys, [], [])
+        return _Samples(series, series.xs, series.ys, [], [])
     points: list[tuple[float, float]] = []
     outliers: list[tuple[float, MarkKind]] = []
     gaps: list[float] = []
@@ -92,7 +155,7 @@ def _samples_of(series: Series, scale: Scale) -> _Samples:
         gaps.append(x)
         if kind is not None:
             outliers.append((x, kind))
-    return _Samples(series.color, [x for x, _ in points], [y for _, y in points], outliers, gaps)
+    return _Samples(series, [x for x, _ in points], [y for _, y in points], outliers, gaps)
 
 
 def _all_drawable(ys: Sequence[float | None], smallest: float) -> TypeGuard[Sequence[float]]:
@@ -122,15 +185,15 @@ def _x_axis(every: Sequence[_Samples], layout: Layout, limits: tuple[float, floa
     return step_axis(min(first for first, _ in ends), max(last for _, last in ends), layout.columns)
 
 
-def _y_axis(every: Sequence[_Samples], request: PlotRequest, layout: Layout) -> Axis | None:
+def _y_axis(lane: _Lane, layout: Layout) -> Axis | None:
     """Return None if no value can be drawn, because an axis without values has no numbers to show."""
-    drawable = [samples.ys for samples in every if samples.ys]
+    drawable = [samples.ys for samples in lane.every if samples.ys]
     if not drawable:
         return None
     low, high = min(map(min, drawable)), max(map(max, drawable))
-    if request.y_scale == "log":
-        return log_axis(log10(low), log10(high), layout.rows)
-    return linear_axis(low, high, layout.rows, request.unit, request.from_zero)
+    if lane.scale == "log":
+        return log_axis(log10(low), log10(high), lane.rows)
+    return linear_axis(low, high, lane.rows, lane.unit, lane.from_zero, layout.labels or LABEL_WIDTH)
 
 
 def _apart(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
@@ -143,19 +206,60 @@ def _apart(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
             free = start + len(tick.label) + 1
 
 
-def _marks(samples: _Samples, across: _Projection) -> Iterator[Mark]:
-    for x, kind in samples.outliers:
-        yield Mark(across.cell(x), kind, samples.color if kind == "nonpositive" else ALARM)
+def _marks(lane: _Lane, across: _Projection) -> Iterator[Mark]:
+    for samples in lane.every:
+        for x, kind in samples.outliers:
+            row = lane.top + (0 if kind == "inf" else lane.rows - 1)
+            yield Mark(across.cell(x), row, kind, samples.series.color if kind == "nonpositive" else ALARM)
 
 
-def _curve(samples: _Samples, scale: Scale, across: _Projection, up: _Projection) -> Curve:
-    polylines = []
-    for indices in _stretches(samples, across):
-        ys: Sequence[float] = [samples.ys[i] for i in indices]
-        if scale == "log":
-            ys = [log10(y) for y in ys]
-        polylines.append(Polyline(across.project([samples.xs[i] for i in indices]), up.project(ys)))
-    return Curve(samples.color, tuple(polylines))
+def _curves(lane: _Lane, across: _Projection, up: _Projection) -> list[Curve]:
+    """Return the curves of a lane, first the lines between sparse samples."""
+    below: list[Curve] = []
+    curves: list[Curve] = []
+    for samples in lane.every:
+        if not samples.xs:
+            continue
+        stretches = []
+        for indices in _stretches(samples, across):
+            ys: Sequence[float] = [samples.ys[i] for i in indices]
+            if lane.scale == "log":
+                ys = [log10(y) for y in ys]
+            stretches.append(Polyline(across.project([samples.xs[i] for i in indices]), up.project(ys)))
+        series = samples.series
+        if series.sparse:
+            between = tuple(line for stretch in stretches for line in _between(stretch))
+            below += [Curve(series.sparse, between)] if between else []
+            parts = [part for stretch in stretches for part in _dense_parts(stretch)]
+            stretches = [part if len(part.xs) > 1 else _block(part, across.last, up.last) for part in parts]
+        curves.append(Curve(series.color, tuple(stretches)))
+    return [*below, *curves]
+
+
+def _sparse_ends(line: Polyline) -> list[int]:
+    """Return the indexes of the points that are far from the next point."""
+    columns = [int(x * DOT_COLUMNS) for x in line.xs]
+    return [i for i, (before, after) in enumerate(pairwise(columns)) if after - before > _DENSE]
+
+
+def _between(line: Polyline) -> Iterator[Polyline]:
+    for i in _sparse_ends(line):
+        yield Polyline(line.xs[i : i + 2], line.ys[i : i + 2])
+
+
+def _dense_parts(line: Polyline) -> Iterator[Polyline]:
+    ends = [0, *(i + 1 for i in _sparse_ends(line)), len(line.xs)]
+    for start, end in pairwise(ends):
+        yield Polyline(line.xs[start:end], line.ys[start:end])
+
+
+def _block(point: Polyline, most_x: float, most_y: float) -> Polyline:
+    """Return an outline of two by two dots in the cell of a point: a single dot is not seen on a line, and a character of a
+    whole cell is up to half a row away from the value."""
+    column, dot = min(int(point.xs[0]), int(most_x) - 1), int(min(point.ys[0] * DOT_ROWS, most_y * DOT_ROWS - 1))
+    low = (dot - (dot % DOT_ROWS == DOT_ROWS - 1) + 0.5) / DOT_ROWS
+    high = low + 1 / DOT_ROWS
+    return Polyline((column + 0.25, column + 0.25, column + 0.75, column + 0.75), (low, high, high, low))
 
 
 def _stretches(samples: _Samples, across: _Projection) -> Iterator[list[int]]:
@@ -175,7 +279,7 @@ def _stretches(samples: _Samples, across: _Projection) -> Iterator[list[int]]:
 
 def thinning_columns(xs: Sequence[float], across: _Projection) -> list[int]:
     """Return the dot column of each x, ascending like the xs."""
-    lower, scale, most = across.lower, across.scale * DOT_COLUMNS, across.cells * DOT_COLUMNS - 1
+    lower, scale, most = across.lower, across.scale * DOT_COLUMNS, int(across.last) * DOT_COLUMNS - 1
     columns = [int((x - lower) * scale) for x in xs]
     # Only the right edge, where the last x can lie exactly, is beyond the last column.
     for i in range(bisect_right(columns, most), len(columns)):

@@ -26,6 +26,8 @@ _MIN_RELATIVE_SPAN = 0.02
 
 _MIN_RELATIVE_STEPS = 1e-14
 _MANTISSAS = (tuple(range(1, 10)), (1, 2, 5), (1, 3), (1,))
+_PLAIN_EXPONENT = 3
+"""Powers of ten up to this exponent, and down to its negative, are labelled as plain numbers: 0.001, 500."""
 _DECADE_STRIDES = (1, 2, 5, 10, 20, 50, 100)
 _PLAIN_LENGTH, _PLAIN_SIZE = 5, 10_000
 """Plain numbers up to this length and below this size are preferred to numbers with a suffix."""
@@ -56,8 +58,13 @@ class Axis:
     ticks: tuple[Tick, ...]
 
 
-def linear_axis(low: float, high: float, rows: int, unit: Unit = "", from_zero: bool = False) -> Axis:
-    """Return a y axis over `rows` rows for values from `low` to `high`; with `from_zero` it includes zero."""
+def linear_axis(
+    low: float, high: float, rows: int, unit: Unit = "", from_zero: bool = False, width: int = LABEL_WIDTH
+) -> Axis:
+    """Return a y axis over `rows` rows for values from `low` to `high`; with `from_zero` it includes zero.
+
+    Its labels have at most `width` cells, if that is possible.
+    """
     if from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
     low, high = _opened(low, high)
@@ -71,7 +78,7 @@ def linear_axis(low: float, high: float, rows: int, unit: Unit = "", from_zero: 
         if step * rows >= (upper - lower) * spacing:
             break
     values = [i * step for i in range(ceil(lower / step - _ROUNDING), floor(upper / step + _ROUNDING) + 1)]
-    labels = unit_labels(values, step, name, LABEL_WIDTH) if name else number_labels(values, step, LABEL_WIDTH)
+    labels = unit_labels(values, step, name, width) if name else number_labels(values, step, width)
     ticks = tuple(Tick(value * size, label) for value, label in zip(values, labels))
     return Axis(lower * size, upper * size, _distinct(ticks))
 
@@ -82,11 +89,13 @@ def log_axis(low: float, high: float, rows: int) -> Axis:
     if first == last:
         first, last = _power_before(first), _power_after(last)
     lower, upper = _exponent(first), _exponent(last)
+    limits = (_power_tick(first), _power_tick(last))
     for ticks in _power_ticks(lower, upper):
         gaps = [after.value - before.value for before, after in pairwise(ticks)]
-        if ticks and (not gaps or min(gaps) * rows >= _MIN_ROWS_BETWEEN * (upper - lower)):
+        if gaps and min(gaps) * rows >= _MIN_ROWS_BETWEEN * (upper - lower):
             return Axis(lower, upper, ticks)
-    return Axis(lower, upper, (_power_tick(first),))
+    # A single tick would say where the axis is, but not its scale.
+    return Axis(lower, upper, limits if rows >= _MIN_ROWS_BETWEEN else limits[:1])
 
 
 def step_axis(low: float, high: float, columns: int) -> Axis:
@@ -154,7 +163,8 @@ def _exponent(power: _Power) -> float:
 
 def _power_tick(power: _Power) -> Tick:
     mantissa, exponent = power
-    return Tick(_exponent(power), f"{mantissa}e{exponent}")
+    text = f"{mantissa}e{exponent}"
+    return Tick(_exponent(power), f"{float(text):g}" if abs(exponent) <= _PLAIN_EXPONENT else text)
 
 
 def _power_ticks(lower: float, upper: float) -> Iterator[tuple[Tick, ...]]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from gradtui.tui.charts.plot_client import PlotClient
-from gradtui.tui.charts.request import Line, Picture, PlotRequest, Series
+from gradtui.tui.charts.request import Line, Picture, PlotRequest, Series, VerticalLine
 
 HUGE_INTEGERS = st.sampled_from([2**63, 2**53 + 1])
 EDGES = st.sampled_from(
@@ -21,17 +21,22 @@ NUMBERS = st.one_of(st.floats(), EDGES, HUGE_INTEGERS, st.integers(-3, 3), st.bo
 STEPS = st.one_of(st.integers(0, 60), st.integers(2**52, 2**52 + 40), st.floats(-1e100, 1e100))
 
 
+VERTICALS = st.builds(
+    VerticalLine, STEPS, st.sampled_from("■►η"), st.just("red"), st.sampled_from(["", "lr", "blocks.7.mlp"])
+)
+
 _ASK_AGAIN_S = 0.02
 
 
 def series_of(numbers: st.SearchStrategy[float | None], steps: st.SearchStrategy[float]) -> st.SearchStrategy[Series]:
     """Series with ascending steps, some of them repeated."""
 
-    def series(label: str, color: str, points: list[tuple[float, float | None]]) -> Series:
-        return Series(label, color, tuple(sorted(x for x, _ in points)), tuple(y for _, y in points))
+    def series(label: str, color: str, points: list[tuple[float, float | None]], sparse: str) -> Series:
+        return Series(label, color, tuple(sorted(x for x, _ in points)), tuple(y for _, y in points), sparse)
 
     labels, colors = st.sampled_from(["", "global", "ctx", "x" * 80]), st.sampled_from(["red", "#00ff00", "axis", ""])
-    return st.builds(series, labels, colors, st.lists(st.tuples(steps, numbers), max_size=40))
+    points = st.lists(st.tuples(steps, numbers), max_size=40)
+    return st.builds(series, labels, colors, points, st.sampled_from(["", "dim"]))
 
 
 def requests(
@@ -51,6 +56,8 @@ def requests(
         unit=st.sampled_from(["", "bytes"]),
         from_zero=st.booleans(),
         x_limits=st.none() | st.tuples(STEPS, STEPS).map(sorted).map(tuple),
+        above=st.lists(series_of(numbers, steps), max_size=2).map(tuple),
+        verticals=st.lists(VERTICALS, max_size=6).map(tuple),
     )
 
 

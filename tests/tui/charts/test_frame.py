@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from plot_cases import curve, texts
 
+from gradtui.tui.charts import braille
 from gradtui.tui.charts.frame import compose, legend, without_start
-from gradtui.tui.charts.request import LEGEND, PLAIN, PlotRequest
+from gradtui.tui.charts.request import LEGEND, PLAIN, Line, PlotRequest, VerticalLine
 from gradtui.tui.charts.sanitise import sanitise
 
 
@@ -45,3 +46,37 @@ def test_the_axis_name_stands_in_the_margin() -> None:
 
 def test_a_line_without_its_start() -> None:
     assert without_start((("ab", "x"), ("cd", "y"), ("ef", "z")), 3) == (("d", "y"), ("ef", "z"))
+
+
+VERTICALS = (VerticalLine(3.0, "■", "state-cut", "blocks.7"), VerticalLine(3.2, "!", "warning", "GT204"))
+
+
+def framed(request: PlotRequest) -> tuple[Line, ...]:
+    chart = sanitise(request)
+    return compose(request, chart, braille.draw(chart), "braille").lines
+
+
+def test_vertical_lines_stand_behind_the_curve_with_a_character_and_words_at_the_top() -> None:
+    # 32 columns for the steps from 0 to 16, so two for each; the flat curve lies in the middle of four rows.
+    request = PlotRequest(40, 6, (curve(*[1.0] * 17, label=""),), from_zero=False, verticals=VERTICALS)
+    rows = texts(framed(request))
+    assert rows[0][8:] == "      ■ blocks.7 +1             "
+    assert [row[14] for row in rows[1:4]].count("┊") == 2
+    assert ("■", "state-cut") in framed(request)[0]
+
+
+def test_words_of_a_vertical_line_are_cut_at_the_start_or_left_out() -> None:
+    beside = (
+        VerticalLine(0.0, "■", "a", "blocks.7"),
+        VerticalLine(4.0, "►", "b", "blocks.7"),
+        VerticalLine(6.0, "◇", "c"),
+    )
+    request = PlotRequest(40, 6, (curve(*[1.0] * 17, label=""),), verticals=beside)
+    assert texts(framed(request))[0][8:] == "■ …ks.7 ►   ◇                   "
+
+
+def test_many_vertical_lines_have_their_characters_only() -> None:
+    many = tuple(VerticalLine(float(step), "η", "a") for step in range(17))
+    rows = texts(framed(PlotRequest(40, 6, (curve(*[1.0] * 17, label=""),), verticals=many)))
+    assert rows[0].count("η") == 17
+    assert "┊" not in "".join(rows)

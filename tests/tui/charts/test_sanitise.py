@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from plot_cases import curve, requests
 
 from gradtui.tui.charts.chart import LABEL_WIDTH, Chart
-from gradtui.tui.charts.request import PlotRequest, Series
+from gradtui.tui.charts.request import PlotRequest, Series, VerticalLine
 from gradtui.tui.charts.sanitise import sanitise
 
 # 64 canvas columns, so 128 dot columns: with 1025 steps a dot column is exactly 8 steps, in binary fractions.
@@ -51,7 +51,9 @@ def test_axes_have_ticks_in_places_of_their_own_with_labels_that_fit(request_: P
         assert all(0 <= tick.cell < cells for tick in ticks)
         assert all(tick.label.strip() for tick in ticks)
     assert all(len(tick.label) <= LABEL_WIDTH for tick in chart.y_ticks)
-    assert len({tick.label for tick in chart.y_ticks}) == len(chart.y_ticks)
+    for lane in (range(chart.layout.above), range(chart.layout.above, chart.layout.rows)):
+        labels = [tick.label for tick in chart.y_ticks if tick.cell in lane]
+        assert len(set(labels)) == len(labels)
 
 
 @given(st.integers())
@@ -154,3 +156,53 @@ def test_the_x_axis_reaches_as_far_as_asked_and_never_leaves_a_point_out() -> No
     assert [x for x, _ in points(wider)] == [10, 11, 12]
     narrower = sanitise(PlotRequest(WIDTH, HEIGHT, series, x_limits=(11.0, 11.5)))
     assert points(narrower) == points(sanitise(PlotRequest(WIDTH, HEIGHT, series)))
+
+
+def test_dense_samples_are_a_line_and_sparse_ones_are_points_on_a_line_of_another_key() -> None:
+    # 128 dot columns for the steps from 0 to 128: one step is one dot.
+    steps = (*range(41), 60, 80, 128)
+    series = Series("", "red", tuple(map(float, steps)), tuple(float(step) for step in steps), sparse="dim")
+    links, samples = sanitise(PlotRequest(WIDTH, HEIGHT, (series,))).curves
+    assert (links.color, samples.color) == ("dim", "red")
+    assert [(line.xs[0], line.xs[1]) for line in links.polylines] == [(20.0, 30.0), (30.0, 40.0), (40.0, 64.0)]
+    line, *blocks = samples.polylines
+    assert (line.xs[0], line.xs[-1], len(line.xs)) == (0.0, 20.0, 41)
+    # Two by two dots in the cell of the sample; the last step is the right edge, and the last cell is 63.
+    assert [(block.xs[0], block.xs[-1]) for block in blocks] == [(30.25, 30.75), (40.25, 40.75), (63.25, 63.75)]
+
+
+def test_a_series_without_a_key_for_sparse_lines_stays_one_line() -> None:
+    [only] = sanitise(PlotRequest(WIDTH, HEIGHT, (Series("", "red", (0.0, 64.0, 128.0), (1.0, 2.0, 3.0)),))).curves
+    assert [len(line.xs) for line in only.polylines] == [3]
+
+
+def test_two_lanes_share_the_steps_and_each_has_its_own_scale_and_marks() -> None:
+    upper, lower = curve(0.0, math.nan, 4.0, color="red"), curve(10.0, math.inf, 1000.0)
+    chart = sanitise(PlotRequest(WIDTH, 23, (lower,), "log", above=(upper,)))
+    # Of 23 rows the legend and the x axis take three.
+    assert (chart.layout.rows, chart.layout.above) == (20, 10)
+    above, below = ([point for line in one.polylines for point in zip(line.xs, line.ys)] for one in chart.curves)
+    assert above == [(0.0, 10.25), (64.0, 20.0)]
+    assert below == [(0.0, 0.0), (64.0, 10.0)]
+    assert [(mark.kind, mark.row) for mark in chart.marks] == [("nan", 9), ("inf", 10)]
+
+
+def test_a_chart_of_less_than_four_rows_has_no_upper_lane() -> None:
+    chart = sanitise(PlotRequest(28, 3, (curve(1.0, 2.0, label=""),), above=(curve(5.0, 6.0, label=""),)))
+    assert (chart.layout.above, chart.layout.rows, len(chart.curves)) == (0, 3, 1)
+
+
+def test_a_low_chart_keeps_its_y_axis_with_short_labels() -> None:
+    chart = sanitise(PlotRequest(28, 5, (curve(1.0, 100.0, label=""),), "log", above=(curve(5.0, 6.0, label=""),)))
+    assert (chart.layout.framed, chart.layout.labels, chart.layout.columns) == (False, 5, 22)
+    assert [tick.label for tick in chart.y_ticks if tick.cell >= chart.layout.above] == ["1", "100"]
+
+
+def test_vertical_lines_in_one_column_are_one() -> None:
+    lines = (
+        VerticalLine(64.0, "a", "red", "one"),
+        VerticalLine(64.2, "b", "blue", "two"),
+        VerticalLine(0.0, "c", "red"),
+    )
+    chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(*[1.0] * 129),), verticals=lines))
+    assert [(each.column, each.glyph, each.label) for each in chart.verticals] == [(0, "c", ""), (32, "a", "one +1")]

@@ -51,14 +51,19 @@ def test_bytes_have_their_size_and_not_only_their_name() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [
-        (-3.0, 0.0, ["1e-3", "1e-2", "1e-1", "1e0"]),
-        (-2.0, 1.0, ["1e-2", "1e-1", "1e0", "1e1"]),
-        (-100.0, 100.0, ["1e-100", "1e-50", "1e0", "1e50", "1e100"]),
-        (-0.6, -0.5, ["2e-1", "3e-1", "4e-1"]),
+        (-3.0, 0.0, ["0.001", "0.01", "0.1", "1"]),
+        (-2.0, 1.0, ["0.01", "0.1", "1", "10"]),
+        (-100.0, 100.0, ["1e-100", "1e-50", "1", "1e50", "1e100"]),
+        (-0.6, -0.5, ["0.2", "0.3", "0.4"]),
     ],
 )
 def test_log_labels_are_powers_of_ten_or_few_digits(low: float, high: float, expected: list[str]) -> None:
     assert labels(log_axis(low, high, rows=11)) == expected
+
+
+def test_a_log_axis_without_room_for_round_ticks_shows_its_limits() -> None:
+    assert labels(log_axis(0.1, 0.75, rows=3)) == ["1", "6"], "10 ** 0.1 is 1.26, and 10 ** 0.75 is 5.62"
+    assert labels(log_axis(0.1, 0.75, rows=1)) == ["1"]
 
 
 def test_limits_do_not_follow_every_small_change() -> None:
