@@ -11,7 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import measured
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.growth import GrowthWatch
-from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.run_state import ModelChange, RunState, TreeState
 from gradtui.state.selectors import is_classified, subtree
 from gradtui.state.series import Series
 from gradtui.text import (
@@ -28,6 +28,8 @@ from gradtui.text import (
 INTERVENTIONS_KEPT = 1_000
 """Also the number of receipts and verifications that are kept."""
 REFUSALS_KEPT = 64
+MODEL_CHANGES_KEPT = 64
+
 E = TypeVar("E", bound=ev.Event)
 
 _SMOOTHING = 0.3
@@ -77,7 +79,10 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
         for each in state.interventions
     ]
     state.optimizers = tuple(relisted_optimizer(optimizer, new) for optimizer in state.optimizers)
-    if not _still_trains(before, event):
+    replaces = not _still_trains(before, event)
+    if event.step > 0:
+        _note_change(state, event, before, replaces)
+    if replaces:
         if is_classified(before):
             state.trained_tree = before
         if state.norm_summary.measured_steps:
@@ -85,6 +90,14 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     _note_gone(state, event, before)
     names = ", ".join(model.type_name for model in event.models)
     state.note(event, "model", f"found {names} ({plural(len(event.parameters), 'tensor')})")
+
+
+def _note_change(state: RunState, event: ev.ModelsFound, before: TreeState, replaces: bool) -> None:
+    known = {model.number for model in before.models}
+    new = dict.fromkeys(model.type_name for model in event.models if model.number not in known)
+    if new or replaces:
+        state.model_changes.append(ModelChange(event.step, ", ".join(new), replaces))
+        del state.model_changes[:-MODEL_CHANGES_KEPT]
 
 
 def _still_trains(before: TreeState, event: ev.ModelsFound) -> bool:
@@ -241,6 +254,8 @@ def _groups(state: RunState, event: ev.GroupsRead) -> None:
         for group, settings in enumerate(groups):
             is_same = index < len(before) and group < len(before[index]) and before[index][group] == settings
             since[index, group] = state.groups_since[index, group] if is_same else changed
+    if state.groups is not None:
+        state.rate_jumps.take(state.groups, event)
     state.groups, state.groups_since = event, since
 
 

@@ -19,6 +19,7 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
+from gradtui.state.rate_jumps import RateJumps
 from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 
 LOG_LENGTH = 1_000
@@ -158,6 +159,17 @@ class ModelRecord:
     """The name of the model that contains its modules now, if it is no longer a model of its own."""
 
 
+@dataclass(frozen=True)
+class ModelChange:
+    """A new list of models that came after `step`, during training."""
+
+    step: int
+    names: str
+    """The types of the models that are new in it."""
+    replaces: bool
+    """No model that has trained is in it: later losses and norms are those of other models."""
+
+
 @dataclass
 class NormSummary:
     """First, last and extreme values of the total gradient norm of one set of models."""
@@ -295,6 +307,8 @@ class RunState:
     """The models that trained last, if none of them is still listed and none of those in `tree` has trained."""
     models: dict[int, ModelRecord] = field(default_factory=dict)
     """By number: models of earlier lists; `model_records` combines them with the present ones."""
+    model_changes: list[ModelChange] = field(default_factory=list)
+    """The newest ones."""
     optimizers: tuple[OptimizerInfo, ...] = ()
     extended: ev.OptimizersExtended | None = None
     """The parameters that commands have added to the optimizers; None if there are none."""
@@ -305,6 +319,7 @@ class RunState:
     that is over."""
     groups: ev.GroupsRead | None = None
     """The last reading of the parameter groups' settings, such as learning rates."""
+    rate_jumps: RateJumps = field(default_factory=RateJumps)
     optimizer_steps: list[int] = field(default_factory=list)
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
     device: ev.DeviceSampled | None = None

@@ -1,0 +1,122 @@
+"""Markers of what changed in a run, and the rule that tells jumps of a learning rate from a schedule."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Intervention, SetCheckpointing, SetGroup, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.vocabulary import Changed, GroupSettings
+from gradtui.reducer import apply
+from gradtui.state.findings import Finding, Level, Status
+from gradtui.state.markers import MarkerKind, markers
+from gradtui.state.rate_jumps import JUMPS_KEPT
+from gradtui.state.run_state import RunState
+
+
+def applied(step: int, command: Intervention, *changed: Changed) -> ev.CommandApplied:
+    return ev.CommandApplied(float(step), step, command, "", (), changed)
+
+
+def rates(step: int, before: int | None, *values: float) -> ev.GroupsRead:
+    return ev.GroupsRead(float(step), step, (tuple(GroupSettings(value, 0.0) for value in values),), before)
+
+
+def state_after(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def seen(state: RunState) -> list[tuple[int, str, str]]:
+    return [(marker.step, str(marker.kind), marker.words) for marker in markers(state)]
+
+
+def schedule(values: list[float], every: int = 1) -> RunState:
+    """The state after a run whose rate is read at each `every`th step and reported where it has changed."""
+    state = RunState()
+    for step in range(1, len(values) + 1, every):
+        now, last = values[step - 1], values[step - 1 - every] if step > every else None
+        if now != last:
+            apply(state, rates(step, step - every if last is not None else None, now))
+    return state
+
+
+def test_every_change_is_a_marker_at_its_step() -> None:
+    state = state_after(
+        applied(3, SetTrainable(1, "blocks.7", False)),
+        applied(5, SetTrainable(2, "blocks.7", True)),
+        applied(7, SetCheckpointing(3, "blocks", True)),
+        applied(8, SetCheckpointing(4, "", False)),
+        applied(9, SetGroup(5, 0, 0, 5e-4)),
+        applied(9, SetGroup(6, 0, 0, weight_decay=0.1)),
+        applied(10, TrainOnly(7, "ctx"), Changed(True, ("ctx",)), Changed(False, ("a", "b"))),
+    )
+    assert seen(state) == [
+        (3, "freeze", "blocks.7"),
+        (5, "unfreeze", "blocks.7"),
+        (7, "checkpointing", "blocks"),
+        (8, "checkpointing", "the model off"),
+        (9, "learning rate", "lr 0.0005"),
+        (10, "unfreeze", "only ctx"),
+        (10, "freeze", "only ctx"),
+    ]
+
+
+def test_an_undo_is_the_opposite_of_what_it_undoes() -> None:
+    state = state_after(
+        applied(1, SetTrainable(1, "a", False)),
+        applied(2, SetCheckpointing(2, "b", True)),
+        applied(3, Undo(3)),
+        applied(4, Undo(4)),
+        applied(5, Undo(5)),
+    )
+    assert seen(state)[2:] == [(3, "checkpointing", "b off"), (4, "unfreeze", "a")]
+
+
+def test_only_confirmed_findings_are_markers() -> None:
+    state = RunState()
+    for rule, status in (("GT204", Status.CONFIRMED), ("GT101", Status.SUSPECTED)):
+        state.findings.append(Finding(rule, Level.WARNING, status, "", "", "", 12, 20))
+    assert seen(state) == [(12, "finding", "GT204")]
+
+
+def test_a_milestone_is_a_jump_however_often_the_rate_is_read() -> None:
+    values = [0.1] * 30 + [0.01] * 30
+    assert seen(schedule(values)) == [(30, "learning rate", "lr 0.1 → 0.01")]
+    assert seen(schedule(values, every=7)) == [(35, "learning rate", "lr 0.1 → 0.01")], "36 is the first such reading"
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_schedule_that_moves_at_every_step_has_no_jumps(every: int) -> None:
+    warmup = [step / 50 for step in range(1, 51)]
+    cosine = [(1 + math.cos(math.pi * step / 200)) / 2 for step in range(200)]
+    assert seen(schedule(warmup + cosine, every)) == []
+
+
+def test_small_changes_are_no_jumps() -> None:
+    assert seen(schedule([1.0] * 10 + [0.9] * 10 + [0.81] * 10)) == []
+    assert seen(schedule([1.0] * 10 + [0.5] * 10 + [0.0] * 10)) == [
+        (10, "learning rate", "lr 1 → 0.5"),
+        (20, "learning rate", "lr 0.5 → 0"),
+    ]
+
+
+def test_what_a_command_did_is_one_marker_and_groups_that_jump_together_too() -> None:
+    state = state_after(rates(1, None, 1.0, 1.0), applied(8, SetGroup(1, 0, 0, 0.1)), rates(9, 8, 0.1, 1.0))
+    assert seen(state) == [(8, "learning rate", "lr 0.1")]
+    assert seen(state_after(rates(1, None, 1.0, 2.0), rates(9, 8, 0.1, 0.2))) == [
+        (8, "learning rate", "2 learning rates")
+    ]
+
+
+def test_jumps_are_bounded() -> None:
+    values = [10.0 ** (step // 2 % 2) for step in range(4 * JUMPS_KEPT)]
+    assert len(schedule(values).rate_jumps.jumps) == JUMPS_KEPT
+
+
+def test_kinds_are_in_the_order_in_which_they_are_drawn() -> None:
+    assert next(iter(MarkerKind)) is MarkerKind.MODEL
