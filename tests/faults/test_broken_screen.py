@@ -21,7 +21,7 @@ GIVES_UP = [
 ]
 PANELS = [
     "panels.memory:MemoryPanel.lines_for", "panels.output:OutputPanel.update", "tree.view:ModuleTree.update",
-    "panels.gradients:GradientPanel.redraw_curve",
+    "panels.curves:CurvesPanel.redraw_curve",
 ]  # fmt: skip
 
 

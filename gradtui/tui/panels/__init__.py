@@ -1,13 +1,13 @@
 """The panels of the dashboard beside the tree.
 
-This package owns the header, the line with the gravest finding, the explanation of the selected row, and the memory, gradient
-norm, changes, output and events panels.
+This package owns the header, the line with the gravest finding, the explanation of the selected row, and the memory, curves,
+changes, output and events panels.
 """
 
 from gradtui.tui.panels.changes import ChangesPanel, changes_lines
+from gradtui.tui.panels.curves import CurvesPanel, curves_title
 from gradtui.tui.panels.events import KINDS, EventsPanel
 from gradtui.tui.panels.finding import FindingLine
-from gradtui.tui.panels.gradients import GradientPanel, gradient_title
 from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table, memory_title
 from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
@@ -19,16 +19,16 @@ __all__ = [
     "KINDS",
     "PARTS",
     "ChangesPanel",
+    "CurvesPanel",
     "EventsPanel",
     "FindingLine",
-    "GradientPanel",
     "Header",
     "HeaderState",
     "MemoryPanel",
     "OutputPanel",
     "WhyPanel",
     "changes_lines",
-    "gradient_title",
+    "curves_title",
     "has_breakdown",
     "memory_table",
     "memory_title",

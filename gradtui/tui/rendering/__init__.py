@@ -1,6 +1,6 @@
 """Text and colour for the terminal.
 
-This package owns lines and their styles, the palette and sparklines.
+This package owns lines and their styles, the palette, the characters of markers, and sparklines.
 """
 
 from gradtui.tui.rendering.lines import (
@@ -25,6 +25,7 @@ from gradtui.tui.rendering.lines import (
     width_of,
     wrap,
 )
+from gradtui.tui.rendering.markers import MARKERS
 from gradtui.tui.rendering.palette import (
     DARK_THEME,
     LEVEL_ROLES,
@@ -39,6 +40,7 @@ __all__ = [
     "DARK_THEME",
     "LEVEL_ROLES",
     "LIGHT_THEME",
+    "MARKERS",
     "STATE_ROLES",
     "DetailRow",
     "Line",

@@ -23,14 +23,14 @@ from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.actions import ACTIONS, Keymap, bindings, footer_actions
 from gradtui.tui.panels import (
+    CurvesPanel,
     EventsPanel,
     FindingLine,
-    GradientPanel,
     Header,
     HeaderState,
     MemoryPanel,
     OutputPanel,
-    gradient_title,
+    curves_title,
     memory_table,
     memory_title,
 )
@@ -100,7 +100,7 @@ class Dashboard(Screen[None]):
         self.finding = FindingLine(state, id="finding")
         self.pane = TreePane(state, id="tree-pane")
         self.memory = MemoryPanel(state, pictures, id="memory")
-        self.gradients = GradientPanel(state, pictures, id="gradients")
+        self.gradients = CurvesPanel(state, pictures, id="gradients")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
         self.keys = KeyBar(footer_actions(), id="keys")
@@ -206,7 +206,7 @@ class Dashboard(Screen[None]):
                 panel.redraw()
 
     def select(self) -> None:
-        """Show the curve of the row under the tree's cursor in the gradient panel."""
+        """Show the curve of the row under the tree's cursor in the panel of the curves."""
         row, tree = self.tree_view.measured, self._state.tree
         chosen = selection_of(tree, row) if row is not None else None
         # The curve of the whole model is the total, which is drawn anyway.
@@ -247,7 +247,7 @@ class Dashboard(Screen[None]):
     def _set_titles(self, name: str) -> None:
         if name not in PANELS:
             return
-        note = {"memory": memory_title, "gradients": gradient_title}.get(name, lambda _: "")(self._state)
+        note = {"memory": memory_title, "gradients": curves_title}.get(name, lambda _: "")(self._state)
         # Setting the titles redraws the frame, so set them only if they changed.
         if self._titles.get(name) != (self._panels, note):
             self._titles[name] = (self._panels, note)
@@ -313,7 +313,7 @@ class Dashboard(Screen[None]):
         else:
             self.show_panel("gradients")
 
-    def on_gradient_panel_plots_wanted(self) -> None:
+    def on_curves_panel_plots_wanted(self) -> None:
         self._open_plots()
 
     def _open_plots(self) -> None:

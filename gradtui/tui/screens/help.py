@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.state.markers import MarkerKind
 from gradtui.text import STATE_MEANINGS
 from gradtui.tui.actions import ACTIONS, Action, by_group
 from gradtui.tui.panels import AT_LOAD, KINDS, PARTS
-from gradtui.tui.rendering import BLANK, Line, Span, state_letter, wrap
+from gradtui.tui.rendering import BLANK, MARKERS, Line, Span, state_letter, wrap
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 from gradtui.tui.tree import (
     CONCERNED,
@@ -45,7 +46,19 @@ _MARKS: tuple[tuple[str, str, str], ...] = (
     ),
     ("–", "muted", "not known, or not there; never a zero"),
     ("×", "error", "NaN or Inf in a curve"),
+    ("⠶", "curve-1", "in a curve: one sample; the dim line to the next sample was not measured"),
 )
+
+_MARKER_WORDS: dict[MarkerKind, str] = {
+    MarkerKind.MODEL: "the run has a new model; a curve breaks where none of its models had trained before",
+    MarkerKind.UNFREEZE: "parameters were unfrozen",
+    MarkerKind.FREEZE: "parameters were frozen",
+    MarkerKind.LEARNING_RATE: (
+        "a command changed a learning rate, or it jumped by half or more; schedules that move it all the time are not marked"
+    ),
+    MarkerKind.CHECKPOINTING: "a command turned activation checkpointing on or off",
+    MarkerKind.FINDING: "the first step of a confirmed finding",
+}
 
 _RAIL: tuple[tuple[str, str], ...] = (
     (TRAINS, "the gradient comes here from the loss, and parameters here train"),
@@ -128,6 +141,10 @@ def help_lines(width: int, actions: Iterable[Action] = ACTIONS) -> Sequence[Line
     lines += _heading("Marks")
     for mark, role, words in _MARKS:
         lines += _entry(((mark, role),), words, names, width)
+    lines += _heading("Markers of the curves")
+    for marker, words in _MARKER_WORDS.items():
+        glyph, role = MARKERS[marker]
+        lines += _entry(((glyph, role), (f"  {marker}", "text")), words, names, width)
     lines += _meanings("Findings", _FINDING_WORDS, names, width)
     lines += _heading("Events")
     for glyph, role, kind, meaning in KINDS.values():

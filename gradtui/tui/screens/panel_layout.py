@@ -69,7 +69,7 @@ class PanelLayout:
         """Return the title and the subtitle of a panel's frame: its name or its tabs, and a note."""
         muted_note = Content.styled(note, "$foreground-muted")
         if self.is_wide and name not in _BELOW:
-            title = "Gradient norm" if name == "gradients" else _TAB_NAMES[name]
+            title = "Loss and gradient norm" if name == "gradients" else _TAB_NAMES[name]
             return Content.assemble((f"{title}  ", "bold"), muted_note), Content("")
         labels = _TAB_NAMES if self.width >= _ROOM_FOR_NAMES else _SHORT_TAB_NAMES
         tabs = [

@@ -19,7 +19,7 @@ from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured,
 from gradtui.protocol.vocabulary import Phase
 from gradtui.text.gradients import shard_words
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.panels.gradients import gradient_title
+from gradtui.tui.panels.curves import curves_title
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -180,7 +180,7 @@ def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured
     assert [(info.count, info.local_count) for info in parameters] == [(32, 16), (8, 4), (16, 8), (2, 1)]
     assert list(seen.norms().values()) == pytest.approx(expected, rel=1e-5)
     assert [row["local_count"] for row in summarise(seen.state, dropped=0)["parameters"]] == [16, 4, 8, 1]
-    assert gradient_title(seen.state) == "L2 of local shards, log · g: plots"
+    assert curves_title(seen.state) == "L2 of local shards · g: plots"
     assert "holds 16 of its 32 elements" in (shard_words(parameters[0]) or "")
     assert "holds 16 of its 32 elements" in str(explain(seen.state, ~0))
 

@@ -1,35 +1,49 @@
-"""The gradient norm panel: curves of the total and of the row under the cursor. UI thread; `gradient_request` is pure."""
+"""The panel of the curves over steps: loss, total gradient norm, and the norm of the row under the cursor. UI thread.
+
+Loss and norms have no common scale: on one canvas their crossings would mean nothing, and one of two y axes would have to be
+read by colour alone. So each has a lane of its own, the loss above on a linear scale from its lowest to its highest value,
+the norms below on a log scale, because layers differ by orders of magnitude. Both lanes have the same x axis, which ends at
+the present step, so that a marker stands at the same place in both. At 80x24 the panel has six rows: the x axis gives way,
+the y axes stay, because a bend can be dated by its marker but not be measured without a scale. Where a chart has less than
+four rows, or the loss is unknown, the norms have all of it; the legend still has the loss.
+
+Values in the legend have fixed places and belong to one step, that of the norms in the tree.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from textual.message import Message
 
+from gradtui.state.markers import MarkerKind, markers, model_breaks
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
 from gradtui.text import NUMBER_WIDTH, nonfinite_text, number_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
-from gradtui.tui.charts.request import PlotRequest, Series
+from gradtui.tui.charts.request import PlotRequest, Series, VerticalLine
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, NormCurve, Selection
-from gradtui.tui.rendering import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
+from gradtui.tui.rendering import MARKERS, Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
-ROW_ROLE = "curve-2"
-_SAMPLE = "── "
-_GAP = "   "
+LOSS_ROLE, ROW_ROLE = "curve-4", "curve-2"
+_GAP = " "
+"""Values are padded, so that most gaps are wider."""
 _MIN_NAME = 6
 _ROOM_FOR_MEANING = 70
+_RANKS = tuple(MarkerKind)
 
 
-def gradient_title(state: RunState) -> str:
+def curves_title(state: RunState) -> str:
     """Describe the norms and how often they are measured."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
-    often = "" if every <= 1 or state.ended is not None else f", every {every} steps"
+    often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
     local = " of local shards" if state.tree.is_sharded else ""
-    return f"L2{local}, log{often}{f', {dropped:,} dropped' if dropped else ''} · g: plots"
+    return f"L2{local}{often}{f', {dropped:,} dropped' if dropped else ''} · g: plots"
 
 
 @dataclass(frozen=True)
@@ -41,16 +55,46 @@ class RowNorms:
     values: Sequence[float | None]
 
 
-def gradient_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
+def curves_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
     """Return the curves to draw. The plotter marks values that are not finite."""
-    total, before = state.gradient_norm, state.before_clipping
-    series = [_series(TOTAL_ROLE, total.steps, total.values)]
-    if len(before):
-        # The first series is drawn first, so that the total lies on top of it.
-        series.insert(0, _series(CLIP_ROLE, before.steps, before.values))
+    breaks = model_breaks(state)
+    loss, total, before = state.loss, state.gradient_norm, state.before_clipping
+    # The first series is drawn first, so that the total lies on top of the total before clipping.
+    norms = [
+        *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
+        *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
+    ]
     if row is not None:
-        series.append(_series(ROW_ROLE, row.steps, row.values))
-    return PlotRequest(width, height, tuple(series), y_scale="log")
+        norms += _of_each_model(ROW_ROLE, row.steps, row.values, breaks)
+    losses = tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks))
+    first = min((series.xs[0] for series in (*norms, *losses)), default=0.0)
+    last = max(first, float(state.step))
+    return PlotRequest(
+        width,
+        height,
+        tuple(norms),
+        y_scale="log",
+        x_limits=(first, last),
+        above=losses,
+        verticals=tuple(_verticals(state, first)),
+    )
+
+
+def _of_each_model(
+    role: str, steps: Sequence[int], values: Sequence[float | None], breaks: Sequence[int]
+) -> Iterator[Series]:
+    """Yield a series for each set of models: one line through all of them would be a trend that nothing had."""
+    ends = sorted({0, *(bisect_right(steps, step) for step in breaks), len(steps)})
+    for start, end in pairwise(ends):
+        yield Series("", role, tuple(map(float, steps[start:end])), tuple(values[start:end]), sparse=f"{role}-raw")
+
+
+def _verticals(state: RunState, first: float) -> Iterator[VerticalLine]:
+    """Yield the markers, in the order in which they are preferred where several fall into one column."""
+    for marker in sorted(markers(state), key=lambda each: _RANKS.index(each.kind)):
+        glyph, role = MARKERS[marker.kind]
+        words = printable(marker.words)
+        yield VerticalLine(max(first, float(marker.step)), glyph, role, words if width_of(words) == len(words) else "")
 
 
 def step_shown(state: RunState) -> int | None:
@@ -60,21 +104,24 @@ def step_shown(state: RunState) -> int | None:
 
 
 def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: int) -> Line:
-    """Return the curves' names and their values at `step`.
+    """Return the curves' names, each in the colour of its curve, and their values at `step`.
 
-    The plotter does not draw this legend: values in its labels would change the chart at every step. The step and the value
-    before clipping are shown if they fit.
+    The plotter does not draw this legend: values in its labels would change the chart at every step. The row, the value before
+    clipping and the step are shown if they fit.
     """
-    spans: list[Span] = [(_SAMPLE, TOTAL_ROLE), ("total ", "muted"), (_steady(total_norm_at(state, step)), "text")]
+    spans: list[Span] = [("Loss ", LOSS_ROLE), (_steady(value_at(state.loss, step)), "text"), (_GAP, "")]
+    total = (_steady(total_norm_at(state, step)), "text")
+    spans += [("‖g‖ ", "muted"), ("total ", TOTAL_ROLE), total]
+    if line_width(spans) > width:
+        spans[-3:] = [("‖g‖ ", TOTAL_ROLE), total]
     clipping = _clipping(state, step)
-    least = line_width(spans) + width_of(_GAP + _SAMPLE + " ") + NUMBER_WIDTH + _MIN_NAME if row is not None else 0
+    least = width_of(_GAP + " ") + NUMBER_WIDTH + _MIN_NAME if row is not None else 0
     if line_width(spans) + line_width(clipping) + least <= width:
         spans += clipping
-    if row is not None:
+    if row is not None and line_width(spans) + least <= width:
         now = _steady(row.values[-1] if row.values else None)
-        room = width - line_width(spans) - width_of(_GAP + _SAMPLE + " " + now)
-        name = elide_start(printable(row.name), max(_MIN_NAME, room))
-        spans += [(_GAP, ""), (_SAMPLE, ROW_ROLE), (name + " ", "muted"), (now, "text")]
+        name = elide_start(printable(row.name), width - line_width(spans) - width_of(_GAP + " " + now))
+        spans += [(_GAP, ""), (name + " ", ROW_ROLE), (now, "text")]
     when = f"{_GAP}step {step:,}" if step is not None else ""
     return (*spans, (when, "faint")) if line_width(spans) + width_of(when) <= width else tuple(spans)
 
@@ -99,8 +146,7 @@ def _clipping(state: RunState, step: int | None) -> list[Span]:
     at = "" if state.clipped_at is None else f" at {state.clipped_at:g}"
     return [
         (_GAP, ""),
-        (_SAMPLE, CLIP_ROLE),
-        (f"before clipping{at} ", "muted"),
+        (f"before clipping{at} ", CLIP_ROLE),
         (_steady(value_at(state.before_clipping, step)), "text"),
     ]
 
@@ -118,15 +164,11 @@ def _bad_step_lines(state: RunState, width: int, height: int) -> list[Line]:
 
 def waiting_text(state: RunState) -> str:
     """Say why there is no curve yet; empty if there is something to draw."""
-    return "" if len(state.gradient_norm) or len(state.history) else norms_awaited(state)
+    return "" if len(state.loss) or len(state.gradient_norm) or len(state.history) else norms_awaited(state)
 
 
-def _series(role: str, steps: Sequence[int], values: Sequence[float | None]) -> Series:
-    return Series("", role, tuple(map(float, steps)), tuple(values))
-
-
-class GradientPanel(LineView):
-    """The curves of the total gradient norm and of the selected row."""
+class CurvesPanel(LineView):
+    """The curves of the loss, the total gradient norm and the norm of the selected row."""
 
     class PlotsWanted(Message):
         """The user clicked the panel."""
@@ -148,14 +190,14 @@ class GradientPanel(LineView):
             return wrap(((text, "muted"),), width)
         alarm, micro_steps = _bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
         request = self._curve.request(width, height - 1 - len(alarm) - len(micro_steps), self._request)
-        picture: Sequence[Line] = () if request is None else self._pictures.picture("gradients", request).lines
+        picture: Sequence[Line] = () if request is None else self._pictures.picture("curves", request).lines
         return [*alarm, legend_line(self._state, self._step, self._row, width), *micro_steps, *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._step = self.selection, None, step_shown(self._state)
         if chosen is not None:
             self._row = RowNorms(chosen.name, *self._norms.points(self._state.history, chosen.first, chosen.last))
-        return gradient_request(self._state, self._row, width, height)
+        return curves_request(self._state, self._row, width, height)
 
     def on_click(self) -> None:
         self.post_message(self.PlotsWanted())

@@ -1,27 +1,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from fakes import Node, coop_run, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import FollowMicroSteps
+from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
 from gradtui.reducer import apply
+from gradtui.state.markers import MarkerKind
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
-from gradtui.tui.panels.gradients import (
+from gradtui.tui.charts.sanitise import sanitise
+from gradtui.tui.panels.curves import (
     RowNorms,
-    gradient_request,
-    gradient_title,
+    curves_request,
+    curves_title,
     legend_line,
     micro_step_line,
     step_shown,
     waiting_text,
 )
 from gradtui.tui.plots.rows import NormCurve
-from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.rendering import MARKERS, Line, line_width, width_of
 
 
 def state_after(*events: ev.Event) -> RunState:
@@ -44,7 +47,7 @@ def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...
     width, height = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 30))
     steps, values = NormCurve().points(state.history, 0, 2)
     row = RowNorms("a", steps, values)
-    picture = PLOTTER.picture("fuzz", gradient_request(state, row, width, height))
+    picture = PLOTTER.picture("fuzz", curves_request(state, row, width, height))
     assert len(picture.lines) == height
     assert all(line_width(line) == width for line in picture.lines)
     assert line_width(legend_line(state, step_shown(state), row, 60)) <= 60
@@ -53,35 +56,82 @@ def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...
 def test_the_total_and_the_row_are_two_curves_on_a_log_axis() -> None:
     state = state_after(*coop_run(20))
     steps, values = NormCurve().points(state.history, 0, 1)
-    request = gradient_request(state, RowNorms("ctx", steps, values), 60, 10)
+    request = curves_request(state, RowNorms("ctx", steps, values), 60, 10)
     assert request.y_scale == "log"
     assert request.series[0].ys == tuple(state.gradient_norm.values)
     assert request.series[1].ys == tuple(row[0] for row in state.history.rows)
     assert request.series[0].color != request.series[1].color
 
 
+def test_the_loss_has_a_lane_of_its_own_on_the_same_steps() -> None:
+    state = state_after(*coop_run(60))
+    request = curves_request(state, None, 50, 8)
+    assert [series.ys for series in request.above] == [tuple(state.loss.values)]
+    assert request.x_limits == (1.0, 60.0)
+    chart = sanitise(request)
+    # Six rows remain above the x axis and its labels: three for each lane.
+    loss, total = (curve.polylines[0] for curve in chart.curves)
+    assert (min(loss.ys) > 3, max(total.ys) <= 3) == (True, True)
+    assert (loss.xs[0], loss.xs[-1]) == (total.xs[0], total.xs[-1]) == (0.0, 42.0)
+
+
+def test_without_a_loss_the_norms_have_the_whole_canvas() -> None:
+    state = state_after(*(ev.GradientsMeasured(1.0, step, 10.0**step, None, None) for step in (1, 2)))
+    chart = sanitise(curves_request(state, None, 50, 8))
+    # The line between the two samples, from the lowest to the highest row of dots.
+    assert [(line.ys[0], line.ys[-1]) for line in chart.curves[0].polylines] == [(0.0, 6.0)]
+
+
+def test_curves_break_where_other_models_begin() -> None:
+    state = state_after(*coop_run(3))
+    other = found(Node("Net", "Net", (("w", (2,)),)))
+    apply(state, replace(other, step=3, models=(replace(other.models[0], number=1),)))
+    for step in (4, 5):
+        apply(state, ev.GradientsMeasured(9.0, step, 1.0, 2.0, (1.0,)))
+    request = curves_request(state, None, 50, 8)
+    assert [series.xs for series in request.above] == [(1.0, 2.0, 3.0), (4.0, 5.0)]
+    assert [series.xs for series in request.series] == [(1.0, 2.0, 3.0), (4.0, 5.0)]
+    assert [(line.x, line.label) for line in request.verticals] == [(3.0, "Net")]
+
+
+def test_a_marker_before_the_first_sample_stands_at_its_edge() -> None:
+    state = RunState()
+    apply(state, ev.CommandApplied(0.1, 0, SetTrainable(1, "head", False), "froze head", (0,)))
+    apply(state, ev.GradientsMeasured(1.0, 5, 1.0, None, None))
+    assert [(line.x, line.glyph, line.label) for line in curves_request(state, None, 50, 8).verticals] == [
+        (5.0, "■", "head")
+    ]
+
+
+def test_every_kind_of_marker_has_a_character_of_its_own_of_one_cell() -> None:
+    glyphs = [MARKERS[kind][0] for kind in MarkerKind]
+    assert len(set(glyphs)) == len(glyphs)
+    assert all(width_of(glyph) == 1 for glyph in glyphs)
+
+
 def test_labels_are_the_same_whatever_the_values_so_that_pictures_stay_comparable() -> None:
-    early, late = (gradient_request(state_after(*coop_run(steps)), None, 60, 10) for steps in (5, 20))
+    early, late = (curves_request(state_after(*coop_run(steps)), None, 60, 10) for steps in (5, 20))
     assert [series.label for series in early.series] == [series.label for series in late.series]
 
 
 def test_the_legend_names_the_row_by_the_end_of_its_path() -> None:
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [1], [0.5])
-    legend = "".join(text for text, _ in legend_line(RunState(), None, row, 50))
+    legend = "".join(text for text, _ in legend_line(RunState(), None, row, 54))
     assert ".mlp.0.weight" in legend
     assert "0.500" in legend
-    assert len(legend) <= 50
+    assert len(legend) <= 54
 
 
 def test_what_the_script_clips_is_a_curve_of_its_own_and_told_where_there_is_room() -> None:
     state = state_after(*coop_run(2))
-    assert len(gradient_request(state, None, 60, 10).series) == 1
+    assert len(curves_request(state, None, 60, 10).series) == 1
     apply(state, ev.GradientsMeasured(9.0, 41, 1.0, None, None, 3.5, 1.0))
     apply(state, ev.GradientsMeasured(9.5, 42, 1.0, None, None, 4.5, 1.0))
-    request = gradient_request(state, None, 60, 10)
+    request = curves_request(state, None, 60, 10)
     assert [(series.color, series.ys[-1]) for series in request.series] == [("curve-3", 4.5), ("curve-1", 1.0)]
+    assert {series.sparse for series in request.series} == {"curve-3-raw", "curve-1-raw"}
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [42], [0.5])
-    wide, narrow = ("".join(text for text, _ in legend_line(state, 42, row, width)) for width in (90, 40))
+    wide, narrow = ("".join(text for text, _ in legend_line(state, 42, row, width)) for width in (90, 50))
     assert "before clipping at 1 4.50" in wide
     assert "clipping" not in narrow
     assert "weight" in narrow
@@ -117,11 +167,11 @@ def test_an_empty_panel_says_what_will_fill_it() -> None:
 
 def test_thinning_is_said() -> None:
     state = state_after(*coop_run(2))
-    assert "every" not in gradient_title(state)
+    assert "every" not in curves_title(state)
     state.cost.norms_every = 4
-    assert "every 4 steps" in gradient_title(state)
+    assert "every 4 steps" in curves_title(state)
     apply(state, ev.RunEnded(9.0, 4, 0, None))
-    assert "every" not in gradient_title(state), "nothing is taken any more"
+    assert "every" not in curves_title(state), "nothing is taken any more"
 
 
 def test_what_accumulates_is_told_while_it_is_followed() -> None:
@@ -147,9 +197,9 @@ def text_of(lines: list[Line]) -> str:
 
 def test_what_was_not_measured_because_a_device_was_behind_is_told() -> None:
     state = state_after(*coop_run(3))
-    assert "dropped" not in gradient_title(state)
+    assert "dropped" not in curves_title(state)
     apply(state, ev.Progress(2.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 3))
-    assert gradient_title(state) == "L2, log, 3 dropped · g: plots"
+    assert curves_title(state) == "L2, 3 dropped · g: plots"
     apply(state, ev.Progress(2.1, 5, 1, 1, 0, (1,), (), 0.0, 1, 1, 5))
     assert [entry.text for entry in state.log if "not measured" in entry.text] == [
         "gradients not measured: the device is too far behind, and training does not wait for it"
