@@ -274,6 +274,31 @@ def unexplained_growth(state: RunState, held: MemoryBytes) -> tuple[int | None, 
     return first, added - first
 
 
+def memory_now(state: RunState) -> tuple[int | None, int | None]:
+    """Return the bytes held at the end of the newest measured phase, and the highest total so far.
+
+    Bytes that no category explains before the first forward are subtracted: training has not added them. Both are None while
+    unknown.
+    """
+    measured = [record.last for record in state.phases.values() if record.last is not None]
+    if not measured:
+        return None, None
+    newest = max(reversed(measured), key=lambda event: event.at).held.total
+    found = highest_peak(state)
+    before = unexplained_at_load(state) or 0
+    peak = found[1].peak if found is not None else None
+    return (
+        None if newest is None else max(0, newest - before),
+        None if peak is None else max(0, peak - before),
+    )
+
+
+def learning_rates(state: RunState) -> list[float]:
+    """Return the different learning rates of all optimizers that still exist, in ascending order."""
+    groups = state.groups.optimizers if state.groups is not None else ()
+    return sorted({group.learning_rate for each in groups for group in each if group.learning_rate is not None})
+
+
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
     """Return the phase with the highest total so far, None while no peak is known."""
     known = [(phase, record) for phase, record in state.phases.items() if record.peak is not None]

@@ -69,20 +69,6 @@ STATE_MEANINGS: dict[ParameterState, str] = {
 }
 """What each state means, in one or two sentences."""
 
-STATE_WORDS: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "trains",
-    ParameterState.ZERO: "zero",
-    ParameterState.UNREACHED: "unreached",
-    ParameterState.FLOW_THROUGH: "passes",
-    ParameterState.CUT: "off",
-    ParameterState.ORPHAN: "no optimizer",
-    ParameterState.MOVED: "moved!",
-    ParameterState.NOT_FINITE: "NaN",
-    ParameterState.SKIPPED: "skipped",
-    ParameterState.UNKNOWN: "–",
-}
-"""The word for each state on the screen."""
-
 CAUSES: dict[StateReason, str] = {
     StateReason.CLEARED: "backward stored the gradient, and .grad was cleared before the optimizer stepped",
     StateReason.NOT_CALLED: (

@@ -134,6 +134,16 @@ def _digits(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def short_rate(rate: float | None) -> str:
+    """Format a learning rate in at most 6 cells: `1e-3`, `3.5e-4`, `0.02`."""
+    if rate is None:
+        return DASH
+    if rate == 0 or 0.01 <= rate < 100 or not math.isfinite(rate):
+        return f"{rate:.3g}"[:6]
+    mantissa, _, exponent = f"{rate:.1e}".partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
 def rate_text(per_second: float | None) -> str:
     """Format events per second, 7 cells: `24.1/s`."""
     if per_second is None or not math.isfinite(per_second) or per_second < 0:

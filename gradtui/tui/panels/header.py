@@ -1,4 +1,4 @@
-"""The first line of the screen: the script, its progress, and the overhead of gradtui. UI thread; `header_line` is pure."""
+"""The first line of the screen: how far the script is, and what gradtui costs. UI thread; `header_line` is pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, next_stop, run_status
+from gradtui.state.selectors import RunStatus, learning_rates, memory_now, next_stop, run_status
 from gradtui.text import (
+    BYTES_WIDTH,
     NUMBER_WIDTH,
     RATE_WIDTH,
+    SHARE_WIDTH,
     count_text,
-    microseconds_text,
     number_text,
     rate_text,
+    seconds_text,
     share_text,
+    short_bytes,
+    short_rate,
     steps_text,
 )
 from gradtui.tui.rendering import Line, Span, line_width, pad, printable, sparkline, spread
@@ -26,7 +29,7 @@ from gradtui.tui.widgets import LineView
 
 _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.LOADING: ("◌", "loading", "muted"),
-    RunStatus.RUNNING: ("●", "running", "good"),
+    RunStatus.RUNNING: ("●", "", "good"),
     RunStatus.PAUSING: ("◐", "pausing", "pending"),
     RunStatus.PAUSED: ("‖", "paused", "warning"),
     RunStatus.RESUMING: ("◐", "resumes", "pending"),
@@ -35,9 +38,8 @@ _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.INTERRUPTED: ("✖", "stopped", "warning"),
     RunStatus.FAILED: ("✖", "failed", "error"),
 }
-_STATUS_WIDTH = 9
-_PHASE_WIDTH = max(len(phase) for phase in Phase)
 _BRAND = " gradtui "
+_LR_WIDTH, _TIME_WIDTH = 6, 7
 
 
 @dataclass(frozen=True)
@@ -53,27 +55,31 @@ class _Layout:
     """The fields of the header and their widths. They depend on the screen width alone, so values never move a field."""
 
     brand: bool = True
-    script: int = 28
-    digits: int = 9
+    script: int = 24
+    digits: int = 7
+    micro: bool = True
     spark: int = 10
-    phase_apart: bool = True
-    ui: bool = True
-    cost_share: bool = True
+    rates: bool = True
+    peak: bool = True
+    label: bool = True
+    """Whether the memory has a label."""
     gap: int = 2
 
 
 _REDUCTIONS: tuple[dict[str, object], ...] = (
-    {"script": 20},
     {"brand": False},
-    {"digits": 7},
+    {"micro": False},
+    {"script": 20},
+    {"spark": 8},
     {"script": 16},
+    {"peak": False},
     {"spark": 0},
-    {"phase_apart": False},
+    {"script": 14},
+    {"rates": False},
     {"script": 12},
     {"gap": 1},
-    {"cost_share": False},
+    {"label": False},
     {"digits": 5},
-    {"ui": False},
 )
 
 
@@ -97,18 +103,17 @@ def _layout_for(width: int) -> _Layout:
 def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line, Line]:
     gap: Span = (" " * layout.gap, "")
     left: list[Line] = [((_BRAND, "ground on accent"),)] if layout.brand else []
-    left.append(_status(state, apart=layout.phase_apart))
-    left.append(_alarm(state, facts, layout.script) or _script(state, layout.script))
-    left.append((("step ", "faint"), *_steps(state, layout.digits)))
-    left.append(((pad(rate_text(state.steps_per_second).strip(), RATE_WIDTH), "text"),))
-    left.append((("loss ", "faint"), _loss(state.loss.last)))
-    if layout.spark:
-        left.append(sparkline(state.loss.values[-layout.spark :], layout.spark, "muted"))
-    if layout.phase_apart:
-        left.append(((pad(_phase(state), _PHASE_WIDTH), "accent"),))
-    right: list[Line] = [_cost(state, layout)]
-    if layout.ui:
-        right.append((("ui ", "faint"), (share_text(facts.ui_share), "muted")))
+    left.append((_glyph(state), *(_alarm(state, facts, layout.script) or _script(state, layout.script))))
+    left.append((("step ", "faint"), *_steps(state, layout)))
+    left.append((_pace(state, layout),))
+    left.append(((pad(seconds_text(state.seconds if state.started else None).strip(), _TIME_WIDTH), "muted"),))
+    loss: Line = (("loss ", "faint"), _loss(state.loss.last))
+    left.append(
+        (*loss, *sparkline(state.loss.values[-layout.spark :], layout.spark, "muted")) if layout.spark else loss
+    )
+    if layout.rates:
+        left.append((("lr ", "faint"), (pad(_learning_rate(state), _LR_WIDTH), "text")))
+    right: list[Line] = [_memory(state, layout), _overhead(state, facts)]
     start: Line = () if layout.brand or layout.gap == 1 else ((" ", ""),)
     return (*start, *_joined(left, gap)), (gap, *_joined(right, gap))
 
@@ -120,21 +125,23 @@ def _joined(fields: Sequence[Line], gap: Span) -> Line:
     return tuple(spans)
 
 
-def _status(state: RunState, *, apart: bool) -> Line:
+def _glyph(state: RunState) -> Span:
     status = run_status(state)
-    glyph, label, role = _STATUS[status]
+    glyph, _, role = _STATUS[status]
     if state.ended is not None and state.ended.exit_code:
         glyph, role = "✖", "error" if status is RunStatus.FAILED else "warning"
-    if apart:
-        return ((pad(f"{glyph} {label}", _STATUS_WIDTH), role),)
-    # While the run continues, the phase says more than the word "running", and the glyph and its colour still show that
-    # it runs.
-    label = _phase(state) if status is RunStatus.RUNNING else label
-    return ((pad(f"{glyph} {label}", 2 + _PHASE_WIDTH), role),)
+    return f"{glyph} ", role
 
 
-def _phase(state: RunState) -> str:
-    return "" if state.ended is not None else state.phase.value
+def _pace(state: RunState, layout: _Layout) -> Span:
+    """Return the steps per second while the run continues, else what it does instead; in few cells the step to run to."""
+    _, word, role = _STATUS[run_status(state)]
+    if word:
+        return pad(word, RATE_WIDTH), role
+    runs_to = next_stop(state)
+    if runs_to is not None and not layout.micro:
+        return pad(f"→{steps_text(runs_to, RATE_WIDTH - 2).strip()}", RATE_WIDTH), "text"
+    return pad(rate_text(state.steps_per_second).strip(), RATE_WIDTH), "text"
 
 
 def _script(state: RunState, width: int) -> Line:
@@ -152,17 +159,17 @@ def _alarm(state: RunState, facts: HeaderState, width: int) -> Line:
     return ((pad(f"{state.bad_step.value} at {state.bad_step.step}", width), "error"),)
 
 
-def _steps(state: RunState, digits: int) -> Line:
-    """Return the step and the micro-steps. While the run is to be paused at a step, that step replaces the micro-steps."""
+def _steps(state: RunState, layout: _Layout) -> Line:
+    """Return the step, and beside it the step to run to, or the micro-steps where these are not as many as steps."""
+    digits = layout.digits
     runs_to = next_stop(state)
-    second = state.micro_steps if runs_to is None else runs_to
-    step, other = (steps_text(count, digits).strip() for count in (state.step, second))
-    if digits > 5:
-        label = "  micro " if runs_to is None else "  until "
-        return ((pad(step, digits), "strong"), (label, "faint"), (pad(other, digits), "text"))
-    # Too narrow for two columns: the two numbers share one.
-    sign = "·" if runs_to is None else "→"
-    return ((step, "strong"), (sign, "faint"), (pad(other, 2 * digits - len(step)), "text"))
+    step = pad(steps_text(state.step, digits).strip(), digits)
+    if not layout.micro:
+        return ((step, "strong"),)
+    other, label = (runs_to, "until ") if runs_to is not None else (state.micro_steps, "micro ")
+    if runs_to is None and state.micro_steps == state.step + state.skipped_steps:
+        return ((step, "strong"), (" " * (len(label) + digits), ""))
+    return ((step, "strong"), (label, "faint"), (pad(steps_text(other, digits).strip(), digits), "text"))
 
 
 def _loss(loss: float | None) -> Span:
@@ -170,11 +177,30 @@ def _loss(loss: float | None) -> Span:
     return pad(number_text(loss).strip(), NUMBER_WIDTH), role
 
 
-def _cost(state: RunState, layout: _Layout) -> Line:
-    spans: list[Span] = [("overhead ", "faint"), (microseconds_text(state.cost.recent_us), "muted")]
-    if layout.cost_share:
-        spans.append((" " + share_text(state.cost.recent_share), "muted"))
+def _learning_rate(state: RunState) -> str:
+    """Return the learning rate; if the groups differ, the largest one with a sign that there are others."""
+    rates = learning_rates(state)
+    if not rates:
+        return short_rate(None)
+    return ("≤" if len(rates) > 1 else "") + short_rate(max(rates))
+
+
+def _memory(state: RunState, layout: _Layout) -> Line:
+    now, peak = memory_now(state)
+    spans: list[Span] = [("memory ", "faint")] if layout.label else []
+    spans.append((pad(short_bytes(now), BYTES_WIDTH), "text"))
+    if layout.peak:
+        spans += [(" peak ", "faint"), (pad(short_bytes(peak), BYTES_WIDTH), "text")]
     return tuple(spans)
+
+
+def _overhead(state: RunState, facts: HeaderState) -> Line:
+    """Return the share of the training time that gradtui takes: its hooks, and the UI thread, which holds the GIL."""
+    shares = [
+        share for share in (state.cost.recent_share, facts.ui_share) if share is not None and math.isfinite(share)
+    ]
+    overhead = sum(shares) if shares else None
+    return (("overhead ", "faint"), (pad(share_text(overhead).strip(), SHARE_WIDTH), "muted"))
 
 
 class Header(LineView):
