@@ -7,10 +7,12 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, ShellComplete
 
 from gradtui import __version__
 from gradtui.configuration import SETTINGS
@@ -18,6 +20,7 @@ from gradtui.options import (
     FILE,
     MODULE_HELP,
     SUMMARY,
+    complete_files,
     fence_module_arguments,
     parse_steps,
     rule_options,
@@ -58,7 +61,33 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
         raise click.BadParameter(f"{value}: {bad}") from None
 
 
+def _complete_words(context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a subcommand and its words, or a script and its arguments, which are files as far as gradtui knows."""
+    words = context.params.get("words") or ()
+    files = CompletionItem(incomplete, type="file")
+    if words:
+        command = SUBCOMMANDS.get(words[0])
+        return ShellComplete(command, {}, "", "").get_completions(list(words[1:]), incomplete) if command else [files]
+    names = [
+        CompletionItem(name) for name in SUBCOMMANDS if name.startswith(incomplete) and not context.params["module"]
+    ]
+    # bash completes files by itself only where nothing else is offered.
+    scripts = [CompletionItem(name) for name in sorted(glob(f"{escape(incomplete)}*.py")) if names]
+    return [files, *names, *scripts]
+
+
+class _Command(click.Command):
+    """The command without a subcommand, whose words may begin with one."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete an option: of the subcommand after its name, of nobody after a script."""
+        if ctx.params.get("words"):
+            return _complete_words(ctx, self.params[0], incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
 @click.command(
+    cls=_Command,
     options_metavar="[OPTIONS]",
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     epilog=_EPILOG,
@@ -84,11 +113,12 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
     "--schedule",
     callback=_schedule,
     metavar="FILE",
+    shell_complete=complete_files,
     help="Do to the run what FILE says, as an earlier run wrote it down.",
 )
 @rule_options
 @click.option("--version", "show_version", is_flag=True, help="Show the version and exit.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=_complete_words)
 def _command(
     module: str | None,
     words: tuple[str, ...],
@@ -128,7 +158,8 @@ def parse(argv: Sequence[str]) -> Settings:
     Raises:
         SystemExit: 0 after --help, --version and such a subcommand; 2 after one line on stderr that describes the error.
     """
-    words, command, name = list(argv), _command, "gradtui"
+    command: click.Command = _command
+    words, name = list(argv), "gradtui"
     if words and words[0] in SUBCOMMANDS:
         name, command, words = f"gradtui {words[0]}", SUBCOMMANDS[words[0]], words[1:]
     try:

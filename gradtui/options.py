@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from gradtui.configuration import SETTINGS, Configuration, Setting, configuration
 from gradtui.protocol.codec import BadEntry
@@ -43,7 +44,12 @@ def parse_output_file(_context: click.Context, _option: click.Parameter, value: 
     return path
 
 
-FILE: dict[str, Any] = {"callback": parse_output_file, "metavar": "FILE"}
+def complete_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete a file."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+FILE: dict[str, Any] = {"callback": parse_output_file, "metavar": "FILE", "shell_complete": complete_files}
 
 SUMMARY = click.option(
     "--summary", **FILE, help="Write the summary to FILE as JSON, updated every few seconds during the run."
@@ -93,6 +99,15 @@ def _validated(setting: Setting) -> Callable[[click.Context, click.Parameter, st
     return validate
 
 
+def _completed(
+    choices: tuple[str, ...],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    def complete(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
+
+    return complete
+
+
 def setting_options(command: F) -> F:
     """Add an option for each setting that files and the environment may give too. Its value is the text, None without it."""
     for setting in reversed(SETTINGS):
@@ -101,6 +116,7 @@ def setting_options(command: F) -> F:
             callback=_validated(setting),
             metavar=setting.metavar,
             help=setting.help,
+            shell_complete=_completed(setting.choices),
         )(command)
     return command
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gradtui.config_files import user_file
 from gradtui.configuration import configuration
@@ -17,6 +18,7 @@ from gradtui.options import (
     FILE,
     MODULE_HELP,
     SUMMARY,
+    complete_files,
     folder_of,
     parse_steps,
     rule_options,
@@ -67,7 +69,7 @@ _BUDGET = 0.5
 @click.option("--output", **FILE, help="Write the findings to FILE instead of stderr.")
 @rule_options
 @SUMMARY
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=complete_files)
 def _check(
     module: str | None,
     words: tuple[str, ...],
@@ -100,8 +102,14 @@ def _project_rules(target: Target, select: tuple[str, ...], ignore: tuple[str, .
     return selected_ids(found, select, ignore)
 
 
+def _complete_ids(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from gradtui.diagnostics import all_rules
+
+    return [CompletionItem(each.id, help=each.title) for each in all_rules() if each.id.startswith(incomplete.upper())]
+
+
 @click.command(context_settings={"help_option_names": _HELP_NAMES})
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", shell_complete=_complete_ids)
 def _explain(id: str) -> None:
     """Print what a rule finds, why it is wrong, what to do, and an example: gradtui explain GT204."""
     from gradtui.diagnostics.selection import rule_named
