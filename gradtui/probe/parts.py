@@ -88,6 +88,9 @@ class ProbeParts:
 
     def flush(self, now: int, *, at_end: bool = False) -> None:
         """Emit the counts and times since the last flush."""
+        if self.dispatcher.receipts.open:
+            with self.hooks.guarded("receipts"):
+                self.dispatcher.receipts.poll(self.counter.steps, is_over=at_end)
         since = now, self.clock.at(), self.phases.take(now), self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped))

@@ -307,7 +307,7 @@ class Probe:
             self._order.on_step(optimizer, index, self.counter.steps)
             self._latest, self._latest_index = weakref.ref(optimizer), index
             self._stepped.add(index)
-        self._cost.steps_ended((now,))
+        self._cost.steps_ended((now,), is_sampled=self.step_sampler.sampled_step is not None)
         self.norms.stepped()
         if self.step_sampler.sampled_step is not None:
             with self.hooks.guarded("examination"):

@@ -86,19 +86,20 @@ def _memory(effect: Effect, of_peak: str, of_total: str) -> Sequence[str]:
         return ()
     found = []
     if before.peak is not None and after.peak is not None:
-        found.append(of_peak + _sizes_or_same(before.peak, after.peak))
+        found.append(_sizes(of_peak, before.peak, after.peak))
     elif before.total is not None and after.total is not None:
-        found.append(of_total + _sizes_or_same(before.total, after.total))
+        found.append(_sizes(of_total, before.total, after.total))
     if before.activations is not None and after.activations is not None:
-        kept = sizes_text(before.activations, after.activations)
-        if before.activations != after.activations:
-            found.append(f"activations {kept}")
-    return found
+        found.append(_sizes("activations ", before.activations, after.activations))
+    changed = [text for text, is_changed in found if is_changed]
+    return changed or [f"{text} as before" for text, _ in found[:1]]
 
 
-def _sizes_or_same(before: int, after: int) -> str:
+def _sizes(label: str, before: int, after: int) -> tuple[str, bool]:
+    """Return two sizes with their label, or one if they differ by less than is shown, and whether they differ."""
     same = size_text(before)
-    return f"{same} as before" if same == size_text(after) else sizes_text(before, after)
+    is_changed = same != size_text(after)
+    return label + (sizes_text(before, after) if is_changed else same), is_changed
 
 
 def _time(change: TimeChange | None, label: str) -> Sequence[str]:

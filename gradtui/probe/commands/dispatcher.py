@@ -6,7 +6,8 @@ Runs on the training thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -20,6 +21,7 @@ from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.param_group_settings import set_group
+from gradtui.probe.commands.receipts import Receipts
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
@@ -65,7 +67,7 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, OptimizersExtended, ScheduleNoted
-from gradtui.protocol.vocabulary import ExtendedOptimizer
+from gradtui.protocol.vocabulary import Changed, ExtendedOptimizer
 from gradtui.text import command_text, plural, refusals, size_text
 
 _FEW = 10
@@ -94,7 +96,8 @@ class CommandDispatcher:
         self.statistics = self.freezes.statistics
         self._additions: tuple[Any, Any] = ((), ())
         """The additions to the script's optimizers that were emitted last."""
-        self.checkpointing = Checkpointing(context, step_sampler)
+        self.receipts = Receipts(context, step_sampler)
+        self.checkpointing = Checkpointing(context, step_sampler, self.receipts, lambda: self._command)
         self._directory = os.getcwd()
         self._breakpoints = Breakpoints(norms.follow, self._rates)
         self._boundary = Boundary(
@@ -112,6 +115,8 @@ class CommandDispatcher:
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
         self._step = 0
+        self._command = 0
+        """The id of the command that is carried out now."""
         self._by_hand = False
         self._captured = False
         self._gave_up = False
@@ -266,6 +271,7 @@ class CommandDispatcher:
             if isinstance(command, (Intervention, SaveCheckpoint)):
                 self._refresh_once()
             with no_collection():
+                self._command = command.id
                 return handler(command)
 
         return handle
@@ -314,6 +320,7 @@ class CommandDispatcher:
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter and module indexes."""
+        self.receipts.tree_changed()
         self.trainability.tree_changed(moved)
         self.checkpointing.tree_changed()
 
@@ -327,12 +334,21 @@ class CommandDispatcher:
                 self._counter.left_out, self._view.found_at > 0,
             )
         )  # fmt: skip
+        if applied.changed or applied.is_measured:
+            title = applied.text.partition(":")[0].partition(";")[0]
+            self.receipts.begin(command.id, title, self._step, self._joined(applied.changed))
         if not isinstance(command, Undo):
             self._undo.applied(applied)
         if isinstance(command, Intervention):
             self._view.describe_optimizers(self._step)
             self._view.groups.read(self._step + 1)
             self._step_sampler.toggled(self._step)
+
+    def _joined(self, changes: Sequence[Changed]) -> tuple[tuple[str, int], ...]:
+        """Return the optimizers that parameters have joined in these changes, each with the number of parameters."""
+        optimizers = self._view.live_optimizers()
+        counts = Counter(index for changed in changes for _, index, _ in changed.joined)
+        return tuple((type(optimizers[index]).__name__, count) for index, count in counts.items())
 
 
 def _additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]:

@@ -38,6 +38,7 @@ def in_order(changes: Sequence[Change]) -> CommandResult:
         parameters,
         (lambda: in_order(undos)) if undos else None,
         tuple(changed for each in done for changed in each.changed),
+        any(each.is_measured for each in done),
     )
 
 

@@ -13,6 +13,7 @@ from gradtui.probe.memory.memory_counters import MemoryCounter
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.torch_private.private_names import sequence_number
+from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.events import DeviceFound, GraphsAlive, MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 
@@ -115,6 +116,10 @@ class PhaseMemory:
         if again is not None:
             self._emit(again)
         return part
+
+    def of_step(self, step: int, activations: int | None) -> StepMemory:
+        """Return the memory of the sampled step that has just ended, in which autograd kept `activations` bytes."""
+        return StepMemory(step, *self.peaks.of_step(), activations)
 
     def emit(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
         """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""
@@ -245,6 +250,14 @@ class PhasePeaks:
     def record(self, breakdown: MemoryMeasured) -> None:
         """Record a breakdown emitted in the current step."""
         self._emitted[breakdown.phase] = breakdown
+
+    def of_step(self) -> tuple[int | None, int | None]:
+        """Return the peak of the phases emitted in the current step, if all are exact, and the total when backward ended."""
+        peaks = [each.peak if each.peak_exact else None for each in self._emitted.values()]
+        known = [peak for peak in peaks if peak is not None]
+        backward = self._emitted.get(Phase.BACKWARD)
+        highest = max(known) if known and len(known) == len(peaks) else None
+        return highest, backward.held.total if backward is not None else None
 
     def once_more(self, phase: Phase, part: Peak) -> MemoryMeasured | None:
         """Return a repeated phase's breakdown with the higher peak (gradients are accumulated); None if the peak is not higher.

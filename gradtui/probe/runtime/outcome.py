@@ -19,6 +19,8 @@ class CommandResult:
     """Undoes the change at a later boundary. Raises `CommandRefused` if it cannot. Keeps no object of the script alive."""
     changed: tuple[Changed, ...] = ()
     """What the command froze and unfroze, in order."""
+    is_measured: bool = False
+    """Whether its effect on memory and time is to be measured, although it froze and unfroze nothing."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class OverheadMeter:
         self._reports = 0
         self._at_step = self._at_boundary = self._at_report = 0
 
-    def steps_ended(self, moments: Sequence[int]) -> None:
+    def steps_ended(self, moments: Sequence[int], *, is_sampled: bool = False) -> None:
         """Record steps that ended at these moments: the script's own share of their time is what the hooks did not take."""
         own, self._at_step = self.hooks.own_ns - self._at_step, self.hooks.own_ns
         each = max(0, own) // len(moments)
@@ -38,7 +38,7 @@ class OverheadMeter:
         if len(moments) > _NEWEST:
             self._stepped_at, moments = moments[-_NEWEST - 1], moments[-_NEWEST:]
         for now in moments:
-            self.step_time.add((now - self._stepped_at - each) / 1e9)
+            self.step_time.add((now - self._stepped_at - each) / 1e9, is_sampled=is_sampled)
             self._stepped_at = now
 
     def of_step(self) -> float:

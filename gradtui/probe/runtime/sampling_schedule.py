@@ -19,6 +19,8 @@ _MAX_INTERVAL, _MAX_INTERVAL_S = 1_000, 1.0
 """Even the most expensive measurement is made once in this many steps or, if steps are short, in as many as take this long."""
 _MAX_MEAN = 2
 """In multiples of a typical step."""
+_KEPT = 128
+"""Durations of steps that are kept."""
 _MIN_STEP_S = 5e-5
 """The shortest step time assumed. A step may seem shorter after the estimated overhead is subtracted."""
 
@@ -32,6 +34,10 @@ class StepTime:
         """The training time so far, without the first step, whose duration includes the setup before it."""
         self.recent: deque[float] = deque(maxlen=5)
         """The durations of the newest steps, the newest last."""
+        self.newest: deque[float] = deque(maxlen=_KEPT)
+        """More of them; NaN for a sampled step, whose duration is less exact."""
+        self.count = 0
+        """The number of durations added so far."""
 
     @property
     def typical(self) -> float:
@@ -46,9 +52,11 @@ class StepTime:
         """
         return min(self.seconds, _MAX_MEAN * self.typical)
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, *, is_sampled: bool = False) -> None:
         """Add the duration of one step, in seconds."""
         self.recent.append(seconds)
+        self.newest.append(math.nan if is_sampled else seconds)
+        self.count += 1
         self.seconds += (seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Any
@@ -28,6 +29,7 @@ from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.sampling.unused_optimizer_state import UnusedOptimizerState
 from gradtui.probe.steps import DeviceTimes, PhaseTracker
 from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.vocabulary import Phase, StateReason
 
 _AFTER_A_TOGGLE = 2
@@ -42,6 +44,9 @@ _BETWEEN_SWITCHES = 2_000
 _OF_EACH_ROOT = 2
 """Steps sampled regardless of cost for each module with whose call they begin. Without this, layers that are trained one after
 the other would never be sampled."""
+
+_MEMORIES = 32
+"""Sampled steps whose memory is kept: several rounds of steps."""
 
 _EVALUATION_NS = 1_000_000_000
 """Minimum time in nanoseconds between two measurements of the memory breakdown of evaluations."""
@@ -61,8 +66,8 @@ class StepSampler:
         self.tracer = ModuleCallLogger()
         self.recomputation = Recomputation(context.hooks.charge)
         self.checkpoints = CheckpointedModules(self.tracer, context.hooks)
-        self.activations: int | None = None
-        """Bytes that autograd saved for backward in the last sampled step; None if unknown."""
+        self.memories: deque[StepMemory] = deque(maxlen=_MEMORIES)
+        """The memory of the newest sampled steps of these models, the newest last."""
         self.sampled_step: SampledStep | None = None
         """The current step if it is sampled, else None."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
@@ -121,7 +126,7 @@ class StepSampler:
         self.states.tree_changed(moved)
         self.gradients.tree_changed()
         self._begun_with = moved.of_modules(self._begun_with)
-        self.activations = None
+        self.memories.clear()
         self.sampled_step = None
         self.tracer.stop()
         self._traces.drop()
@@ -335,8 +340,8 @@ class StepSampler:
         with self.hooks.guarded("unregistered modules"):
             self._unregistered.on_step_post(*found)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
+        self.memories.append(self._memory.of_step(self._counter.steps, saved.total if saved is not None else None))
         if saved is not None:
-            self.activations = saved.total
             self._emit(saved)
         traced = self._traces.finish_step(self._clock.at(), self._counter.steps)
         if traced is not None:

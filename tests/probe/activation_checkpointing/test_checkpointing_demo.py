@@ -47,5 +47,5 @@ def test_the_same_choice_made_live(capsys: pytest.CaptureFixture[str], monkeypat
     receipts = seen.all(ReceiptTaken)
     assert len(receipts) == SEGMENTS
     # Of each segment all that is left is what it was given: 256 KiB, 512 rows of 128 numbers.
-    before, after = re.findall(r"([\d.]+) MiB", receipts[-1].text)
+    ((before, after),) = re.findall(r"activations ([\d.]+) → ([\d.]+) MiB", receipts[-1].text)
     assert float(after) < float(before) / 10

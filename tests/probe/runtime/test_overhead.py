@@ -121,7 +121,7 @@ class Loop:
 
 def test_how_long_a_step_takes_is_known_however_few_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What many steps have cost must not be taken off the one that is told of after them."""
-    monkeypatch.setattr(StepTime, "add", lambda self, seconds: added.append(seconds))
+    monkeypatch.setattr(StepTime, "add", lambda self, seconds, **_: added.append(seconds))
     added: list[float] = []
     loop = Loop(64)
     with watched(budget=1e-6) as seen:
