@@ -34,6 +34,8 @@ class GrowthWatch:
     def __init__(self) -> None:
         self._measurements: deque[MemoryMeasured] = deque(maxlen=WINDOW)
         self._report_at = 0
+        self.current: Growth | None = None
+        """The growth over the newest measurements."""
 
     def add(self, measured: MemoryMeasured) -> Growth | None:
         """Add a measurement and return growth that was not reported yet. It is reported again after the same growth once
@@ -41,7 +43,7 @@ class GrowthWatch:
         if measured.step <= _SETTLING_STEPS or measured.held.total is None:
             return None
         self._measurements.append(measured)
-        growth = growth_of(self._measurements) if len(self._measurements) == WINDOW else None
+        growth = self.current = growth_of(self._measurements) if len(self._measurements) == WINDOW else None
         if growth is None or measured.held.total < self._report_at:
             return None
         self._report_at = measured.held.total + growth.bytes

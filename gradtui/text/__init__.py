@@ -10,7 +10,7 @@ from gradtui.text.effects import change_results, change_words, effect_results, e
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
-from gradtui.text.memory import growth_text
+from gradtui.text.memory import growth_text, memory_source_text, no_profile_text
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline, oom_place, oom_report
@@ -79,8 +79,10 @@ __all__ = [
     "growth_text",
     "holding_text",
     "listed",
+    "memory_source_text",
     "microseconds_text",
     "moved_text",
+    "no_profile_text",
     "nonfinite_text",
     "number_text",
     "oom_headline",

@@ -64,3 +64,29 @@ def _why(tree: TreeState, index: int) -> str:
         return f": {through}" if through else ""
     own = ": its own parameters need gradients"
     return f"{own}, and {through}" if through else own
+
+
+_SOURCES = {"CPU malloc": "host memory", "CPU resident": "host memory, about"}
+
+
+def memory_source_text(state: RunState) -> str:
+    """Say in words where the totals come from, and if a figure of them is an estimate; empty while that is unknown."""
+    if state.started is None or not state.started.ledger:
+        return ""
+    source = _SOURCES.get(state.started.ledger, state.started.ledger)
+    breakdowns = [record.last for record in state.phases.values() if record.last is not None]
+    # A breakdown with unknown activations shows a dash for them; that is not an estimate.
+    is_estimated = any(not each.exact for each in breakdowns if each.held.activations is not None)
+    return f"{source}, partly estimated" if is_estimated and "about" not in source else source
+
+
+def no_profile_text(state: RunState) -> str:
+    """Say why no course of memory within a step is known, and when one will be."""
+    if state.ended is not None:
+        return "No step was profiled."
+    if state.started is not None and state.started.device not in ("", "cpu"):
+        return "The curve within a step comes with the first step whose phases' peaks the allocator has counted."
+    return (
+        "The curve within a step comes after step 3, then now and then as the budget allows: "
+        "not for large or compiled models. t profiles the next step."
+    )

@@ -110,7 +110,7 @@ ACTIONS: tuple[Action, ...] = (
         "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.",
     ),
     Action(
-        "trace_step", ("t",), "Profile a step's memory",
+        "trace_step", ("t",), "Profile the memory within a step",
         "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell.",
         "Training", "dashboard", label="profile",
     ),
@@ -197,9 +197,9 @@ ACTIONS: tuple[Action, ...] = (
         "Screen", "dashboard", mouse="click on it",
     ),
     Action(
-        "show_memory", ("m",), "Show memory",
-        "Show the memory panel; once more, and ↑ ↓ choose the phase whose bytes it lists, and enter says where the memory of "
-        "a CUDA device goes. esc goes back to the tree.",
+        "show_memory", ("m",), "Memory: within a step, or by phase",
+        "Show the memory panel; once more: switch between the curve within a step and the table by phase, where ↑ ↓ choose "
+        "one. enter explains who holds the memory of the step, or of a CUDA device. esc goes back to the tree.",
         "Screen", "dashboard", mouse="click on a phase",
     ),
     Action(

@@ -184,7 +184,7 @@ class GradtuiApp(App[str]):
             front.collect_pictures()
         if part is not None:
             front.draw(part)
-            self._pictures_due = part in ("gradients", "memory_curve", "plots")
+            self._pictures_due = part in ("gradients", "plots")
         self._draw_dialog()
 
     def pump(self) -> None:

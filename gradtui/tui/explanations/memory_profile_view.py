@@ -5,13 +5,15 @@ from __future__ import annotations
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.run_state import RunState
-from gradtui.text import bytes_text, plural, share_text, short_bytes
+from gradtui.text import bytes_text, no_profile_text, plural, share_text, short_bytes
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.rendering import BLANK, Line, elide_start, fit, pad, printable, wrap
 
 CURVE_ROWS = 11
 
-_PHASE_ROLES = {Phase.FORWARD: "activations", Phase.BACKWARD: "gradients", Phase.OPTIMIZER: "optimizer_state"}
+_PHASE_ROLES = {
+    Phase.FORWARD: "phase-forward", Phase.BACKWARD: "phase-backward", Phase.OPTIMIZER: "phase-optimizer",
+}  # fmt: skip
 _KIND_ROLES = {"temporaries": "muted"}
 _KIND_NAMES = {"optimizer_state": "optimizer"}
 _BYTES_WIDTH, _SHARE_WIDTH, _KIND_WIDTH = 9, 7, 13
@@ -39,6 +41,11 @@ def waiting_lines(state: RunState, width: int) -> list[Line]:
     held = " Training is paused: esc, then n runs one step." if state.paused else ""
     words = f"Every allocation of the next step is followed. Waiting for it to end.{held}"
     return [*wrap(((words, "muted"),), width), BLANK]
+
+
+def unprofiled_lines(state: RunState, width: int) -> list[Line]:
+    """Say that no step was profiled, and when the first will be."""
+    return wrap(((no_profile_text(state), "muted"),), width)
 
 
 def closing_lines(width: int) -> list[Line]:

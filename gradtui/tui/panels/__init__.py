@@ -9,13 +9,13 @@ from gradtui.tui.panels.curves import CurvesPanel, curves_title
 from gradtui.tui.panels.events import KINDS, EventsPanel
 from gradtui.tui.panels.finding import FindingLine
 from gradtui.tui.panels.header import Header, HeaderState
-from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table, memory_title
-from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS
+from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table
+from gradtui.tui.panels.memory_parts import BEFORE_TRAINING, PARTS
 from gradtui.tui.panels.output import OutputPanel
 from gradtui.tui.panels.why import WhyPanel
 
 __all__ = [
-    "AT_LOAD",
+    "BEFORE_TRAINING",
     "KINDS",
     "PARTS",
     "ChangesPanel",
@@ -31,5 +31,4 @@ __all__ = [
     "curves_title",
     "has_breakdown",
     "memory_table",
-    "memory_title",
 ]

@@ -12,24 +12,24 @@ from gradtui.text import BYTES_WIDTH, bytes_text, short_bytes
 from gradtui.tui.rendering import Line, Span, in_columns, pad
 from gradtui.tui.widgets import FULL
 
-AT_LOAD = "at_load"
+BEFORE_TRAINING = "at_load"
 """The role of the bytes that no category explains before the first forward: imports and data, not added by training."""
 
-PARTS = (*MEMORY_CATEGORIES, AT_LOAD)
+PARTS = (*MEMORY_CATEGORIES, BEFORE_TRAINING)
 """The parts in the order in which they are drawn. Each is also the role of its colour."""
 
 _WHERE_THERE_ARE_ANY = ("input", "offloaded")
 """Parts that many runs never have. They are shown once one of them is not empty."""
 
 _PATTERNS = dict(zip(PARTS, "█▓▒▪░▚▘·┄"))
-_NAMES = {"optimizer_state": "optimizer", AT_LOAD: "at load"}
+_NAMES = {"optimizer_state": "optimizer", BEFORE_TRAINING: "before training"}
 _SHORT_NAMES = {
     "parameters": "params", "buffers": "buffer", "gradients": "grads", "optimizer_state": "optim",
-    "activations": "activ", "input": "input", "offloaded": "offld", "other": "other", AT_LOAD: "loaded",
+    "activations": "activ", "input": "input", "offloaded": "offld", "other": "other", BEFORE_TRAINING: "before",
 }  # fmt: skip
 _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+activ"
 
-_NAME_WIDTH, _SHORT_NAME_WIDTH = 12, 7
+_NAME_WIDTH, _SHORT_NAME_WIDTH = 16, 7
 _GAP = 1
 _SAMPLE_WIDTH = 2
 _MAX_COLUMNS = 4
@@ -61,9 +61,9 @@ def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
     at_load, since = unexplained_parts(state, held)
     sizes["other"] = since
     if at_load is not None:
-        sizes[AT_LOAD] = at_load
+        sizes[BEFORE_TRAINING] = at_load
     names = [_NAMES.get(role, role) for role in sizes]
-    within = held.within_total().keys() | {AT_LOAD}
+    within = held.within_total().keys() | {BEFORE_TRAINING}
     parts = [Part(role, sizes[role], name, _SHORT_NAMES[role], role in within) for role, name in zip(sizes, names)]
     if held.activations is not None:
         return parts

@@ -13,6 +13,7 @@ from textual.app import App
 
 from gradtui.atomic_file import WriteFile
 from gradtui.state.findings import Finding
+from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.plots.rows import WatchedParameters
@@ -115,11 +116,14 @@ def open_finding(app: App[Any], context: ActionContext, finding: Finding, go_to:
     app.push_screen(FindingDialog(context.state, finding), go_to)
 
 
-def open_device(app: App[Any], context: ActionContext) -> None:
-    """Open the dialog that divides up the memory of the device."""
-    from gradtui.tui.screens.detail_dialogs import DeviceDialog
+def open_memory(app: App[Any], context: ActionContext) -> None:
+    """Open the dialog that divides up the memory of the device; without a device, that of the newest profiled step."""
+    from gradtui.tui.screens.detail_dialogs import DeviceDialog, StepDialog
 
-    app.push_screen(DeviceDialog(context.state, colour=not app.no_color))
+    if reconcile(context.state.device) is not None:
+        app.push_screen(DeviceDialog(context.state, colour=not app.no_color))
+    else:
+        app.push_screen(StepDialog(context.state, context.pictures, is_requested=False))
 
 
 def open_step(app: App[Any], context: ActionContext) -> None:
@@ -130,7 +134,7 @@ def open_step(app: App[Any], context: ActionContext) -> None:
     if not ended or not known:
         context.request("trace_step")
     if not ended or known:
-        app.push_screen(StepDialog(context.state, context.pictures))
+        app.push_screen(StepDialog(context.state, context.pictures, is_requested=not ended))
 
 
 def export_plots(app: App[Any], context: ActionContext, tables: list[tuple[str, Table]]) -> None:

@@ -18,7 +18,6 @@ from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
 
 from gradtui.state.findings import open_findings
-from gradtui.state.reconciliation import reconcile
 from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.actions import ACTIONS, Keymap, bindings, footer_actions
@@ -32,7 +31,6 @@ from gradtui.tui.panels import (
     OutputPanel,
     curves_title,
     memory_table,
-    memory_title,
 )
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
@@ -41,11 +39,11 @@ from gradtui.tui.screens.action_context import (
     export_plots,
     export_schedule,
     open_breakpoints,
-    open_device,
     open_explanation,
     open_finding,
     open_findings_list,
     open_freeze,
+    open_memory,
     open_question,
     open_step,
 )
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
     from gradtui.tui.screens.plots import PlotScreen
 
 INTERVALS: dict[str, float] = {
-    "tree": 1.0, "memory": 1.0, "memory_curve": 5.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
+    "tree": 1.0, "memory": 1.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
 }  # fmt: skip
 """Minimum seconds between two redraws of each part."""
 
@@ -99,7 +97,7 @@ class Dashboard(Screen[None]):
         self.header = Header(state, id="header")
         self.finding = FindingLine(state, id="finding")
         self.pane = TreePane(state, id="tree-pane")
-        self.memory = MemoryPanel(state, pictures, id="memory")
+        self.memory = MemoryPanel(state, id="memory")
         self.gradients = CurvesPanel(state, pictures, id="gradients")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
@@ -109,7 +107,6 @@ class Dashboard(Screen[None]):
         self._draw: dict[str, Callable[[], None]] = {
             "tree": self.pane.update,
             "memory": self.memory.redraw,
-            "memory_curve": self.memory.redraw_curve,
             "gradients": self.gradients.redraw_curve,
             "output": self.output.update,
             "events": self.events.update,
@@ -167,8 +164,7 @@ class Dashboard(Screen[None]):
 
     def visible_parts(self) -> list[str]:
         """Return the visible parts, in the order in which they are drawn if all are due."""
-        shown = ["tree", *(name for name in PANELS if self._panels.is_shown(name))]
-        return [*shown, "memory_curve"] if self._panels.is_shown("memory") else shown
+        return ["tree", *(name for name in PANELS if self._panels.is_shown(name))]
 
     def draw_header(self, facts: HeaderState) -> None:
         """Repaint the header, the line of the gravest finding, and the footer (which depends on the run's status)."""
@@ -201,9 +197,8 @@ class Dashboard(Screen[None]):
 
     def collect_pictures(self) -> None:
         """Show the charts that the plot server has drawn since they were requested."""
-        for name, panel in (("memory", self.memory), ("gradients", self.gradients)):
-            if self._panels.is_shown(name):
-                panel.redraw()
+        if self._panels.is_shown("gradients"):
+            self.gradients.redraw()
 
     def select(self) -> None:
         """Show the curve of the row under the tree's cursor in the panel of the curves."""
@@ -239,15 +234,15 @@ class Dashboard(Screen[None]):
 
     def _panel(self, name: str) -> LineView:
         panels: dict[str, LineView] = {
-            "memory": self.memory, "memory_curve": self.memory, "gradients": self.gradients,
-            "output": self.output, "events": self.events,
+            "memory": self.memory, "gradients": self.gradients, "output": self.output, "events": self.events,
         }  # fmt: skip
         return panels[name]
 
     def _set_titles(self, name: str) -> None:
         if name not in PANELS:
             return
-        note = {"memory": memory_title, "gradients": curves_title}.get(name, lambda _: "")(self._state)
+        notes = {"memory": lambda: self.memory.title, "gradients": lambda: curves_title(self._state)}
+        note = notes.get(name, str)()
         # Setting the titles redraws the frame, so set them only if they changed.
         if self._titles.get(name) != (self._panels, note):
             self._titles[name] = (self._panels, note)
@@ -274,8 +269,8 @@ class Dashboard(Screen[None]):
     # Actions that explain and write down
 
     def action_explain(self) -> None:
-        if self.memory.has_focus and reconcile(self._state.device) is not None:
-            open_device(self.app, self._action_context)
+        if self.memory.has_focus:
+            open_memory(self.app, self._action_context)
         else:
             open_explanation(self.app, self._action_context, self.tree_view.current)
 
@@ -303,7 +298,9 @@ class Dashboard(Screen[None]):
 
     def action_show_memory(self) -> None:
         if self._panels.is_shown("memory"):
-            (self.tree_view if self.memory.has_focus else self.memory).focus()
+            self.memory.focus()
+            self.memory.switch_view()
+            self._set_titles("memory")
         else:
             self.show_panel("memory")
 

@@ -11,6 +11,7 @@ from gradtui.tui.explanations.memory_profile_view import (
     closing_lines,
     step_lines,
     step_request,
+    unprofiled_lines,
     waiting_lines,
 )
 from gradtui.tui.rendering import BLANK, Line, detail_lines, elide_start, printable
@@ -53,15 +54,16 @@ class DeviceDialog(TextDialog[None]):
 
 
 class StepDialog(TextDialog[None]):
-    """Shows the newest memory profile of a step, and the next one once it has arrived."""
+    """Shows the newest memory profile of a step, and the next one once it has arrived, which may have been requested."""
 
     changes = True
 
-    def __init__(self, state: RunState, pictures: Pictures) -> None:
+    def __init__(self, state: RunState, pictures: Pictures, *, is_requested: bool) -> None:
         self._state, self._pictures = state, pictures
         self._curve = HeldRequest()
+        self._is_requested = is_requested
         self._shown = self._before = state.traced
-        super().__init__("The memory of a step", DialogLines(self._lines))
+        super().__init__("Memory within a step", DialogLines(self._lines))
 
     def _lines(self, width: int) -> list[Line]:
         state, step = self._state, self._state.traced
@@ -69,8 +71,10 @@ class StepDialog(TextDialog[None]):
             self._shown = step
             self._curve.renew()
         lines = step_lines(state, width)
-        if step is self._before and state.ended is None:
+        if self._is_requested and step is self._before and state.ended is None:
             lines = [*waiting_lines(state, width), *(lines if step is not None else ())]
+        if step is None and not self._is_requested:
+            lines = unprofiled_lines(state, width)
         if step is None:
             return lines
         request = self._curve.request(width, CURVE_ROWS, lambda w, h: step_request(step, w, h))

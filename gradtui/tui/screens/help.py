@@ -8,7 +8,7 @@ from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.markers import MarkerKind
 from gradtui.text import STATE_MEANINGS
 from gradtui.tui.actions import ACTIONS, Action, by_group
-from gradtui.tui.panels import AT_LOAD, KINDS, PARTS
+from gradtui.tui.panels import BEFORE_TRAINING, KINDS, PARTS
 from gradtui.tui.rendering import BLANK, MARKERS, Line, Span, state_letter, wrap
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 from gradtui.tui.tree import (
@@ -84,8 +84,23 @@ _CATEGORY_NAMES = {
         "measured, but none of the above: temporary results, buffers that libraries (MKL, oneDNN) keep from the first step on, "
         "fragmentation; activations while they are unknown"
     ),
-    AT_LOAD: "as much of what nothing explains as was there before the first forward: imports and data",
+    BEFORE_TRAINING: "in no category at the first forward: Python, libraries, data; left out of curve and bar; narrow: pre",
 }
+
+_PART_NAMES = {BEFORE_TRAINING: "before training"}
+
+_CURVE_WORDS: tuple[tuple[str, str], ...] = (
+    (
+        "curve within a step",
+        "the total after each allocation and free of one step, in their order, less what was there before",
+    ),
+    ("per cent", "the share of the phase in the time of a step, which is also its width on the curve"),
+    ("▲", "where the total is highest: the phase, and the module whose operation allocated last"),
+    (
+        "step, steps ago",
+        "the step of the figures; t profiles the next one, and others follow as the budget allows",
+    ),
+)
 
 _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
     ("state, st", "the state of the parameter, or all states there are in the module; the letters stand above"),
@@ -136,8 +151,9 @@ def help_lines(width: int, actions: Iterable[Action] = ACTIONS) -> Sequence[Line
     lines += _meanings("Columns", _COLUMN_WORDS, names, width)
     lines += _heading("Memory")
     for category in PARTS:
-        sample: Line = ((f"{FULL} ", category), (category.replace("_", " "), "text"))
+        sample: Line = ((f"{FULL} ", category), (_PART_NAMES.get(category, category.replace("_", " ")), "text"))
         lines += _entry(sample, _CATEGORY_NAMES[category], names, width)
+    lines += _meanings("Memory within a step", _CURVE_WORDS, names, width)
     lines += _heading("Marks")
     for mark, role, words in _MARKS:
         lines += _entry(((mark, role),), words, names, width)

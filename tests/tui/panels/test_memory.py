@@ -1,23 +1,22 @@
+"""The memory panel's main view: the curve within a step, what is held, and the title with the step of the figures."""
+
 from __future__ import annotations
 
 import pytest
 from fakes import MIB, coop_model, coop_run, held, row_of, started
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import highest_peak
-from gradtui.text import bytes_text
-from gradtui.tui.panels.memory import MAIN_PHASES, memory_request, memory_table, memory_title, memory_view, next_phase
-from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
-from gradtui.tui.panels.memory_parts import AT_LOAD, PARTS, parts_of
-from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.panels.memory import memory_table, memory_title
+from gradtui.tui.panels.memory_step import Drawing, newest, scale_of, step_lines
+from gradtui.tui.rendering import Line, line_width
 
 MODEL = coop_model()
-SIZES = [(36, 20), (43, 11), (61, 18), (70, 8), (70, 40), (20, 6)]
+BLOCK = row_of(MODEL, "text_encoder.blocks.3.mlp")
+SIZES = [(28, 6), (50, 9), (68, 14), (20, 4), (120, 30)]
+F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
 
 
 def state_after(*events: ev.Event) -> RunState:
@@ -27,269 +26,166 @@ def state_after(*events: ev.Event) -> RunState:
     return state
 
 
-RUNNING = state_after(*coop_run(40))
-EVERY_PHASE = state_after(
-    *coop_run(40),
-    *(ev.MemoryMeasured(9.0, 40, p, held(26 * MIB, 0, 0, 0), None, True, True) for p in (Phase.DATA, Phase.EVAL)),
+def text(lines: list[Line]) -> list[str]:
+    return ["".join(part for part, _ in line).rstrip() for line in lines]
+
+
+def profile(step: int = 285, share: float = 1.0) -> ev.StepMemoryProfiled:
+    totals = tuple(round(share * total * MIB) for total in (80, 90, 99.3, 97, 95, 85, 80, 79))
+    highest = (None,) * len(MODEL.modules)
+    phases = ((F, 0), (B, 2), (OPT, 6))
+    return ev.StepMemoryProfiled(9.0, step, totals, 900, phases, max(totals), B, BLOCK, (), highest, True)
+
+
+HELD = MemoryBytes(
+    round(19.2 * MIB), 0, round(2.3 * MIB), round(4.7 * MIB), round(20.2 * MIB), round(48.8 * MIB), round(95.2 * MIB)
 )
+BEFORE = ev.MemoryMeasured(0.5, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=round(46.7 * MIB)), None, True, True)
+SECONDS = ((F, 3.7), (B, 4.8), (OPT, 0.4), (Phase.DATA, 1.1))
+TIMES = ev.Progress(
+    8.0, 285, 285, 285, 0, (285,), tuple(ev.PhaseTime(phase, each, 1) for phase, each in SECONDS), 0.0, 1, 1
+)
+RUN = (
+    started(),
+    MODEL,
+    ev.OptimizersFound(0.6, 0, (OptimizerInfo("Adam", 1, (0,), 0, (0,)),)),
+    BEFORE,
+    TIMES,
+    ev.MemoryMeasured(8.0, 285, F, HELD, None, False, True),
+)
+SHARES = {F: 0.37, B: 0.48, OPT: 0.04}
 
 
-def text(lines: tuple[Line, ...]) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in lines)
+def shown(state: RunState, width: int, height: int) -> list[str]:
+    lines = step_lines(state, width, height, scale_of(state, Drawing()), SHARES)
+    assert len(lines) <= height
+    assert all(line_width(line) <= width for line in lines)
+    return text(lines)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_it_keeps_to_its_place(width: int, height: int) -> None:
-    view = memory_view(RUNNING, width, height)
-    assert len(view.lines) + view.curve_rows <= height
-    assert all(line_width(line) <= width for line in view.lines)
+@pytest.mark.parametrize("events", [(), (started(),), RUN, (*RUN, profile()), tuple(coop_run(40))])
+def test_it_keeps_to_its_place(width: int, height: int, events: tuple[ev.Event, ...]) -> None:
+    assert shown(state_after(*events), width, height)
 
 
-def row(lines: tuple[Line, ...], phase: Phase) -> str:
-    return next(line for line in text(lines).splitlines() if line[1:].startswith(phase.value))
+def test_a_narrow_panel_has_three_rows_of_curve_one_of_phases_and_two_of_numbers() -> None:
+    lines = shown(state_after(*RUN, profile()), 28, 6)
+    # Less the 46.7 MiB from before training the step is at 32.3 to 52.6 MiB.
+    assert lines[0].endswith("▲ …blocks.3.mlp")
+    assert [line[:3] for line in lines[:3]] == ["  │", "55┤", "30┤"]
+    assert "█" in lines[2]
+    assert lines[3] == "  └fwd 37 % bwd 48 % opt 4 %"
+    # Of 48.8 MiB that nothing explains, 46.7 were there before training.
+    assert lines[4].split() == ["par", "19.2", "grad", "2.3", "opt", "4.7"]
+    assert lines[5].split() == ["act", "20.2", "oth", "2.1", "pre", "46.7"]
 
 
-@pytest.mark.parametrize(("share", "is_told"), [(1.2, True), (1.0, True), (0.99, True), (0.7, False)])
-def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: float, is_told: bool) -> None:
-    found = highest_peak(RUNNING)
-    assert found is not None
-    phase, peak = found[0], int((found[1].peak or 0) * share)
-    block = row_of(MODEL, "text_encoder.blocks.3")
-    highest = (None,) * len(MODEL.modules)
-    traced = ev.StepMemoryProfiled(9.0, 40, (1, peak), 2, ((phase, 0),), peak, phase, block, (), highest, True)
-    shown = text(memory_view(state_after(*coop_run(40), traced), 90, 20).lines)
-    assert "peak so far" in shown
-    assert ("at text_encoder.blocks.3" in shown) is is_told
+def test_a_wide_panel_names_the_peak_the_parts_and_what_was_there_before_training() -> None:
+    lines = shown(state_after(*RUN, profile()), 50, 9)
+    assert lines[0].startswith("55┤…er.blocks.3.mlp ▲")
+    assert lines[3].startswith("30┤")
+    phases, bar = lines[4], lines[5]
+    assert phases.startswith("  └forward 37 % ─")
+    assert "backward 48 %" in phases
+    assert bar.endswith("end of forward, step 285")
+    words = " ".join(lines[6:8])
+    for part in ("parameters 19.2", "gradients  2.3", "Adam  4.7", "activations 20.2", "other  2.1", "MiB"):
+        assert part in words
+    assert "before" not in words
+    assert lines[8] == "+46.7 MiB held before training (Python, libraries)"
 
 
-@pytest.mark.parametrize(("width", "height"), [(36, 20), (43, 12), (61, 18)])
-def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: int, height: int) -> None:
-    for phase in MAIN_PHASES:
-        last = RUNNING.phases[phase].last
-        assert last is not None
-        assert last.held.total is not None
-        assert last.peak is not None
-        lines = memory_view(RUNNING, width, height, MemoryOptions(phase)).lines
-        assert f"{last.held.total / MIB:.1f} MiB" in row(lines, phase)
-        heading = next(line for line in text(lines).splitlines() if f"{phase}, step" in line)
-        bound = "" if last.peak_exact else "≥"
-        assert f"peak {bound}{last.peak / MIB:.1f} MiB" in heading
-        if width > 50:
-            assert f"▲{' ' if last.peak_exact else '≥'}{bytes_text(last.peak)}" in row(lines, phase)
+def test_the_bar_is_to_the_scale_of_the_curve() -> None:
+    state = state_after(*RUN, profile())
+    lines = step_lines(state, 68, 14, scale_of(state, Drawing()), SHARES)
+    bar = next(line for line in lines if line[0][0].startswith("▇") and len(line[0][0]) > 2)
+    room = 68 - len(" end of forward, step 285")
+    filled = sum(len(part) for part, _ in bar if part.startswith("▇"))
+    # 19.2 + 2.3 + 4.7 + 20.2 + 2.1 of 55 MiB.
+    assert filled == round(48.5 / 55 * room)
 
 
-def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
-    same = held(26 * MIB, 0, 0, 0)
-    state = state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, same, (same.total or 0) + 1, False, True))
-    lines = memory_view(state, 61, 18).lines
-    assert "▲" not in row(lines, Phase.FORWARD)
-    assert "peak" not in text(lines[5:6])
+def test_the_axis_only_grows_until_the_models_change() -> None:
+    state = state_after(*RUN, profile())
+    first = scale_of(state, Drawing())
+    assert first is not None
+    assert (first.low, first.high) == (30 * MIB, 55 * MIB)
+    apply(state, profile(290, 0.98))
+    drawn = Drawing(state.tree.version, first)
+    assert scale_of(state, drawn) == first
+    apply(state, profile(295, 1.2))
+    grown = scale_of(state, drawn)
+    assert grown is not None
+    # 0.98 · 99.3 − 46.7 = 50.6 and 0.98 · 79 − 46.7 = 30.7 are within, 1.2 · 99.3 − 46.7 = 72.5 is not;
+    # the lowest is 1.2 · 79 − 46.7 = 48.1.
+    assert (grown.low, grown.high) == (30 * MIB, 75 * MIB)
+    apply(state, profile(300, 0.6))
+    other = scale_of(state, Drawing(state.tree.version - 1, grown))
+    assert other is not None
+    # 0.6 · 99.3 − 46.7 = 12.9, and the lowest is 0.6 · 79 − 46.7 = 0.7.
+    assert (other.low, other.high) == (0, 15 * MIB)
 
 
-@pytest.mark.parametrize(("width", "height"), [(36, 20), (41, 10), (50, 13), (61, 18), (72, 30)])
-@pytest.mark.parametrize("phase", [Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD])
-def test_the_parts_of_any_phase_can_be_read_as_numbers(width: int, height: int, phase: Phase) -> None:
-    lines = memory_view(EVERY_PHASE, width, height, MemoryOptions(phase)).lines
-    last = EVERY_PHASE.phases[phase].last
-    assert last is not None
-    assert row(lines, phase).startswith(CHOSEN_MARK)
-    for part in parts_of(last.held, EVERY_PHASE):
-        names = (part.name, part.short_name)
-        assert any(f"{name} " in text(lines) or name in text(lines) for name in names)
-        assert bytes_text(part.size) in text(lines)
-
-
-def test_where_room_is_short_the_numbers_win_over_what_says_less() -> None:
-    narrow = text(memory_view(EVERY_PHASE, 41, 10).lines)
-    assert bytes_text(26 * MIB) in narrow
-    assert " data" not in narrow
-    assert "host" not in narrow
-    assert " data" in text(memory_view(EVERY_PHASE, 41, 20).lines)
-
-
-def test_parts_add_up_to_the_total_and_what_was_there_at_load_is_set_apart() -> None:
-    state = state_after(
-        ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=40 * MIB), None, True, True),
-        ev.MemoryMeasured(2.0, 1, Phase.FORWARD, held(MIB, 0, 0, 5 * MIB, other=43 * MIB), None, True, True),
-    )
-    for phase in (Phase.LOAD, Phase.FORWARD):
-        last = state.phases[phase].last
-        assert last is not None
-        parts = {part.role: part.size for part in parts_of(last.held, state)}
-        assert sum(size or 0 for size in parts.values()) == last.held.total
-        assert (parts[AT_LOAD], parts["other"]) == (40 * MIB, (last.held.other or 0) - 40 * MIB)
-    less = held(MIB, 0, 0, 0, other=10 * MIB)
-    assert {p.role: p.size for p in parts_of(less, state)} | {"other": 0, AT_LOAD: 10 * MIB} == {
-        p.role: p.size for p in parts_of(less, state)
-    }
-
-
-def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
-    assert [part.role for part in parts_of(held(MIB, 0, 0, 0), RunState())] == [
-        role for role in PARTS if role not in (AT_LOAD, "input", "offloaded")
-    ]
-
-
-def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
-    without = ev.MemoryMeasured(1.0, 1, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True)
-    some = MemoryBytes(MIB, 0, 0, 0, 0, 0, 6 * MIB, 2 * MIB, 3 * MIB)
-    assert not {"input", "offloaded"} & {part.role for part in parts_of(without.held, state_after(without))}
-    state = state_after(without, ev.MemoryMeasured(1.0, 1, Phase.FORWARD, some, None, True, True))
-    for one in (without.held, some):
-        assert {"input", "offloaded"} <= {part.role for part in parts_of(one, state)}
-    unknown = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, None)
-    assert {part.role: part.size for part in parts_of(unknown, state)}["input"] is None
-
-
-def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> None:
-    outside = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, 0, 3 * MIB, True)
-    lines = memory_view(state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, outside, None, True, True)), 61, 18).lines
-    forward = next(line for line in lines if line[0][0][1:].startswith("forward"))
-    assert "offloaded" not in {role for _, role in forward}
-    assert "parameters" in {role for _, role in forward}
-    shown = " ".join(text(lines).split())
-    assert "offloaded 3.00 MiB" in shown
-
-
-@pytest.mark.parametrize("width", [36, 61])
-def test_unknown_activations_are_a_dash_and_among_what_is_not_explained(width: int) -> None:
-    unknown = ev.MemoryMeasured(1.0, 1, Phase.ZERO_GRAD, held(MIB, 0, 0, None, other=9 * MIB), None, True, False)
-    lines = memory_view(state_after(unknown), width, 20).lines
-    words = " ".join(text(lines).split())
-    assert "activations –" in words or "activ –" in words
-    assert "+activ 9.00 MiB" in words
-    bar = {role for part, role in lines[-1] + lines[4] if part.strip()}
-    assert "other" in bar
-    assert "activations" not in bar
-
-
-def test_up_and_down_go_through_the_phases_that_were_measured() -> None:
-    assert next_phase(RunState(), None, 1) is None
-    assert next_phase(RUNNING, None, 1) is Phase.BACKWARD, "it begins at the fullest"
-    assert next_phase(RUNNING, Phase.LOAD, -1) is Phase.LOAD
-    assert next_phase(RUNNING, Phase.OPTIMIZER, 1) is Phase.ZERO_GRAD
-    assert next_phase(RUNNING, Phase.ZERO_GRAD, 9) is Phase.ZERO_GRAD
-
-
-def test_the_lines_know_their_phases() -> None:
-    view = memory_view(EVERY_PHASE, 61, 18)
-    assert len(view.phases) == len(view.lines)
-    for line, phase in zip(view.lines, view.phases):
-        assert phase is None or "".join(part for part, _ in line)[1:].startswith(phase.value)
-
-
-def test_the_four_phases_of_a_training_step_come_first_and_others_when_seen() -> None:
-    rows = [line[1:].split()[0] for line in text(memory_view(RUNNING, 61, 12).lines).splitlines()[:5]]
-    assert rows == ["load", "forward", "backward", "optimizer", "zero_grad"]
-    assert "eval" not in rows
-
-
-def test_a_phase_that_was_not_seen_is_a_dash() -> None:
-    state = state_after(ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True))
-    assert row(memory_view(state, 61, 18).lines, Phase.FORWARD).split() == ["forward", "–"]
-
-
-FULL = state_after(
-    ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=5 * MIB), None, True, True),
-    ev.MemoryMeasured(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 80 * MIB, *[10 * MIB] * 2), None, True, True),
-)
-
-
-def bar_of_forward(*, colour: bool = True) -> list[tuple[str, str]]:
-    lines = memory_view(FULL, 90, 20, MemoryOptions(colour=colour)).lines
-    found = next(line for line in lines if line[0][0][1:].startswith("forward"))
-    return [(part, role) for part, role in found if role in PARTS]
-
-
-def test_every_part_has_the_same_role_in_bars_and_legend() -> None:
-    legend = [role for line in memory_view(FULL, 90, 20).lines[5:] for _, role in line if role in PARTS]
-    assert [role for _, role in bar_of_forward()] == list(PARTS)
-    assert sorted(legend) == sorted(PARTS)
-
-
-def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alternate() -> None:
-    later = ev.MemoryMeasured(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, 0), None, True, True)
-    for state in (RUNNING, state_after(*coop_run(40), later)):
-        assert "at the end of forward" in text(memory_view(state, 61, 18).lines)
-
-
-def test_without_colour_parts_have_patterns_of_their_own() -> None:
-    assert len({part[0] for part, _ in bar_of_forward(colour=False)}) == len(PARTS)
-
-
-def test_the_source_is_named_and_estimates_are_called_so() -> None:
-    assert memory_title(RUNNING) == "cpu ledger, exact"
-    guess = ev.MemoryMeasured(99.0, 41, Phase.FORWARD, held(MIB, 0, 0, 0), None, True, False)
-    assert "estimated" in memory_title(state_after(started(), guess))
-    unknown = ev.MemoryMeasured(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, None), None, True, False)
-    assert memory_title(state_after(*coop_run(40), unknown)) == "cpu ledger, exact", "a dash is no estimate"
-
-
-def test_the_highest_peak_names_its_phase() -> None:
-    highest = max(RUNNING.phases.items(), key=lambda entry: entry[1].peak or 0)
-    assert f"{(highest[1].peak or 0) / MIB:.1f} MiB in {highest[0]}" in text(memory_view(RUNNING, 61, 18).lines)
-
-
-def test_the_machine_has_a_line() -> None:
-    gib = 1024 * MIB
-    sample = ev.DeviceSampled(1.0, 1, "nvml", 2 * gib, 24 * gib, 9 * gib, 14 * gib, 8 * gib, 7 * gib, 8 * gib, 0.83)
-    shown = text(memory_view(state_after(*coop_run(3), sample), 120, 18).lines)
-    for part in ("host 2.00 GiB of 24.0 GiB", "device 9.00 GiB of 14.0 GiB", "this process 8.00 GiB", "busy 83%"):
-        assert part in shown
+def test_before_the_first_profile_it_says_when_one_comes_and_shows_what_is_held() -> None:
+    lines = shown(state_after(*RUN), 50, 9)
+    words = " ".join(" ".join(lines).split())
+    assert "after step 3" in words
+    assert "t profiles the next step" in words
+    assert "parameters 19.2" in words
+    ended = state_after(*RUN, ev.RunEnded(9.0, 285, 0, None))
+    assert "No step was profiled" in " ".join(shown(ended, 50, 9))
 
 
 def test_empty_panels_say_what_will_fill_them() -> None:
-    assert "Waiting" in text(memory_view(RunState(), 40, 10).lines)
-    assert "ended" in text(memory_view(state_after(ev.RunEnded(1.0, 0, 0, None)), 40, 10).lines)
+    assert "Waiting" in shown(RunState(), 40, 10)[0]
+    assert "ended" in shown(state_after(ev.RunEnded(1.0, 0, 0, None)), 40, 10)[0]
 
 
-def test_the_curve_gets_what_is_left_if_that_is_enough() -> None:
-    assert memory_view(RUNNING, 61, 11).curve_rows == 0
-    view = memory_view(RUNNING, 61, 40)
-    assert view.curve_rows == 40 - len(view.lines)
-    request = memory_request(RUNNING, 61, view.curve_rows)
-    assert request is not None
-    assert request.unit == "bytes"
-    totals = [RUNNING.phases[phase].totals for phase in (Phase.FORWARD, Phase.OPTIMIZER)]
-    assert [
-        set(zip(series.xs, series.ys)) >= set(zip(total.steps, total.values))
-        for series, total in zip(request.series, totals)
-    ] == [True, True]
+def test_the_bar_is_of_the_fullest_phase_of_the_newest_step() -> None:
+    less = ev.MemoryMeasured(9.0, 290, OPT, held(MIB, 0, 0, 0), None, True, True)
+    found = newest(state_after(*RUN, less))
+    assert found is not None
+    assert (found.phase, found.step) == (F, 285)
 
 
-sizes = st.integers(min_value=-(2**50), max_value=2**70)
+def test_graphs_that_stay_alive_and_growth_have_a_line() -> None:
+    alive = ev.GraphsAlive(9.0, 285, 12, True, 5, 24 * MIB)
+    grows = tuple(
+        ev.MemoryMeasured(9.0, step, OPT, held(MIB, 0, 0, step * MIB), None, True, True) for step in range(290, 314)
+    )
+    lines = shown(state_after(*RUN, profile(), alive, *grows), 68, 14)
+    assert any("▲ graphs of ≥12 forwards alive since step 5: 24.0 MiB" in line for line in lines)
+    # 24 readings, 1 MiB apart.
+    assert any("▲ grew by 23.0 MiB from step 290 to 313: activations" in line for line in lines)
 
 
-@given(
-    st.builds(
-        MemoryBytes, sizes, sizes, sizes, sizes, st.none() | sizes, st.none() | sizes, st.none() | sizes,
-        st.none() | sizes, sizes, st.booleans(),
-    ),
-    st.none() | sizes, st.booleans(), st.sampled_from(Phase), st.sampled_from(SIZES),
-)  # fmt: skip
-def test_any_ledger_can_be_shown(
-    known: MemoryBytes, peak: int | None, exact: bool, phase: Phase, size: tuple[int, int]
-) -> None:
-    state = state_after(ev.MemoryMeasured(1.0, 1, phase, known, peak, exact, exact))
-    assert memory_view(state, *size).lines
-    assert memory_view(state, *size, MemoryOptions(phase, focused=True, colour=False)).lines
+def test_the_title_names_the_step_its_age_and_the_peak() -> None:
+    state = state_after(*RUN, profile())
+    assert memory_title(state) == "within step 285 · peak 99.3 MiB"
+    state.step = 379
+    assert memory_title(state) == "within step 285, 90+ steps ago · peak 99.3 MiB"
+    assert memory_title(state, 41) == "step 285, 90+ steps ago · peak 99.3 MiB"
+    assert memory_title(state, 24) == "step 285 · peak 99.3 MiB"
+    assert memory_title(state, 16) == "285 · 99.3 MiB"
+    assert memory_title(state_after(*RUN)) == "step 285"
+    assert memory_title(RunState()) == ""
 
 
-def test_between_two_samples_the_curve_makes_nothing_up() -> None:
-    state = RunState()
-    for step, total in ((1, 10), (50, 90), (60, 20)):
-        for phase in (Phase.FORWARD, Phase.OPTIMIZER):
-            apply(state, ev.MemoryMeasured(1.0, step, phase, MemoryBytes(0, 0, 0, 0, 0, 0, total), None, True, True))
-    request = memory_request(state, 60, 10)
-    assert request is not None
-    xs, ys = request.series[0].xs, request.series[0].ys
-    # Each value holds up to the next sample, and the change is where that was taken.
-    assert list(zip(xs, ys)) == [(1, 10), (50, 10), (50, 90), (60, 90), (60, 20)]
-    assert memory_table(state).rows == ((1, 10, 10), (50, 90, 90), (60, 20, 20))
+def test_the_title_of_the_table_names_the_source_and_estimates() -> None:
+    state = state_after(*coop_run(40))
+    assert memory_title(state, by_phase=True) == "by phase · step 37 · cpu ledger"
+    guess = ev.MemoryMeasured(99.0, 41, F, held(MIB, 0, 0, 0), None, True, False)
+    assert memory_title(state_after(started(), guess), by_phase=True).endswith("partly estimated")
+    unknown = ev.MemoryMeasured(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, None), None, True, False)
+    assert memory_title(state_after(*coop_run(40), unknown), by_phase=True).endswith("cpu ledger"), (
+        "a dash is no estimate"
+    )
 
 
-def test_graphs_that_the_script_holds_have_a_line_as_long_as_they_live() -> None:
-    alive, gone = ev.GraphsAlive(9.0, 40, 12, True, 5, 24 * MIB), ev.GraphsAlive(9.5, 41, 0, False, 0, 0)
-    words = "graphs of ≥12 forwards alive since step 5: 24.0 MiB"
-    assert words in text(memory_view(state_after(*coop_run(40), alive), 90, 20).lines)
-    assert words not in text(memory_view(state_after(*coop_run(40), alive, gone), 90, 20).lines)
+def test_the_exported_table_has_the_points_of_the_curve() -> None:
+    table = memory_table(state_after(*RUN, profile()))
+    assert table.columns == ("optimizer_step", "phase", "bytes")
+    assert table.rows[0] == (285, "forward", 80 * MIB)
+    assert [row[1] for row in table.rows] == ["forward"] * 2 + ["backward"] * 4 + ["optimizer"] * 2
+    assert memory_table(RunState()).rows == ()

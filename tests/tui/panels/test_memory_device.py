@@ -14,8 +14,8 @@ from gradtui.reducer import apply
 from gradtui.state.reconciliation import Reconciliation, reconcile
 from gradtui.state.run_state import RunState
 from gradtui.tui.explanations.memory_device import MEANINGS, ROLES, device_facts, device_lines, heading
-from gradtui.tui.panels.memory import MIN_CURVE_ROWS, memory_view
 from gradtui.tui.panels.memory_bars import MemoryOptions
+from gradtui.tui.panels.memory_table import phase_table
 from gradtui.tui.rendering.lines import Line, detail_lines, line_width
 
 SAMPLE = device_sample()
@@ -46,7 +46,7 @@ def bar_cells(line: Line) -> dict[str, int]:
 def test_without_a_cuda_device_nothing_is_shown_and_the_panel_is_as_ever() -> None:
     state = state_with()
     assert device_lines(state, 60, colour=True) == []
-    assert "driver" not in text(memory_view(state, 70, 60).lines)
+    assert "driver" not in text(phase_table(state, 70, 60).lines)
 
 
 @pytest.mark.parametrize("width", [36, 61, 90])
@@ -97,23 +97,19 @@ def test_without_colour_parts_differ() -> None:
     "size", [(36, 20), (38, 21), (43, 11), (61, 13), (61, 15), (70, 21), (70, 40), (20, 6), (49, 60)]
 )
 def test_it_takes_only_rows_that_are_left(size: tuple[int, int]) -> None:
-    width, height = size
-    without, view = memory_view(state_with(), *size), memory_view(state_with(SAMPLE), *size)
-    assert len(view.lines) + view.curve_rows <= height
+    _, height = size
+    without, view = phase_table(state_with(), *size), phase_table(state_with(SAMPLE), *size)
+    assert len(view.lines) <= height
     assert len(view.lines) == len(view.phases)
     # Rows of phases, numbers and notes are those of a run without a device; the line on the machine says more.
     first = [line for line in text(without.lines).splitlines() if line.strip() and not line.startswith(("host", "▲"))]
     assert [line for line in text(view.lines).splitlines() if line in first] == first
-    if width < 50:
-        assert view.curve_rows >= MIN_CURVE_ROWS or without.curve_rows == 0
 
 
-def test_a_wide_panel_shows_it_and_a_high_one_the_curve_too() -> None:
-    wide, high = memory_view(state_with(SAMPLE), 70, 21), memory_view(state_with(SAMPLE), 70, 40)
-    assert "nvidia-smi" in text(wide.lines)
-    assert "nvidia-smi" in text(high.lines)
-    assert high.curve_rows >= MIN_CURVE_ROWS
-    assert "nvidia-smi" not in text(memory_view(state_with(SAMPLE), 38, 21).lines)
+def test_a_panel_that_is_high_enough_shows_it() -> None:
+    assert "nvidia-smi" in text(phase_table(state_with(SAMPLE), 70, 21).lines)
+    assert "nvidia-smi" in text(phase_table(state_with(SAMPLE), 38, 30).lines)
+    assert "nvidia-smi" not in text(phase_table(state_with(SAMPLE), 38, 12).lines)
 
 
 figures = st.none() | st.integers(0, 1 << 50)
@@ -128,7 +124,7 @@ def test_any_figures_can_be_shown(known: tuple[int | None, ...], width: int, col
     lines = device_lines(state, width, colour=colour)
     assert bool(lines) == (reserved is not None)
     assert detail_lines(device_facts(state), width)
-    assert memory_view(state, max(20, width), 20, MemoryOptions(colour=colour)).lines
+    assert phase_table(state, max(20, width), 20, MemoryOptions(colour=colour)).lines
 
 
 def said(sample: ev.DeviceSampled) -> str:

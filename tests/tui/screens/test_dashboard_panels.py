@@ -127,6 +127,19 @@ async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
         assert "end of load" in memory.text, "the choice stays"
 
 
+async def test_m_switches_between_the_curve_within_a_step_and_the_table_by_phase() -> None:
+    async with session((120, 36)) as run:
+        memory = run.dashboard.memory
+        curve = memory.text
+        await run.press("m")
+        assert memory.has_focus
+        assert [line.split()[0] for line in memory.text.splitlines()[:2]] == ["load", "▸forward"]
+        assert "by phase" in str(memory.border_title)
+        await run.press("m")
+        assert memory.text == curve
+        assert "by phase" not in str(memory.border_title)
+
+
 async def test_the_keys_move_through_the_panels_that_take_them() -> None:
     async with session() as run:
         board = run.dashboard
@@ -135,8 +148,8 @@ async def test_the_keys_move_through_the_panels_that_take_them() -> None:
             stops.append(board.focused)
             await run.press("shift+tab")
         assert stops == [board.tree_view, board.memory, board.output, board.tree_view]
-        await run.press("m")
-        assert board.tree_view.has_focus, "m gives the keys back too"
+        await run.press("m", "escape")
+        assert board.tree_view.has_focus
 
 
 async def test_what_the_script_prints_cannot_command_the_terminal() -> None:

@@ -9,8 +9,11 @@ from app_session import session
 from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
 from textual.pilot import Pilot
 
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.screens.detail_dialogs import DeviceDialog
+from gradtui.tui.screens.detail_dialogs import DeviceDialog, StepDialog
+from gradtui.tui.screens.text_dialog import DialogLines
 
 SAMPLE = device_sample()
 
@@ -32,12 +35,22 @@ async def test_enter_on_the_memory_panel_says_where_it_goes_and_keeps_up() -> No
         assert run.app.screen is run.dashboard
 
 
-async def test_without_a_device_enter_explains_the_row_as_ever() -> None:
+async def test_without_a_device_enter_explains_the_memory_within_a_step() -> None:
     async with session((120, 36)) as run:
         run.dashboard.memory.focus()
         await run.press("enter")
-        assert not isinstance(run.app.screen, DeviceDialog)
-        assert run.app.screen is not run.dashboard
+        dialog = run.app.screen
+        assert isinstance(dialog, StepDialog)
+        assert "t profiles the next step" in " ".join(dialog.query_one(DialogLines).text.split())
+        assert run.sink.submitted == [], "nothing is asked of the run"
+        modules = len(run.app.run_state.tree.modules)
+        await run.put(
+            ev.StepMemoryProfiled(
+                2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, Phase.BACKWARD, -1,
+                (Holding("other", -1, 300, 0),), (None,) * modules, True,
+            )
+        )  # fmt: skip
+        assert "Step 41: 300 B at its highest, in backward" in dialog.query_one(DialogLines).text
 
 
 def test_what_it_looks_like(snap_compare: Callable[..., bool]) -> None:

@@ -16,7 +16,7 @@ from fakes import coop_run
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Watch
 from gradtui.protocol.measurements import BINS, GradientHistogram
-from gradtui.protocol.vocabulary import GradientStats
+from gradtui.protocol.vocabulary import GradientStats, Phase
 from gradtui.runner.run_files import RunFiles
 from gradtui.tui.screens.plots import PlotScreen
 
@@ -185,6 +185,13 @@ async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) ->
 
 async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) -> None:
     async with session((160, 50), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
+        modules = len(run.app.run_state.tree.modules)
+        await run.put(
+            ev.StepMemoryProfiled(
+                2.0, 41, (100, 300), 2, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, Phase.BACKWARD, -1, (),
+                (None,) * modules, True,
+            )
+        )  # fmt: skip
         await run.press("e")
         names = [path.name.split("-", 4)[4] for path in written(run.app._notifications.__iter__().__next__().message)]
         assert names == ["plot-norm-1.csv", "plot-memory-2.csv", "screen-3.svg"]

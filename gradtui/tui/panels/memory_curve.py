@@ -1,0 +1,268 @@
+"""Draw the course of memory within a step as a filled area with one colour per phase, an axis, and the peak's mark. Pure.
+
+The width of a phase is its share of a step's time. Within it, the totals are in the order of the allocations and frees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil, floor, log10
+
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.step_memory import StepMemory
+from gradtui.tui.rendering import Line, Span, elide_start, width_of
+
+PHASE_ROLES = {
+    Phase.FORWARD: "phase-forward", Phase.BACKWARD: "phase-backward", Phase.OPTIMIZER: "phase-optimizer",
+}  # fmt: skip
+"""The colour role of each phase that has one of its own."""
+OTHER_ROLE = "phase-other"
+
+_SHORT_NAMES = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.OPTIMIZER: "opt"}
+_MIN_SHARE = 0.005
+_OF_THE_TIME = " of the time"
+_LINE = "─"
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = 8
+_STEPS_OF_SCALE = 5
+_LEAST_LABEL = 10
+_MAX_PARTS = 0.5
+"""Of the columns: if a step has more stretches of phases than this, none of them gets a column for certain."""
+
+_LEAST_WEIGHT = 1e-9
+
+_UNITS = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("PiB", 1 << 50))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The range of the axis, in bytes."""
+
+    low: int
+    high: int
+
+    def joined(self, other: Scale) -> Scale:
+        """Return the range that includes both."""
+        return Scale(min(self.low, other.low), max(self.high, other.high))
+
+
+def scale_for(low: int, high: int) -> Scale:
+    """Return a range around `low` to `high` that ends at multiples of 1, 2 or 5 times a power of ten of the unit.
+
+    It begins at zero, except where all values are in the upper half: differences would hardly be visible.
+    """
+    size = unit_of(high)[1]
+    if low * 2 < high:
+        step = _round_step(high / size / _STEPS_OF_SCALE)
+        return Scale(0, round(max(1, ceil(high / size / step - 1e-9)) * step * size))
+    step = _round_step(max(high - low, high / 50, size / 1000) / size / _STEPS_OF_SCALE)
+    low = round(floor(low / size / step + 1e-9) * step * size)
+    return Scale(low, max(low + 1, round(ceil(high / size / step - 1e-9) * step * size)))
+
+
+def unit_of(size: int) -> tuple[str, int]:
+    """Return the largest unit in which a number of bytes has at most three digits before the point, and the unit's bytes."""
+    return next((unit for unit in _UNITS if size < 1000 * unit[1]), _UNITS[-1])
+
+
+def in_unit(size: int, unit: int) -> str:
+    """Format bytes as a number of units, in 4 cells: `19.2`, ` 4.7`, ` 512`."""
+    value = size / unit
+    return (f"{value:.1f}" if -9.95 < value < 99.95 else f"{value:.0f}").rjust(4)
+
+
+def _round_step(least: float) -> float:
+    exponent = floor(log10(least) + 1e-9)
+    return next(
+        step
+        for power in (exponent, exponent + 1)
+        for mantissa in (1, 2, 5)
+        if (step := float(f"{mantissa}e{power}")) >= least * (1 - 1e-9)
+    )
+
+
+def phase_role(phase: Phase) -> str:
+    """Return the colour role of a phase."""
+    return PHASE_ROLES.get(phase, OTHER_ROLE)
+
+
+@dataclass(frozen=True)
+class Column:
+    """The highest total in one column of the canvas, and the phase that it is of."""
+
+    total: int
+    phase: Phase
+
+
+def columns_of(step: StepMemory, shares: Mapping[Phase, float], width: int) -> list[Column]:
+    """Divide a step into `width` columns: the highest total of each. A column without a total continues the one before."""
+    found: dict[int, Column] = {}
+    weights = _weights(step, shares, width)
+    scale, begin = width / sum(weights), 0.0
+    for part, weight in zip(step.parts, weights):
+        for index, total in enumerate(part.totals):
+            at = min(width - 1, int((begin + weight * index / len(part.totals)) * scale + 1e-9))
+            if at not in found or total > found[at].total:
+                found[at] = Column(total, part.phase)
+        begin += weight
+    columns: list[Column] = []
+    for at in range(width):
+        columns.append(found.get(at, columns[-1] if columns else Column(0, step.parts[0].phase)))
+    return columns
+
+
+def _weights(step: StepMemory, shares: Mapping[Phase, float], width: int) -> list[float]:
+    """Return the width of each stretch: its phase's share of the time, divided by number of totals among its stretches."""
+    points = {phase: sum(len(part.totals) for part in step.parts if part.phase is phase) for phase in Phase}
+    if not any(shares.get(part.phase) for part in step.parts):
+        weights = [float(len(part.totals)) for part in step.parts]
+    else:
+        weights = [shares.get(part.phase, 0.0) * len(part.totals) / points[part.phase] for part in step.parts]
+    if len(weights) > width * _MAX_PARTS:
+        return [max(weight, _LEAST_WEIGHT) for weight in weights]
+    least = max(sum(weights) / width, _LEAST_WEIGHT)
+    return [max(weight, least) for weight in weights]
+
+
+def curve_lines(columns: Sequence[Column], owner: str, scale: Scale, baseline: int, height: int) -> list[Line]:
+    """Return the area in `height` rows with the axis at its left, and the peak's mark and `owner` where nothing is drawn.
+
+    `baseline` is subtracted from every total. If there is no blank space beside the peak, the label gets a row of its own.
+    """
+    labels, margin, room = axis_labels(scale), margin_of(scale), len(columns)
+    peak_at = max(range(room), key=lambda at: columns[at].total)
+    rows = height
+    levels = _levels(columns, scale, baseline, rows)
+    label = _beside(levels, peak_at, rows, owner)
+    if label is None and height > 2 and room >= _LEAST_LABEL:
+        rows = height - 1
+        levels = _levels(columns, scale, baseline, rows)
+        label = _above(peak_at, room, owner)
+    canvas = [_row(columns, levels, row) for row in range(rows - 1, -1, -1)]
+    if label is not None:
+        start, text = label
+        line = canvas.pop(0) if rows == height else [(" ", "")] * room
+        for at, letter in enumerate(text, start):
+            line[at] = (letter, "warning" if letter == "▲" else "text")
+        canvas.insert(0, line)
+    sides = [""] * len(canvas)
+    sides[len(canvas) - rows], sides[-1] = labels[0], labels[1]
+    return [(_axis(side, margin), *_spans(cells)) for side, cells in zip(sides, canvas)]
+
+
+def margin_of(scale: Scale) -> int:
+    """Return the width of the axis with its labels."""
+    return max(map(len, axis_labels(scale))) + 1
+
+
+def axis_labels(scale: Scale) -> tuple[str, str]:
+    """Return the labels of the upper and the lower end of the axis, as numbers of one unit."""
+    size = unit_of(scale.high * 999 // 1000)[1]
+    return f"{scale.high / size:.4g}", f"{scale.low / size:.4g}"
+
+
+def _levels(columns: Sequence[Column], scale: Scale, baseline: int, rows: int) -> list[int]:
+    full = rows * _EIGHTHS
+    span = max(1, scale.high - scale.low)
+    return [min(full, max(1, round((each.total - baseline - scale.low) / span * full))) for each in columns]
+
+
+def _row(columns: Sequence[Column], levels: Sequence[int], row: int) -> list[Span]:
+    """Return the cells of one row, counted from the lowest."""
+    heights = [min(_EIGHTHS, max(0, level - row * _EIGHTHS)) for level in levels]
+    return [(_HEIGHTS[height], phase_role(column.phase) if height else "") for height, column in zip(heights, columns)]
+
+
+def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: str) -> tuple[int, str] | None:
+    """Return the column and the text of a label in the blank cells of the top row, beside the peak; None if they are few."""
+    blank = [level <= (rows - 1) * _EIGHTHS for level in levels]
+    right = peak_at
+    while right < len(blank) and not blank[right]:
+        right += 1
+    end = right
+    while end < len(blank) and blank[end]:
+        end += 1
+    left = peak_at
+    while left > 0 and not blank[left - 1]:
+        left -= 1
+    begin = left
+    while begin > 0 and blank[begin - 1]:
+        begin -= 1
+    # A mark in a blank cell above the peak is at its column, and one beside it leaves a gap.
+    first, last = (peak_at, peak_at) if blank[peak_at] else (right + 1, left - 2)
+    after, before = end - first, last - begin + 1
+    if after >= width_of(owner) + 2 or (after >= before and after >= _LEAST_LABEL):
+        return first, "▲ " + _shortened(owner, after - 2)
+    if before >= _LEAST_LABEL:
+        text = _shortened(owner, before - 2) + " ▲"
+        return last + 1 - width_of(text), text
+    return None
+
+
+def _above(peak_at: int, room: int, owner: str) -> tuple[int, str]:
+    """Return the column and the text of a label in a row of its own, the mark above the peak."""
+    after, before = room - peak_at - 2, peak_at - 1
+    if after >= width_of(owner) or after >= before:
+        return peak_at, "▲ " + _shortened(owner, after)
+    text = _shortened(owner, before) + " ▲"
+    return peak_at + 1 - width_of(text), text
+
+
+def _shortened(owner: str, width: int) -> str:
+    """Return the owner; if it does not fit, the end of the path alone: the colour of the area says the phase."""
+    return owner if width_of(owner) <= width else elide_start(owner.rpartition(", ")[2], width)
+
+
+def _axis(label: str, margin: int) -> Span:
+    return label.rjust(margin - 1) + ("┤" if label else "│"), "axis"
+
+
+def _spans(cells: Sequence[Span]) -> Iterator[Span]:
+    for role, group in groupby(cells, key=lambda cell: cell[1]):
+        yield "".join(text for text, _ in group), role
+
+
+def phase_line(columns: Sequence[Column], shares: Mapping[Phase, float], margin: int) -> Line:
+    """Return the name of each phase below the place where it begins, with its share of a step's time in per cent."""
+    starts: dict[Phase, int] = {}
+    for at, column in enumerate(columns):
+        starts.setdefault(column.phase, at)
+    own = {phase: at for phase, at in starts.items() if phase in PHASE_ROLES}
+    room = len(columns)
+    for names, ending in (({}, _OF_THE_TIME), ({}, ""), (_SHORT_NAMES, "")):
+        labels = [names.get(phase, phase.value) + _per_cent(shares.get(phase)) for phase in own]
+        widths = [len(label) for label in labels]
+        if widths and shares:
+            widths[-1] += len(ending)
+        if sum(widths) + len(widths) - 1 <= room:
+            break
+    spans: list[Span] = [(" " * (margin - 1) + "└", "axis")]
+    used = 0
+    for phase, label, at in zip(own, labels, _places([*own.values()], widths, room)):
+        spans += [(_filler(at - used), "axis"), (label, phase_role(phase))]
+        used = at + len(label)
+    return (*spans, (ending if own and shares else "", "muted"))
+
+
+def _filler(cells: int) -> str:
+    return f" {_LINE * (cells - 2)} " if cells > 2 else " " * cells
+
+
+def _places(starts: Sequence[int], widths: Sequence[int], room: int) -> list[int]:
+    """Return the column of each label: where its phase begins, or as close to it as the other labels allow."""
+    places: list[int] = []
+    end = room
+    for start, width in zip(reversed(starts), reversed(widths)):
+        places.insert(0, min(start, end - width))
+        end = places[0] - 1
+    used = 0
+    for index, width in enumerate(widths):
+        places[index] = max(places[index], used)
+        used = places[index] + width + 1
+    return places
+
+
+def _per_cent(share: float | None) -> str:
+    return "" if share is None else " <1 %" if share < _MIN_SHARE else f" {round(100 * share)} %"

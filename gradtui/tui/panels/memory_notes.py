@@ -1,0 +1,81 @@
+"""Lines of the memory panel: graphs that stay alive, growth, the highest peak, the machine. UI thread; pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import DeviceSampled
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.model_records import peak_owner
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import highest_peak
+from gradtui.text import DASH, share_text, short_bytes
+from gradtui.tui.rendering import Line, fit, printable
+
+_AS_HIGH = 0.98
+"""Fraction of the highest peak. The peaks of steps of one kind differ by less."""
+
+
+def warning_lines(state: RunState, width: int) -> list[Line]:
+    """Return the lines about graphs that stay alive and about memory that grows; empty while there is neither."""
+    return [fit(line, width) for line in (*graphs_line(state), *growth_line(state))]
+
+
+def graphs_line(state: RunState) -> list[Line]:
+    """Return how many forwards' graphs are alive that no backward has reached; empty if there are none."""
+    graphs = state.graphs
+    if graphs is None or not graphs.forwards:
+        return []
+    forwards = f"{'≥' if graphs.at_least else ''}{graphs.forwards:,} forward{'' if graphs.forwards == 1 else 's'}"
+    words = f"graphs of {forwards} alive since step {graphs.since_step:,}: {short_bytes(graphs.bytes)}"
+    return [(("▲ ", "warning"), (words, "muted"))]
+
+
+def growth_line(state: RunState) -> list[Line]:
+    """Return how much memory has grown over the newest readings at the end of a step; empty unless it grows all the time."""
+    growth = state.growth.current
+    if growth is None:
+        return []
+    kind = growth.category.replace("_", " ")
+    words = f"grew by {short_bytes(growth.bytes)} from step {growth.since_step:,} to {growth.step:,}: {kind}"
+    return [(("▲ ", "warning"), (words, "muted"))]
+
+
+def peak_line(state: RunState) -> list[Line]:
+    """Return the highest peak of the run with its phase, model and module; empty while no peak is known."""
+    found = highest_peak(state)
+    if found is None:
+        return []
+    phase, record = found
+    owner = peak_owner(state, record)
+    words = f"peak so far {'' if record.peak_exact else '≥'}{short_bytes(record.peak)} in {phase}"
+    words += f" with {printable(owner)}" if owner else ""
+    return [(("▲ ", "warning"), (words + _peak_owner(state, phase, record.peak or 0), "muted"))]
+
+
+def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
+    """Return the module of the peak, if the step profiled last was about as high: the peak may be an earlier model's."""
+    step = state.traced
+    if step is None or step.peak_phase is not phase or step.peak_module < 0 or step.peak < _AS_HIGH * peak:
+        return ""
+    module = state.tree.modules[step.peak_module]
+    return f" at {printable(module.path or module.name)}"
+
+
+def device_line(device: DeviceSampled | None) -> list[Line]:
+    """Return what the machine reports; empty before its first sample."""
+    if device is None:
+        return []
+    parts: list[str] = []
+    if device.host_rss is not None:
+        parts.append(f"host {short_bytes(device.host_rss)}{_of(device.host_total)}")
+    if device.device_used is not None:
+        own = f", this process {short_bytes(device.device_process)}" if device.device_process is not None else ""
+        parts.append(f"device {short_bytes(device.device_used)}{_of(device.device_total)}{own}")
+    if device.reserved is not None:
+        parts.append(f"reserved {short_bytes(device.reserved)}")
+    if device.utilisation is not None:
+        parts.append(f"busy {share_text(device.utilisation).strip()}")
+    return [((" · ".join(parts or [f"host {DASH}"]), "muted"),)]
+
+
+def _of(total: int | None) -> str:
+    return "" if total is None else f" of {short_bytes(total)}"

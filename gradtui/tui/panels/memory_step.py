@@ -1,0 +1,206 @@
+"""The main view of the memory panel: the curve within the newest known step, and what is held by category. UI thread; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gradtui.protocol.events import MemoryMeasured
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import fullest_phase, unexplained_at_load
+from gradtui.state.step_memory import StepMemory, age_floor, step_memory
+from gradtui.text import no_profile_text, short_bytes
+from gradtui.tui.panels.memory_curve import (
+    Scale,
+    columns_of,
+    curve_lines,
+    in_unit,
+    margin_of,
+    phase_line,
+    scale_for,
+    unit_of,
+)
+from gradtui.tui.panels.memory_notes import warning_lines
+from gradtui.tui.panels.memory_parts import BEFORE_TRAINING, Part, parts_of, sample
+from gradtui.tui.rendering import Line, Span, fit, line_width, printable, wrap
+from gradtui.tui.widgets import stacked_bar
+
+_MIN_CURVE_ROWS = 2
+_WIDE = 44
+"""From this panel width on there are a bar, the full names of its parts and a line for the bytes from before training."""
+
+_SHORT = {
+    "parameters": "par", "buffers": "buf", "gradients": "grad", "optimizer_state": "opt", "activations": "act", "input": "inp",
+    "offloaded": "off", "other": "oth", BEFORE_TRAINING: "pre",
+}  # fmt: skip
+_LONGEST_OPTIMIZER = 9
+_MIN_BAR = 8
+_MIN_SHARE = 0.005
+"""Of the total: a part that is smaller in every phase is not listed."""
+_IN_A_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a drawing keeps from the one before, so that nothing moves that did not change."""
+
+    structure: int | None = None
+    """The version of the models that `scale` belongs to."""
+    scale: Scale | None = None
+    shares: Mapping[Phase, float] | None = None
+
+
+def scale_of(state: RunState, before: Drawing) -> Scale | None:
+    """Return the axis for the newest step and for what is held: at least that of `before`, unless the models have changed."""
+    step, held = step_memory(state), newest(state)
+    baseline = unexplained_at_load(state) or 0
+    lows = [min(min(part.totals) for part in step.parts)] if step is not None else []
+    highs = [step.peak] if step is not None else []
+    if step is None and held is not None and held.held.total is not None:
+        lows, highs = [0], [held.held.total]
+    if not highs:
+        return None
+    scale = scale_for(max(0, min(lows) - baseline), max(1, max(highs) - baseline))
+    if before.scale is None or before.structure != state.tree.version:
+        return scale
+    return before.scale.joined(scale)
+
+
+def newest(state: RunState) -> MemoryMeasured | None:
+    """Return the newest reading at the end of the fullest phase of a step; before the first step, of another phase."""
+    phase = fullest_phase(state, _IN_A_STEP) or fullest_phase(state, tuple(Phase))
+    return state.phases[phase].last if phase is not None else None
+
+
+def step_lines(
+    state: RunState, width: int, height: int, scale: Scale | None, shares: Mapping[Phase, float], *, colour: bool = True
+) -> list[Line]:
+    """Return the curve, the phases below it, the bar of what is held, its numbers and the bytes from before training."""
+    step, held = step_memory(state), newest(state)
+    if held is None and step is None:
+        return wrap(((_waiting(state), "muted"),), width)[:height]
+    notes = warning_lines(state, width)
+    numbers = _held_lines(state, held, scale, width, colour=colour) if held is not None else []
+    notes = notes[: max(0, height - len(numbers) - 1 - _MIN_CURVE_ROWS)]
+    room = height - len(numbers) - len(notes)
+    above = _curve(state, step, scale, shares, width, room) if step is not None and scale is not None else []
+    if not above:
+        above = wrap(((no_profile_text(state), "muted"),), width)[: max(0, room)]
+        above += [()] * (room - len(above))
+    return [fit(line, width) for line in (*above, *numbers, *notes)][:height]
+
+
+def _curve(
+    state: RunState, step: StepMemory, scale: Scale, shares: Mapping[Phase, float], width: int, rows: int
+) -> list[Line]:
+    margin = margin_of(scale)
+    if rows <= _MIN_CURVE_ROWS or width <= margin:
+        return []
+    columns = columns_of(step, shares, width - margin)
+    baseline = unexplained_at_load(state) or 0
+    owner = owner_of(state, step, with_phase=width >= _WIDE)
+    return [*curve_lines(columns, owner, scale, baseline, rows - 1), phase_line(columns, shares, margin)]
+
+
+def owner_of(state: RunState, step: StepMemory, *, with_phase: bool = True) -> str:
+    """Return the phase of the peak and the path of the module, as far as it is known."""
+    if not 0 <= step.peak_module < len(state.tree.modules):
+        return step.peak_phase.value
+    module = state.tree.modules[step.peak_module]
+    path = printable(module.path or module.name)
+    return f"{step.peak_phase}, {path}" if with_phase else path
+
+
+def _held_lines(state: RunState, held: MemoryMeasured, scale: Scale | None, width: int, *, colour: bool) -> list[Line]:
+    parts = [part for part in parts_of(held.held, state) if part.within_total]
+    before = next((part for part in parts if part.role == BEFORE_TRAINING), None)
+    size = unit_of(max((part.size or 0 for part in parts), default=0))
+    if width < _WIDE:
+        return _numbers(_shown(parts, state), state, size, width, colour=colour, narrow=True)[:2]
+    own = [part for part in parts if part is not before]
+    lines = [_bar(held, own, scale, width, colour=colour)]
+    lines += _numbers(_shown(own, state), state, size, width, colour=colour, narrow=False)
+    return lines + ([_before_training(state, before.size, width)] if before is not None and before.size else [])
+
+
+def _shown(parts: list[Part], state: RunState) -> list[Part]:
+    """Return the parts that matter in any phase: a part keeps its place even while it is empty."""
+    measured = [record.last.held for record in state.phases.values() if record.last is not None]
+    roles = {part.role for held in measured for part in parts_of(held, state) if _matters(part, held)}
+    return [part for part in parts if part.role in roles]
+
+
+def _matters(part: Part, held: MemoryBytes) -> bool:
+    return part.size is None or part.size >= max(1.0, _MIN_SHARE * (held.total or 0))
+
+
+def _bar(held: MemoryMeasured, parts: list[Part], scale: Scale | None, width: int, *, colour: bool) -> Line:
+    words = f" end of {held.phase}, step {held.step:,}" if held.step else f" end of {held.phase}"
+    room = max(_MIN_BAR, width - len(words))
+    sizes = [(part.role, float(part.size or 0)) for part in parts]
+    total = sum(max(0.0, size) for _, size in sizes)
+    patterns = "".join(sample(part.role, colour=colour) for part in parts)
+    bar = stacked_bar(sizes, max(total, float(scale.high if scale is not None else 0)), room, patterns=patterns)
+    return (*bar, (words, "muted"))
+
+
+def _numbers(
+    parts: list[Part], state: RunState, unit: tuple[str, int], width: int, *, colour: bool, narrow: bool
+) -> list[Line]:
+    """Return the parts with their numbers in one unit, in as few lines as possible. The last line names the unit."""
+    lines: list[list[Span]] = [[]]
+    gap = " " if narrow else "  "
+    for part in parts:
+        number = in_unit(part.size, unit[1]) if part.size is not None else "   –"
+        name = _SHORT[part.role] if narrow else _name(part, state)
+        entry: list[Span] = [] if narrow else [(sample(part.role, colour=colour) + " ", part.role)]
+        entry += [(f"{name} ", part.role if narrow else "muted"), (number, "text" if part.size else "faint")]
+        if lines[-1] and line_width(lines[-1]) + len(gap) + line_width(entry) > width:
+            lines.append([])
+        lines[-1] += [(gap, ""), *entry] if lines[-1] else entry
+    rest = width - line_width(lines[-1]) - len(unit[0])
+    if rest > 0:
+        lines[-1] += [(" " * rest, ""), (unit[0], "muted")]
+    return [tuple(line) for line in lines]
+
+
+def _name(part: Part, state: RunState) -> str:
+    kinds = {optimizer.type_name for optimizer in state.optimizers}
+    if part.role == "optimizer_state" and len(kinds) == 1 and len(*kinds) <= _LONGEST_OPTIMIZER:
+        return printable(*kinds)
+    return part.name
+
+
+def _before_training(state: RunState, size: int, width: int) -> Line:
+    words = f"+{short_bytes(size)} held before training"
+    whose = " (Python, libraries)" if state.started is not None and state.started.device in ("", "cpu") else ""
+    return ((words + (whose if len(words + whose) <= width else ""), "muted"),)
+
+
+def step_title(state: RunState, width: int) -> str:
+    """Return the step of the figures, how old they are if they are old, and the peak, in as many words as fit."""
+    step, held = step_memory(state), newest(state)
+    if step is None:
+        return step_words(state, held.step, width) if held is not None and held.step else ""
+    peak = short_bytes(step.peak)
+    full = f"within {step_words(state, step.step)} · peak {peak}"
+    shorter = (
+        f"{step_words(state, step.step)} · peak {peak}",
+        f"step {step.step:,} · peak {peak}",
+        f"{step.step:,} · {peak}",
+    )
+    return next((text for text in (full, *shorter) if len(text) <= width), shorter[-1])
+
+
+def step_words(state: RunState, step: int, width: int = 100) -> str:
+    """Return the number of a step and, if it is long ago and there is room, how long."""
+    age, words = age_floor(state, step), f"step {step:,}"
+    full = words if age is None else f"{words}, {age:,}+ steps ago"
+    return full if len(full) <= width else words
+
+
+def _waiting(state: RunState) -> str:
+    if state.ended is not None:
+        return "The script ended before a phase of a step could be measured."
+    return "Waiting for the first phase to end: the bytes of the tensors are measured at the end of each."

@@ -1,0 +1,105 @@
+"""The memory panel by phase: the bytes held at the end of each, and the numbers of the chosen one. UI thread; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import fullest_phase
+from gradtui.tui.explanations.memory_device import device_lines
+from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
+from gradtui.tui.panels.memory_notes import device_line, graphs_line, growth_line, peak_line
+from gradtui.tui.panels.memory_parts import legend, names_only
+from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, wrap
+
+MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+"""Phases that have a row from the start. Other phases get a row when they are first measured."""
+
+_BY_VALUE = (
+    Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD, Phase.LOAD, Phase.EVAL, Phase.DATA, Phase.OTHER,
+)  # fmt: skip
+"""Phases in the order in which they keep their row if not all fit. The first three make up a step."""
+
+_MIN_PHASES = 3
+"""If fewer rows than this would remain for the phases, the parts are shown without their numbers."""
+
+_BETWEEN: Span = (" · ", "muted")
+
+
+@dataclass(frozen=True)
+class MemoryTable:
+    """The lines of the view, and the phase of each line."""
+
+    lines: tuple[Line, ...]
+    phases: tuple[Phase | None, ...]
+
+
+def phase_table(state: RunState, width: int, height: int, options: MemoryOptions = MemoryOptions()) -> MemoryTable:  # noqa: B008 - frozen
+    """Lay out the phases, the numbers of the chosen phase's parts, and the notes as far as they fit."""
+    chosen = chosen_phase(state, options.chosen)
+    breakdown = state.phases[chosen].last if chosen is not None else None
+    if chosen is None or breakdown is None:
+        lines = _waiting(state, width)
+        return MemoryTable(tuple(lines), (None,) * len(lines))
+    numbers = legend(breakdown, state, width, colour=options.colour)
+    if height - len(numbers) < _MIN_PHASES:
+        numbers = [names_only(breakdown, state, colour=options.colour)]
+    phases, notes = _what_fits(state, chosen, width, height - len(numbers))
+    if len(phases) + len(numbers) + len(notes) < height:
+        numbers = [BLANK, *numbers]
+    lines = [*phase_rows(state, phases, chosen, options, width), *numbers, *notes]
+    lines += _device_block(state, width, height - len(lines), options)
+    owners = (*phases, *(None,) * (len(lines) - len(phases)))
+    return MemoryTable(tuple(fit(line, width) for line in lines[:height]), owners[:height])
+
+
+def _device_block(state: RunState, width: int, room: int, options: MemoryOptions) -> list[Line]:
+    """Return the parts of the driver's figure after a blank line, if they fit."""
+    block = device_lines(state, width, colour=options.colour)
+    return [BLANK, *block] if block and len(block) + 1 <= room else []
+
+
+def phases_shown(state: RunState) -> list[Phase]:
+    """Return the phases that have a row if all fit: `MAIN_PHASES` first, then every other measured phase."""
+    others = [p for p in Phase if p not in MAIN_PHASES and state.phases[p].last is not None]
+    return [*MAIN_PHASES, *others]
+
+
+def chosen_phase(state: RunState, wanted: Phase | None) -> Phase | None:
+    """Return the phase whose parts are shown: `wanted` if it was measured, else the fullest phase of a step at its end."""
+    if wanted is not None and state.phases[wanted].last is not None:
+        return wanted
+    return fullest_phase(state, _BY_VALUE[:3]) or fullest_phase(state, _BY_VALUE)
+
+
+def next_phase(state: RunState, wanted: Phase | None, rows: int) -> Phase | None:
+    """Return the phase `rows` rows below the chosen one, among the measured phases."""
+    measured = [phase for phase in phases_shown(state) if state.phases[phase].last is not None]
+    chosen = chosen_phase(state, wanted)
+    if chosen is None:
+        return None
+    return measured[min(max(0, measured.index(chosen) + rows), len(measured) - 1)]
+
+
+def _waiting(state: RunState, width: int) -> list[Line]:
+    if state.ended is not None:
+        text = "The script ended before a phase of a step could be measured."
+    else:
+        text = "Waiting for the first phase to end: the bytes of the tensors are measured at the end of each."
+    return wrap(((text, "muted"),), width)
+
+
+def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[list[Phase], list[Line]]:
+    """Select the phases and notes to show in `room` rows by importance, and return them in the order of the screen."""
+    shown = phases_shown(state)
+    seen = [chosen, *(p for p in _BY_VALUE if p in shown and p is not chosen and state.phases[p].last is not None)]
+    unseen = [phase for phase in shown if state.phases[phase].last is None]
+    peak, device = peak_line(state), device_line(state.device)
+    if peak and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
+        peak, device = [(*peak[0], _BETWEEN, *device[0])], []
+    few = len(MAIN_PHASES) + 1
+    warnings = [*graphs_line(state), *growth_line(state)]
+    by_value: list[Phase | Line] = [*seen[:few], *warnings, *peak, *seen[few:], *unseen, *device]
+    kept = by_value[: max(0, room)]
+    return [phase for phase in shown if phase in kept], [line for line in (*warnings, *peak, *device) if line in kept]

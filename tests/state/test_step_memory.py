@@ -1,0 +1,94 @@
+"""The course of memory within a step, from a profile or from the peaks of its phases."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import MIB, coop_model, held
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.step_memory import PhaseTotals, age_floor, steady_shares, step_memory, time_shares
+
+MODEL = coop_model()
+F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
+
+
+def state_after(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def profile(curve: tuple[int, ...], phases: tuple[tuple[Phase, int], ...]) -> ev.StepMemoryProfiled:
+    highest = (None,) * len(MODEL.modules)
+    return ev.StepMemoryProfiled(1.0, 12, curve, 500, phases, max(curve), B, 3, (), highest, True)
+
+
+def measured(phase: Phase, step: int, peak: int | None, *, exact: bool = True) -> ev.MemoryMeasured:
+    return ev.MemoryMeasured(1.0, step, phase, held(MIB, 0, 0, 0), peak, exact, True)
+
+
+def progress(steps: int, *seconds: tuple[Phase, float]) -> ev.Progress:
+    times = tuple(ev.PhaseTime(phase, each, 1) for phase, each in seconds)
+    return ev.Progress(1.0, steps, steps, steps, 0, (steps,), times, 0.0, 1, 1)
+
+
+def test_a_profile_is_divided_where_its_phases_begin() -> None:
+    found = step_memory(state_after(MODEL, profile((1, 4, 9, 3, 2), ((F, 0), (B, 2), (OPT, 4)))))
+    assert found is not None
+    assert found.parts == (PhaseTotals(F, (1, 4)), PhaseTotals(B, (9, 3)), PhaseTotals(OPT, (2,)))
+    assert (found.step, found.peak, found.peak_phase, found.peak_module) == (12, 9, B, 3)
+
+
+def test_a_phase_without_a_point_is_left_out_and_its_neighbours_are_one() -> None:
+    found = step_memory(state_after(MODEL, profile((1, 2, 3), ((F, 0), (Phase.OTHER, 1), (F, 1), (B, 2)))))
+    assert found is not None
+    assert found.parts == (PhaseTotals(F, (1, 2)), PhaseTotals(B, (3,)))
+
+
+def test_exact_peaks_of_one_step_make_a_course_of_peaks_and_ends() -> None:
+    end = held(MIB, 0, 0, 0).total
+    found = step_memory(state_after(*(measured(phase, 7, peak) for phase, peak in ((F, 90), (B, 95), (OPT, 40)))))
+    assert found is not None
+    assert found.parts == (
+        PhaseTotals(F, (90, end or 0)),
+        PhaseTotals(B, (95, end or 0)),
+        PhaseTotals(OPT, (40, end or 0)),
+    )
+    assert (found.step, found.peak, found.peak_phase, found.peak_module) == (7, 95, B, -1)
+    assert not found.has_every_change
+
+
+@pytest.mark.parametrize(
+    "last",
+    [measured(OPT, 8, 40), measured(OPT, 7, None), measured(OPT, 7, 40, exact=False)],
+    ids=["another step", "no peak", "a lower bound"],
+)
+def test_peaks_that_are_not_exact_or_of_several_steps_make_none(last: ev.MemoryMeasured) -> None:
+    assert step_memory(state_after(measured(F, 7, 90), measured(B, 7, 95), last)) is None
+
+
+def test_shares_are_those_of_the_steps_time() -> None:
+    times = ((F, 3.0), (B, 5.0), (OPT, 1.0), (Phase.DATA, 1.0), (Phase.LOAD, 60.0), (Phase.EVAL, 20.0))
+    assert time_shares(state_after(progress(4, *times))) == {F: 0.3, B: 0.5, OPT: 0.1, Phase.DATA: 0.1}
+    assert time_shares(RunState()) == {}
+
+
+def test_device_time_counts_where_it_was_measured() -> None:
+    device = ev.DeviceTimesMeasured(1.0, 4, ((F, 0.1), (B, 0.3)), 0.0)
+    assert time_shares(state_after(progress(4, (F, 5.0), (OPT, 5.0)), device)) == pytest.approx({F: 0.25, B: 0.75})
+
+
+def test_shares_stay_until_one_has_moved_by_more_than_a_twentieth() -> None:
+    before = {F: 0.40, B: 0.60}
+    assert steady_shares(before, {F: 0.44, B: 0.56}) is before
+    assert steady_shares(before, {F: 0.46, B: 0.54}) == {F: 0.46, B: 0.54}
+    assert steady_shares({}, before) is before
+
+
+@pytest.mark.parametrize(("step", "age"), [(329, None), (310, None), (309, 20), (235, 90), (12, 300)])
+def test_an_age_is_rounded_down(step: int, age: int | None) -> None:
+    assert age_floor(state_after(progress(329)), step) == age

@@ -1,0 +1,262 @@
+"""The memory panel by phase."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import MIB, coop_model, coop_run, held, row_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import highest_peak
+from gradtui.text import bytes_text
+from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
+from gradtui.tui.panels.memory_parts import BEFORE_TRAINING, PARTS, parts_of
+from gradtui.tui.panels.memory_table import MAIN_PHASES, next_phase, phase_table
+from gradtui.tui.rendering.lines import Line, line_width
+
+MODEL = coop_model()
+SIZES = [(36, 20), (43, 11), (61, 18), (70, 8), (70, 40), (20, 6)]
+
+
+def state_after(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+RUNNING = state_after(*coop_run(40))
+EVERY_PHASE = state_after(
+    *coop_run(40),
+    *(ev.MemoryMeasured(9.0, 40, p, held(26 * MIB, 0, 0, 0), None, True, True) for p in (Phase.DATA, Phase.EVAL)),
+)
+
+
+def text(lines: tuple[Line, ...]) -> str:
+    return "\n".join("".join(part for part, _ in line) for line in lines)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_it_keeps_to_its_place(width: int, height: int) -> None:
+    view = phase_table(RUNNING, width, height)
+    assert len(view.lines) <= height
+    assert all(line_width(line) <= width for line in view.lines)
+
+
+def row(lines: tuple[Line, ...], phase: Phase) -> str:
+    return next(line for line in text(lines).splitlines() if line[1:].startswith(phase.value))
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(1.2, True), (1.0, True), (0.99, True), (0.7, False)])
+def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: float, is_told: bool) -> None:
+    found = highest_peak(RUNNING)
+    assert found is not None
+    phase, peak = found[0], int((found[1].peak or 0) * share)
+    block = row_of(MODEL, "text_encoder.blocks.3")
+    highest = (None,) * len(MODEL.modules)
+    traced = ev.StepMemoryProfiled(9.0, 40, (1, peak), 2, ((phase, 0),), peak, phase, block, (), highest, True)
+    shown = text(phase_table(state_after(*coop_run(40), traced), 90, 20).lines)
+    assert "peak so far" in shown
+    assert ("at text_encoder.blocks.3" in shown) is is_told
+
+
+@pytest.mark.parametrize(("width", "height"), [(36, 20), (43, 12), (61, 18)])
+def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: int, height: int) -> None:
+    for phase in MAIN_PHASES:
+        last = RUNNING.phases[phase].last
+        assert last is not None
+        assert last.held.total is not None
+        assert last.peak is not None
+        lines = phase_table(RUNNING, width, height, MemoryOptions(phase)).lines
+        assert f"{last.held.total / MIB:.1f} MiB" in row(lines, phase)
+        heading = next(line for line in text(lines).splitlines() if f"{phase}, step" in line)
+        bound = "" if last.peak_exact else "≥"
+        assert f"peak {bound}{last.peak / MIB:.1f} MiB" in heading
+        if width > 50:
+            assert f"▲{' ' if last.peak_exact else '≥'}{bytes_text(last.peak)}" in row(lines, phase)
+
+
+def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
+    same = held(26 * MIB, 0, 0, 0)
+    state = state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, same, (same.total or 0) + 1, False, True))
+    lines = phase_table(state, 61, 18).lines
+    assert "▲" not in row(lines, Phase.FORWARD)
+    assert "peak" not in text(lines[5:6])
+
+
+@pytest.mark.parametrize(("width", "height"), [(36, 20), (41, 10), (50, 13), (61, 18), (72, 30)])
+@pytest.mark.parametrize("phase", [Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD])
+def test_the_parts_of_any_phase_can_be_read_as_numbers(width: int, height: int, phase: Phase) -> None:
+    lines = phase_table(EVERY_PHASE, width, height, MemoryOptions(phase)).lines
+    last = EVERY_PHASE.phases[phase].last
+    assert last is not None
+    assert row(lines, phase).startswith(CHOSEN_MARK)
+    for part in parts_of(last.held, EVERY_PHASE):
+        names = (part.name, part.short_name)
+        assert any(f"{name} " in text(lines) or name in text(lines) for name in names)
+        assert bytes_text(part.size) in text(lines)
+
+
+def test_where_room_is_short_the_numbers_win_over_what_says_less() -> None:
+    narrow = text(phase_table(EVERY_PHASE, 41, 10).lines)
+    assert bytes_text(26 * MIB) in narrow
+    assert " data" not in narrow
+    assert "host" not in narrow
+    assert " data" in text(phase_table(EVERY_PHASE, 41, 20).lines)
+
+
+def test_parts_add_up_to_the_total_and_what_was_there_before_training_is_one_of_them() -> None:
+    state = state_after(
+        ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=40 * MIB), None, True, True),
+        ev.MemoryMeasured(2.0, 1, Phase.FORWARD, held(MIB, 0, 0, 5 * MIB, other=43 * MIB), None, True, True),
+    )
+    for phase in (Phase.LOAD, Phase.FORWARD):
+        last = state.phases[phase].last
+        assert last is not None
+        parts = {part.role: part.size for part in parts_of(last.held, state)}
+        assert sum(size or 0 for size in parts.values()) == last.held.total
+        assert (parts[BEFORE_TRAINING], parts["other"]) == (40 * MIB, (last.held.other or 0) - 40 * MIB)
+    less = held(MIB, 0, 0, 0, other=10 * MIB)
+    assert {p.role: p.size for p in parts_of(less, state)} | {"other": 0, BEFORE_TRAINING: 10 * MIB} == {
+        p.role: p.size for p in parts_of(less, state)
+    }
+
+
+def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
+    assert [part.role for part in parts_of(held(MIB, 0, 0, 0), RunState())] == [
+        role for role in PARTS if role not in (BEFORE_TRAINING, "input", "offloaded")
+    ]
+
+
+def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
+    without = ev.MemoryMeasured(1.0, 1, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True)
+    some = MemoryBytes(MIB, 0, 0, 0, 0, 0, 6 * MIB, 2 * MIB, 3 * MIB)
+    assert not {"input", "offloaded"} & {part.role for part in parts_of(without.held, state_after(without))}
+    state = state_after(without, ev.MemoryMeasured(1.0, 1, Phase.FORWARD, some, None, True, True))
+    for one in (without.held, some):
+        assert {"input", "offloaded"} <= {part.role for part in parts_of(one, state)}
+    unknown = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, None)
+    assert {part.role: part.size for part in parts_of(unknown, state)}["input"] is None
+
+
+def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> None:
+    outside = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, 0, 3 * MIB, True)
+    lines = phase_table(state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, outside, None, True, True)), 61, 18).lines
+    forward = next(line for line in lines if line[0][0][1:].startswith("forward"))
+    assert "offloaded" not in {role for _, role in forward}
+    assert "parameters" in {role for _, role in forward}
+    shown = " ".join(text(lines).split())
+    assert "offloaded 3.00 MiB" in shown
+
+
+@pytest.mark.parametrize("width", [36, 61])
+def test_unknown_activations_are_a_dash_and_among_what_is_not_explained(width: int) -> None:
+    unknown = ev.MemoryMeasured(1.0, 1, Phase.ZERO_GRAD, held(MIB, 0, 0, None, other=9 * MIB), None, True, False)
+    lines = phase_table(state_after(unknown), width, 20).lines
+    words = " ".join(text(lines).split())
+    assert "activations –" in words or "activ –" in words
+    assert "+activ 9.00 MiB" in words
+    bar = {role for part, role in lines[-1] + lines[4] if part.strip()}
+    assert "other" in bar
+    assert "activations" not in bar
+
+
+def test_up_and_down_go_through_the_phases_that_were_measured() -> None:
+    assert next_phase(RunState(), None, 1) is None
+    assert next_phase(RUNNING, None, 1) is Phase.BACKWARD, "it begins at the fullest"
+    assert next_phase(RUNNING, Phase.LOAD, -1) is Phase.LOAD
+    assert next_phase(RUNNING, Phase.OPTIMIZER, 1) is Phase.ZERO_GRAD
+    assert next_phase(RUNNING, Phase.ZERO_GRAD, 9) is Phase.ZERO_GRAD
+
+
+def test_the_lines_know_their_phases() -> None:
+    view = phase_table(EVERY_PHASE, 61, 18)
+    assert len(view.phases) == len(view.lines)
+    for line, phase in zip(view.lines, view.phases):
+        assert phase is None or "".join(part for part, _ in line)[1:].startswith(phase.value)
+
+
+def test_the_four_phases_of_a_training_step_come_first_and_others_when_seen() -> None:
+    rows = [line[1:].split()[0] for line in text(phase_table(RUNNING, 61, 12).lines).splitlines()[:5]]
+    assert rows == ["load", "forward", "backward", "optimizer", "zero_grad"]
+    assert "eval" not in rows
+
+
+def test_a_phase_that_was_not_seen_is_a_dash() -> None:
+    state = state_after(ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True))
+    assert row(phase_table(state, 61, 18).lines, Phase.FORWARD).split() == ["forward", "–"]
+
+
+FULL = state_after(
+    ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=5 * MIB), None, True, True),
+    ev.MemoryMeasured(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 80 * MIB, *[10 * MIB] * 2), None, True, True),
+)
+
+
+def bar_of_forward(*, colour: bool = True) -> list[tuple[str, str]]:
+    lines = phase_table(FULL, 90, 20, MemoryOptions(colour=colour)).lines
+    found = next(line for line in lines if line[0][0][1:].startswith("forward"))
+    return [(part, role) for part, role in found if role in PARTS]
+
+
+def test_every_part_has_the_same_role_in_bars_and_legend() -> None:
+    legend = [role for line in phase_table(FULL, 90, 20).lines[5:] for _, role in line if role in PARTS]
+    assert [role for _, role in bar_of_forward()] == list(PARTS)
+    assert sorted(legend) == sorted(PARTS)
+
+
+def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alternate() -> None:
+    later = ev.MemoryMeasured(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, 0), None, True, True)
+    for state in (RUNNING, state_after(*coop_run(40), later)):
+        assert "at the end of forward" in text(phase_table(state, 61, 18).lines)
+
+
+def test_without_colour_parts_have_patterns_of_their_own() -> None:
+    assert len({part[0] for part, _ in bar_of_forward(colour=False)}) == len(PARTS)
+
+
+def test_the_highest_peak_names_its_phase() -> None:
+    highest = max(RUNNING.phases.items(), key=lambda entry: entry[1].peak or 0)
+    assert f"{(highest[1].peak or 0) / MIB:.1f} MiB in {highest[0]}" in text(phase_table(RUNNING, 61, 18).lines)
+
+
+def test_the_machine_has_a_line() -> None:
+    gib = 1024 * MIB
+    sample = ev.DeviceSampled(1.0, 1, "nvml", 2 * gib, 24 * gib, 9 * gib, 14 * gib, 8 * gib, 7 * gib, 8 * gib, 0.83)
+    shown = text(phase_table(state_after(*coop_run(3), sample), 120, 18).lines)
+    for part in ("host 2.00 GiB of 24.0 GiB", "device 9.00 GiB of 14.0 GiB", "this process 8.00 GiB", "busy 83%"):
+        assert part in shown
+
+
+def test_empty_panels_say_what_will_fill_them() -> None:
+    assert "Waiting" in text(phase_table(RunState(), 40, 10).lines)
+    assert "ended" in text(phase_table(state_after(ev.RunEnded(1.0, 0, 0, None)), 40, 10).lines)
+
+
+sizes = st.integers(min_value=-(2**50), max_value=2**70)
+
+
+@given(
+    st.builds(
+        MemoryBytes, sizes, sizes, sizes, sizes, st.none() | sizes, st.none() | sizes, st.none() | sizes,
+        st.none() | sizes, sizes, st.booleans(),
+    ),
+    st.none() | sizes, st.booleans(), st.sampled_from(Phase), st.sampled_from(SIZES),
+)  # fmt: skip
+def test_any_ledger_can_be_shown(
+    known: MemoryBytes, peak: int | None, exact: bool, phase: Phase, size: tuple[int, int]
+) -> None:
+    state = state_after(ev.MemoryMeasured(1.0, 1, phase, known, peak, exact, exact))
+    assert phase_table(state, *size).lines
+    assert phase_table(state, *size, MemoryOptions(phase, focused=True, colour=False)).lines
+
+
+def test_graphs_that_the_script_holds_have_a_line_as_long_as_they_live() -> None:
+    alive, gone = ev.GraphsAlive(9.0, 40, 12, True, 5, 24 * MIB), ev.GraphsAlive(9.5, 41, 0, False, 0, 0)
+    words = "graphs of ≥12 forwards alive since step 5: 24.0 MiB"
+    assert words in text(phase_table(state_after(*coop_run(40), alive), 90, 20).lines)
+    assert words not in text(phase_table(state_after(*coop_run(40), alive, gone), 90, 20).lines)
