@@ -9,6 +9,7 @@ from typing import TypeVar
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer.turns import take_reach, take_saved
+from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import NormSummary, RunState, TreeState
 from gradtui.text import growth_text, moved_text, nonfinite_text
 
@@ -36,11 +37,19 @@ def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
         _summarise(state.norm_summary, event.step, event.total, as_applied=event.as_applied)
     if event.norms is not None and len(event.norms) == len(state.tree.parameters):
         state.tree.norms, state.tree.norms_step, state.tree.norm_steps = event.norms, event.step, event.norm_steps
-        state.history.append(event.step, event.norms)
+        state.history.append(event.step, _norms_of_present_models(state, event))
         # Gone through once, not at every step of a run that is lost.
         if was_finite and event.total is not None and not math.isfinite(event.total):
             _mark_not_finite(state.tree, event.norms)
         _renew_states(state.tree, event)
+
+
+def _norms_of_present_models(state: RunState, event: ev.GradientsMeasured) -> tuple[float | None, ...]:
+    """Return the norms of an event, None for those that were read while other models trained."""
+    norms, steps, replaced_at = event.norms or (), event.norm_steps, max(model_breaks(state), default=None)
+    if steps is None or replaced_at is None:
+        return norms
+    return tuple(norm if step is None or step > replaced_at else None for norm, step in zip(norms, steps))
 
 
 _OWNED = (ParameterState.TRAINED, ParameterState.ZERO, ParameterState.NOT_FINITE, ParameterState.SKIPPED)

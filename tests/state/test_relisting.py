@@ -128,6 +128,15 @@ def test_norms_of_a_model_that_went_into_another_one_begin_a_new_summary() -> No
     assert state.tree.states == "TT"
 
 
+def test_norms_read_while_other_models_trained_are_not_in_the_history() -> None:
+    state = one_model()
+    old = state.tree
+    model = (ModelInfo("prompted", "Prompted", 0, 2),)
+    apply(state, ev.ModelsFound(2.0, 20, model, old.modules, old.parameters, (), (-1, 1, 2), (0, 1)))
+    apply(state, ev.GradientsMeasured(3.0, 21, 0.5, 0.5, (3.0, 0.5), norm_steps=(5, 21)))
+    assert state.history.rows[-1] == (None, 0.5)
+
+
 def test_a_list_that_shares_nothing_leaves_the_models_that_trained_to_be_reported() -> None:
     state = one_model()
     trained = state.tree

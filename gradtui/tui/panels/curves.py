@@ -12,22 +12,21 @@ Values in the legend have fixed places and belong to one step, that of the norms
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from textual.message import Message
 
-from gradtui.state.markers import MarkerKind, markers, model_breaks
+from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
 from gradtui.text import NUMBER_WIDTH, nonfinite_text, number_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
-from gradtui.tui.charts.request import PlotRequest, Series, VerticalLine
+from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, NormCurve, Selection
-from gradtui.tui.rendering import MARKERS, Line, Span, elide_start, line_width, pad, printable, width_of, wrap
+from gradtui.tui.plots.run_events import parts, vertical_lines
+from gradtui.tui.rendering import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
 LOSS_ROLE, ROW_ROLE = "curve-4", "curve-2"
@@ -35,7 +34,6 @@ _GAP = " "
 """Values are padded, so that most gaps are wider."""
 _MIN_NAME = 6
 _ROOM_FOR_MEANING = 70
-_RANKS = tuple(MarkerKind)
 
 
 def curves_title(state: RunState) -> str:
@@ -76,25 +74,16 @@ def curves_request(state: RunState, row: RowNorms | None, width: int, height: in
         y_scale="log",
         x_limits=(first, last),
         above=losses,
-        verticals=tuple(_verticals(state, first)),
+        verticals=vertical_lines(state, first, (first, last)),
     )
 
 
 def _of_each_model(
     role: str, steps: Sequence[int], values: Sequence[float | None], breaks: Sequence[int]
 ) -> Iterator[Series]:
-    """Yield a series for each set of models: one line through all of them would be a trend that nothing had."""
-    ends = sorted({0, *(bisect_right(steps, step) for step in breaks), len(steps)})
-    for start, end in pairwise(ends):
-        yield Series("", role, tuple(map(float, steps[start:end])), tuple(values[start:end]), sparse=f"{role}-raw")
-
-
-def _verticals(state: RunState, first: float) -> Iterator[VerticalLine]:
-    """Yield the markers, in the order in which they are preferred where several fall into one column."""
-    for marker in sorted(markers(state), key=lambda each: _RANKS.index(each.kind)):
-        glyph, role = MARKERS[marker.kind]
-        words = printable(marker.words)
-        yield VerticalLine(max(first, float(marker.step)), glyph, role, words if width_of(words) == len(words) else "")
+    """Yield a series for each set of models."""
+    for part in parts(steps, breaks):
+        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), sparse=f"{role}-raw")
 
 
 def step_shown(state: RunState) -> int | None:

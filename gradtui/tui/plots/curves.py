@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import ceil, floor, isfinite
 
+from gradtui.state.markers import model_breaks
+from gradtui.state.run_state import RunState
 from gradtui.text import number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.options import Curve, PlotOptions
+from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, printable, width_of
 
@@ -38,6 +42,12 @@ def whole_range(curves: Iterable[Curve]) -> tuple[float, float] | None:
     return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
+def run_range(state: RunState, curves: Iterable[Curve]) -> tuple[float, float] | None:
+    """Return the range from the first step of any curve to the present step, which may be later than the newest sample."""
+    whole = whole_range(curves)
+    return (whole[0], max(whole[1], float(state.step))) if whole is not None else None
+
+
 def in_sight(curve: Curve, first: float, last: float) -> Curve:
     """Return the part of a curve between two steps, both included."""
     low, high = bisect_left(curve.steps, first), bisect_right(curve.steps, last)
@@ -50,8 +60,10 @@ def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list
     The average is taken over all points, so that it does not change as the window moves.
     """
     shown = in_sight(curve, first, last)
-    if smoothing <= 0 or not curve.can_be_smooth:
+    if not curve.can_be_smooth:
         return [_series(shown, shown.role)]
+    if smoothing <= 0:
+        return [_series(shown, shown.role, sparse=f"{shown.role}-raw")]
     averages = smoothed(curve.values, smoothing)
     average = in_sight(Curve(curve.name, curve.role, curve.steps, averages), first, last)
     return [_series(shown, f"{shown.role}-raw"), _series(average, shown.role)]
@@ -65,13 +77,24 @@ def curves_request(
     width: int,
     height: int,
     x_label: str = "step",
+    state: RunState | None = None,
 ) -> PlotRequest:
-    """Return the request for curves, with the steps between `ends` visible; later curves are drawn on top."""
-    drawn = [series_of(curve, *ends, options.smoothing) for curve in curves]
+    """Return the request for curves, with the steps between `ends` visible; later curves are drawn on top.
+
+    Curves over the steps of `state` have its markers, and break where other models begin.
+    """
+    breaks = model_breaks(state) if state is not None else []
+    drawn = [
+        series_of(replace(curve, steps=curve.steps[part], values=curve.values[part]), *ends, options.smoothing)
+        for curve in curves
+        for part in (parts(curve.steps, breaks) if curve.can_be_smooth else (slice(None),))
+    ]
     # All raw curves lie below all smoothed curves.
     below = [series for each in drawn for series in each[:-1]]
     series = (*below, *(each[-1] for each in drawn))
-    return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends)
+    whole = whole_range(curves)
+    verticals = vertical_lines(state, whole[0], ends) if state is not None and whole is not None else ()
+    return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends, verticals=verticals)
 
 
 def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES) -> tuple[Line, ...]:
@@ -117,12 +140,12 @@ def step_note(
     return " · ".join(parts)
 
 
-def _series(curve: Curve, role: str) -> Series:
+def _series(curve: Curve, role: str, sparse: str = "") -> Series:
     steps, values = curve.steps, curve.values
     if len(values) > MAX_POINTS:
         indices = standing_out(values, _PIECES)
         steps, values = [steps[index] for index in indices], [values[index] for index in indices]
-    return Series("", role, tuple(map(float, steps)), tuple(values))
+    return Series("", role, tuple(map(float, steps)), tuple(values), sparse)
 
 
 def _entry(curve: Curve, value: str, room: int) -> list[Span]:

@@ -22,6 +22,8 @@ def depth_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     layers = options.kept.layers(state, by_call=options.by_call)
     if layers is None or not layers.modules:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
+    if len(layers.modules) == 1:
+        return Plot(tuple(wrap(((_only(state, layers), "muted"),), width)), None, note=_order(options))
     return options.kept.plot(
         (layers, options, width, height), lambda: _depth_plot(state, layers, options, width, height)
     )
@@ -43,9 +45,12 @@ def _depth_plot(state: RunState, layers: Layers, options: PlotOptions, width: in
     above = legend(entries, width)
     below = tuple(fit(line, width) for line in wrap(((_words(state, layers), "muted"),), width)[:3])
     request = curves_request(curves, options, ends, scale, width, height - len(above) - len(below), x_label="layer")
-    order = "in the order of the calls" if options.by_call else "in the order of the tree"
     part = f"layers {ceil(ends[0]):,}–{floor(ends[1]):,} · " if ends != whole else ""
-    return Plot(above, request, below, whole, f"{part}{order} · {scale}")
+    return Plot(above, request, below, whole, f"{part}{_order(options)} · {scale}")
+
+
+def _order(options: PlotOptions) -> str:
+    return "in the order of the calls" if options.by_call else "in the order of the tree"
 
 
 def depth_table(state: RunState, options: PlotOptions) -> Table:
@@ -91,6 +96,27 @@ def _chosen(state: RunState, options: PlotOptions, layers: Layers, xs: Sequence[
         values[at - first] = layers.now[at]
     name = selection.name if len(inside) > 1 else _name(state, layers.modules[first])
     return Curve(name, SELECTED_ROLE, xs[first : last + 1], values, can_be_smooth=False)
+
+
+def _only(state: RunState, layers: Layers) -> str:
+    """Say what there is where one layer has a gradient: a chart of one point would look empty."""
+    norms = short(layers.now[0])
+    if layers.first_step != layers.step:
+        norms += f" at step {layers.step:,}, {short(layers.then[0])} at step {layers.first_step:,}"
+    others = f", and {layers.left_out:,} layers have none" if layers.left_out else ""
+    return (
+        f"Only {printable(_parameters(state, layers.modules[0]))} has a gradient (norm {norms}){others}. This plot compares "
+        "layers; it needs two with a gradient. To see how strong the gradient of a frozen layer would be, unfreeze it (space "
+        "on its row); the Norm view has the curve over steps."
+    )
+
+
+def _parameters(state: RunState, index: int) -> str:
+    """Return the path of the module's parameter with a gradient if it is the only one, else the module's name."""
+    module, norms = state.tree.modules[index], state.tree.norms
+    own = range(module.first_parameter, module.first_parameter + module.own_parameters)
+    having = [at for at in own if norms is not None and norms[at] is not None]
+    return state.tree.parameters[having[0]].path if len(having) == 1 else _name(state, index)
 
 
 def _words(state: RunState, layers: Layers) -> str:

@@ -6,11 +6,13 @@ shows a row of norms that is some drawings old, while the next row is processed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.series import joint_norm
 
@@ -88,8 +90,10 @@ def layers_of(state: RunState, *, by_call: bool) -> Layers | None:
 def _collect(state: RunState, by_call: bool, at_once: int) -> _Work:
     """Process the layers, with a pause after every `at_once` of them. The state is read once, at the beginning."""
     tree, history = state.tree, state.history
-    modules, rows = tree.modules, (history.rows[-1], history.rows[0])
-    step, first_step = history.steps[-1], history.steps[0]
+    # Norms of models that came before were those of another loss.
+    first = min(bisect_right(history.steps, max(model_breaks(state), default=-1)), len(history.steps) - 1)
+    modules, rows = tree.modules, (history.rows[-1], history.rows[first])
+    step, first_step = history.steps[-1], history.steps[first]
     owners = _owners(tree, by_call)
     norms: tuple[list[float | None], list[float | None]] = ([], [])
     for start in range(0, len(owners), at_once):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gradtui.state.run_state import RunState
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.curves import curves_request, legend_of, short, step_note, table_of, whole_range
+from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, is_part
 from gradtui.tui.plots.table import Table
@@ -35,13 +35,13 @@ def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
 def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the norms."""
     curves = norm_curves(state, options)
-    whole = whole_range(curves)
+    whole = run_range(state, curves)
     if whole is None:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     above = legend_of(sorted(curves, key=_position), ends, short, width)
-    request = curves_request(curves, options, ends, scale, width, height - len(above))
+    request = curves_request(curves, options, ends, scale, width, height - len(above), state=state)
     longest = max(curves, key=lambda curve: len(curve.steps))
     return Plot(above, request, range=whole, note=step_note(longest, ends, whole, options, scale))
 

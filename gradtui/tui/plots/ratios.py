@@ -7,7 +7,7 @@ import math
 from gradtui.state.run_state import RunState
 from gradtui.text import number_text
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.curves import curves_request, legend_of, step_note, table_of, whole_range
+from gradtui.tui.plots.curves import curves_request, legend_of, run_range, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient
 from gradtui.tui.plots.table import Table
@@ -43,7 +43,7 @@ def ratio_curves(state: RunState, options: PlotOptions) -> list[Curve]:
 def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the ratios."""
     curves = ratio_curves(state, options)
-    whole = whole_range(curves)
+    whole = run_range(state, curves)
     if whole is None:
         return Plot(
             tuple(wrap(((why_empty(state, options.selection, "How far steps move it"), "muted"),), width)), None
@@ -54,7 +54,9 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     above = legend_of([*reversed(curves), usual], ends, _ratio_text, width, _LEGEND_LINES)
     left_out = _left_out(state, options)
     below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
-    request = curves_request([usual, *curves], options, ends, scale, width, height - len(above) - len(below))
+    request = curves_request(
+        [usual, *curves], options, ends, scale, width, height - len(above) - len(below), state=state
+    )
     return Plot(above, request, below, whole, step_note(curves[-1], ends, whole, options, scale))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, started
@@ -320,11 +321,54 @@ def test_the_extremes_are_named_with_what_lies_between_them() -> None:
 
 
 def test_layers_without_a_gradient_are_left_out_and_counted() -> None:
-    state = after(layered(3), norms(1, 3.0, 4.0, None, None, None, None))
-    assert "2 more without a gradient are left out" in text(depth_plot(state, PlotOptions(), 110, 20).below)
+    state = after(layered(4), norms(1, 3.0, 4.0, None, 6.0, None, None, None, None))
+    assert "2 more without a gradient are left out" in text(depth_plot(state, PlotOptions(), 130, 20).below)
     table = depth_table(state, PlotOptions())
     assert table.columns == ("layer", "module", "norm_step_1")
-    assert table.rows == ((1, "0", 5.0),)
+    assert table.rows == ((1, "0", 5.0), (2, "1", 6.0))
+
+
+def test_one_layer_with_a_gradient_is_said_instead_of_drawn() -> None:
+    """A prompt before a frozen encoder: a chart of one point looks empty."""
+    state = after(layered(3), norms(1, 3.0, None, None, None, None, None), norms(2, 5.0, None, None, None, None, None))
+    plot = depth_plot(state, PlotOptions(), 200, 20)
+    assert plot.request is None
+    assert text(plot.above).startswith(
+        "Only 0.weight has a gradient (norm 5.00 at step 2, 3.00 at step 1), and 2 layers have none."
+    )
+    assert depth_table(state, PlotOptions()).rows == ((1, "0", 5.0, 3.0),)
+
+
+def test_depth_is_not_compared_with_models_that_came_before() -> None:
+    state = after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0))
+    tree, kept = state.tree, (0, 1, 2, 3)
+    models = (replace(tree.models[0], number=7),)
+    apply(state, ev.ModelsFound(2.0, 1, models, tree.modules, tree.parameters, (), (0, 1, 2), kept))
+    for step, value in ((2, 3.0), (3, 4.0)):
+        apply(state, norms(step, value, 0.0, value, 0.0))
+    layers = layers_of(state, by_call=False)
+    assert layers is not None
+    assert (layers.first_step, layers.then, layers.step, layers.now) == (2, (3.0, 3.0), 3, (4.0, 4.0))
+
+
+def test_norms_over_steps_have_markers_points_and_a_break_at_other_models() -> None:
+    state = after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0), norms(90, 1.0, 1.0, 1.0, 1.0))
+    tree = state.tree
+    models = (replace(tree.models[0], number=7),)
+    apply(state, ev.ModelsFound(2.0, 90, models, tree.modules, tree.parameters, (), (0, 1, 2), (0, 1, 2, 3)))
+    apply(state, norms(95, 1.0, 1.0, 1.0, 1.0))
+    state.step = 120
+    plot = norm_plot(state, PlotOptions(), 110, 20)
+    assert plot.request is not None
+    assert [(series.xs, series.sparse) for series in plot.request.series] == [
+        ((1.0, 90.0), "curve-1-raw"),
+        ((95.0,), "curve-1-raw"),
+    ]
+    assert [(line.x, line.label) for line in plot.request.verticals] == [(90.0, "Net")]
+    assert plot.range == (1.0, 120.0), "up to the present step, which was not measured"
+    later = norm_plot(state, PlotOptions(window=Window(span=20.0)), 110, 20)
+    assert later.request is not None
+    assert later.request.verticals == ()
 
 
 def test_a_window_over_layers() -> None:

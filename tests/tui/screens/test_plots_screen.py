@@ -74,10 +74,10 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
         assert "total" in seen[0]
         assert "waiting" in seen[1]
         assert "waiting" in seen[2]
-        assert "Only CoOp" in seen[3]
+        assert "Only ctx has a gradient" in seen[3]
         assert shown(run) == seen[0]
         await run.press("shift+tab")
-        assert "Only CoOp" in shown(run)
+        assert "Only ctx has a gradient" in shown(run)
 
 
 async def test_the_row_under_the_cursor_is_watched_while_its_view_is_open() -> None:
