@@ -15,7 +15,8 @@ from gradtui.settings import RemappedKeys
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.screens.dashboard import ActionCommands, Dashboard
+from gradtui.tui.screens.action_commands import ActionCommands
+from gradtui.tui.screens.dashboard import Dashboard
 
 
 @dataclass

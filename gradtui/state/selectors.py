@@ -41,6 +41,11 @@ def subtree(module: ModuleInfo) -> range:
     return range(module.first_parameter, module.first_parameter + module.subtree_parameters)
 
 
+def row_parameters(tree: TreeState, row: int) -> range:
+    """Return the indexes of the parameters of a row of the tree: of a module, or of a parameter by its inverted index."""
+    return range(~row, ~row + 1) if row < 0 else subtree(tree.modules[row])
+
+
 def totals(tree: TreeState, module: ModuleInfo) -> SubtreeTotals:
     """Return the sums over one module's subtree. Linear in its parameters."""
     where = subtree(module)

@@ -10,10 +10,19 @@ from gradtui.tui.actions.plot_actions import PLOT_ACTIONS
 
 
 def _request(
-    id: str, keys: tuple[str, ...], title: str, help: str, label: str = "", footer: int = 0, mouse: str = ""
+    id: str,
+    keys: tuple[str, ...],
+    title: str,
+    help: str,
+    label: str = "",
+    footer: int = 0,
+    mouse: str = "",
+    *,
+    on_row: bool = False,
 ) -> Action:
     """An action that sends the command of the request of that name (`tui.requests.requests`)."""
-    return Action(id, keys, title, help, "Training", "dashboard", footer, label, mouse, call=f"request('{id}')")
+    call = f"request('{id}')"
+    return Action(id, keys, title, help, "Training", "dashboard", footer, label, mouse, on_row=on_row, call=call)
 
 
 def _question(id: str, keys: tuple[str, ...], title: str, help: str) -> Action:
@@ -25,8 +34,9 @@ ACTIONS: tuple[Action, ...] = (
     _request(
         "toggle_trainable", ("space",), "Freeze or unfreeze",
         "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
-        "Applied at the next step boundary; ▽ and △ mark what is on its way.",
-        footer=1, label="freeze", mouse="click on the letter",
+        "Applied at the next step boundary; ▽ and △ mark what is on its way. A change of several modules, or of more than 5 % "
+        "of what trains, waits for a second press.",
+        footer=1, label="freeze", mouse="click on the letter", on_row=True,
     ),
     Action(
         "freeze", ("f",), "Freeze…: choose what trains",
@@ -58,7 +68,7 @@ ACTIONS: tuple[Action, ...] = (
         "toggle_checkpointing", ("c",), "Checkpoint or keep activations",
         "Have backward compute the module under the cursor again instead of keeping its activations, or no longer: less "
         "memory, more time, the same result to the bit. It is tried in one step first.",
-        label="checkpoint",
+        label="checkpoint", on_row=True,
     ),
     _request(
         "undo", ("u",), "Undo", "Undo the latest change: a freeze, a checkpoint, a mode, a learning rate.",
@@ -135,7 +145,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "explain", ("enter",), "Why: explain the row",
         "Explain the row's state and the reason for it, with the numbers.",
-        "Model", "dashboard", footer=2, label="why", mouse="double click",
+        "Model", "dashboard", footer=2, label="why", mouse="double click", on_row=True,
     ),
     Action(
         "filter", ("slash",), "Filter rows",

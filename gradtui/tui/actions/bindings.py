@@ -36,7 +36,7 @@ def bindings(scope: Scope, *others: str) -> list[BindingType]:
     return [
         Binding(
             ",".join(action.keys) or f"no key of {action.id}",
-            action.name,
+            f"on_row('{action.id}')" if action.on_row and scope == "dashboard" else action.name,
             action.title,
             show=False,
             priority=action.priority,
@@ -62,7 +62,8 @@ def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUN
     if focused == "filter":
         return list(_TYPING)
     usual = sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
-    return [*_FOOTERS.get(focused or "", ()), *applicable(usual, status)]
+    own = _FOOTERS.get(focused or "", ())
+    return [*own, *applicable((action for action in usual if not (own and action.on_row)), status)]
 
 
 def applicable(actions: Iterable[Action], status: RunStatus) -> list[Action]:

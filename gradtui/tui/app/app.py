@@ -119,7 +119,7 @@ class GradtuiApp(App[str]):
             log,
         )
         self._notifier = EventNotifier(self, self.run_state, self.dashboard)
-        self.key_queue = KeyQueue(self, super().on_event)
+        self.key_queue = KeyQueue(self, self._handle_key)
         self._timer: Timer | None = None
         self._pictures_due = False
         self._palette: Palette | None = None
@@ -261,6 +261,11 @@ class GradtuiApp(App[str]):
         if isinstance(event, (events.Key, events.MouseEvent)):
             self._redraws.touched()
         await self.key_queue.on_event(event)
+
+    async def _handle_key(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            self.dashboard.second_press.key_pressed()
+        await super().on_event(event)
 
     def on_key_followed(self, message: KeyFollowed) -> None:
         self.key_queue.on_key_followed(message)

@@ -14,10 +14,12 @@ from textual.content import Content
 from gradtui.state.forecast import forecast, leaves_nothing
 from gradtui.state.frontier import Frontier, frontier
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import is_classified, pending_parameters, subtree, trainable_wish
+from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, forecast_clauses
+from gradtui.text.units import plural
 from gradtui.text.why import module_sentences, parameter_sentences, state_text
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
+from gradtui.tui.requests.confirmation import Confirmation
 from gradtui.tui.tree import buffer_at, row_path
 from gradtui.tui.widgets import LineView
 
@@ -54,7 +56,7 @@ def why(state: RunState, row: int | None, key: str = "space", line: Frontier | N
     name = printable(row_path(tree, row)) or printable(tree.modules[row].name)
     if buffer_at(tree, row) is not None:
         return Why(f"{name} · buffer", (_BUFFER,))
-    parameters = _parameters(state, row)
+    parameters = row_parameters(tree, row)
     sentences = tuple(parameter_sentences(state, ~row) if row < 0 else module_sentences(state, row, line))
     title = f"{name} · {state_text(state, parameters)}"
     if state.ended is not None:
@@ -82,6 +84,16 @@ def _what_if(state: RunState, parameters: range, key: str) -> tuple[tuple[Span, 
     return heading, (*forecast_clauses(change), *undo)
 
 
+def preview(state: RunState, asked: Confirmation, key: str = "space") -> Why:
+    """Return the text that asks for a second press of `key`."""
+    change = asked.forecast
+    name = printable(row_path(state.tree, asked.row)) or "the model"
+    verb = _verb(trainable=asked.trainable)
+    heading = (("Press ", "strong"), (key, "key"), (f" again to {verb} {name}: ", "strong"))
+    tensors = plural(len(change.stops) + len(change.starts), "tensor")
+    return Why(f"{name} · {verb}?", ("Any other key cancels.",), heading, (tensors, *forecast_clauses(change)))
+
+
 def why_lines(text: Why, width: int, height: int) -> list[Line]:
     """Lay out the text in at most `height` lines: the sentences, and what would change in the lower half at most, unless the
     sentences leave more room."""
@@ -101,6 +113,12 @@ def why_lines(text: Why, width: int, height: int) -> list[Line]:
     lower = _fitted(text.clauses, below, width, height - len(upper))
     gap = [BLANK] if upper and lower and len(upper) + len(lower) < height else []
     return [*upper, *gap, *lower]
+
+
+def why_text(text: Why) -> str:
+    """Return the text as one paragraph."""
+    change = "".join(words for words, _ in text.heading) + " · ".join(text.clauses)
+    return " ".join((change, *text.sentences))
 
 
 def _fitted(parts: Sequence[str], lines: Callable[[Sequence[str]], list[Line]], width: int, height: int) -> list[Line]:
@@ -125,6 +143,8 @@ class WhyPanel(LineView):
         self._known: tuple[object, ...] = ()
         self._line: tuple[tuple[object, ...], Frontier | None] = ((), None)
         self._why = why(state, None)
+        self.key = "space"
+        """The key that freezes and unfreezes the row."""
         self.row: int | None = None
         """The row to explain (see `tree_rows`), None if there are no rows."""
         self.preview: Why | None = None
@@ -135,8 +155,18 @@ class WhyPanel(LineView):
         """The text for the row, as of the newest events."""
         facts = self._facts()
         if facts != self._known:
-            self._known, self._why = facts, why(self._state, self.row, line=self._frontier(facts[1:]))
+            self._known, self._why = facts, why(self._state, self.row, self.key, self._frontier(facts[1:]))
         return self._why
+
+    @property
+    def paragraph(self) -> str:
+        """The text as one paragraph."""
+        return why_text(self.preview or self.explanation)
+
+    def ask(self, asked: Confirmation | None) -> None:
+        """Ask for a second press, or no longer."""
+        self.preview = preview(self._state, asked, self.key) if asked is not None else None
+        self.update()
 
     def update(self) -> None:
         """Show the newest text. A title costs a repaint of the frame, so it is set only if it changed."""
@@ -156,9 +186,9 @@ class WhyPanel(LineView):
     def _facts(self) -> tuple[object, ...]:
         """Return what the text depends on, as far as it is cheap to compare; the values of single parameters come first."""
         state, tree, row = self._state, self._state.tree, self.row
-        own: tuple[object, ...] = (row,)
+        own: tuple[object, ...] = (row, self.key)
         if row is not None and buffer_at(tree, row) is None:
-            own = (row, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:])
+            own = (row, self.key, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:])
         saved, reach = tree.saved, tree.reach
         return (
             own, tree.version, tree.trainable, tree.states, tree.reasons, tree.freezes, state.optimizers, state.groups,
@@ -166,10 +196,6 @@ class WhyPanel(LineView):
             (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
             len(tree.figures), tuple(state.pending), state.intervention_count, state.ended is not None,
         )  # fmt: skip
-
-
-def _parameters(state: RunState, row: int) -> range:
-    return range(~row, ~row + 1) if row < 0 else subtree(state.tree.modules[row])
 
 
 def _verb(*, trainable: bool) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from gradtui.protocol import commands
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, run_status, subtree, trainable_wish
+from gradtui.state.selectors import RunStatus, row_parameters, run_status, trainable_wish
 from gradtui.tui.tree import buffer_at, row_path
 
 Make = Callable[[int], commands.Command]
@@ -89,7 +89,7 @@ def refusal_of(needs: Needs, state: RunState, row: int | None = None) -> Refusal
 
 
 def _is_trained(state: RunState, row: int) -> bool | Refusal:
-    parameters = range(~row, ~row + 1) if row < 0 else subtree(state.tree.modules[row])
+    parameters = row_parameters(state.tree, row)
     name = row_path(state.tree, row) or "the model"
     if not parameters:
         return Refusal(f"There is nothing to freeze in {name}: it has no parameters.")

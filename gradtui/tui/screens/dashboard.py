@@ -5,22 +5,20 @@ Dialogs and plots are imported when they first open, so that the first paint doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import Provider
 from textual.containers import Container
 from textual.screen import Screen
-from textual.types import IgnoreReturnCallbackType
 
 from gradtui.state.findings import open_findings
 from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.actions import ACTIONS, Keymap, bindings, footer_actions
+from gradtui.tui.actions import ACTIONS, Action, Keymap, bindings, footer_actions
 from gradtui.tui.panels import (
     CurvesPanel,
     EventsPanel,
@@ -29,11 +27,13 @@ from gradtui.tui.panels import (
     HeaderState,
     MemoryPanel,
     OutputPanel,
+    WhyPanel,
     curves_title,
     memory_table,
 )
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
+from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.action_context import (
     ActionContext,
     export_plots,
@@ -48,6 +48,7 @@ from gradtui.tui.screens.action_context import (
     open_step,
 )
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
+from gradtui.tui.screens.second_press import SecondPress
 from gradtui.tui.tree import ModuleTree, TreePane, first_row
 from gradtui.tui.widgets import KeyBar, LineView, ScrollLines
 
@@ -59,28 +60,6 @@ INTERVALS: dict[str, float] = {
     "tree": 1.0, "memory": 1.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
 }  # fmt: skip
 """Minimum seconds between two redraws of each part."""
-
-
-class ActionCommands(Provider):
-    """The commands of the palette: the actions of the table that can be done from the dashboard, with their keys."""
-
-    async def discover(self) -> Hits:
-        for title, help, run in sorted(self._commands(), key=lambda command: command[0]):
-            yield DiscoveryHit(title, run, help=help)
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for title, help, run in self._commands():
-            if (match := matcher.match(title)) > 0:
-                yield Hit(match, matcher.highlight(title), run, help=help)
-
-    def _commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
-        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
-        for action in keymap.apply(ACTIONS):
-            if action.in_palette:
-                target = self.screen.query_one(ModuleTree) if action.scope == "tree" else self.screen
-                title = action.title + (f"  {action.key_text}" if action.keys else "")
-                yield title, action.help, partial(self.app.run_action, action.name, target)
 
 
 class Dashboard(Screen[None]):
@@ -101,6 +80,8 @@ class Dashboard(Screen[None]):
         self.gradients = CurvesPanel(state, pictures, id="gradients")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
+        self.why = WhyPanel(state, id="why")
+        self.second_press = SecondPress(self, state, self.why)
         self.keys = KeyBar(footer_actions(), id="keys")
         self._panels = PanelLayout()
         self._titles: dict[str, tuple[PanelLayout, str]] = {}
@@ -139,6 +120,7 @@ class Dashboard(Screen[None]):
         yield self.keys
 
     def on_mount(self) -> None:
+        self.why.key = self._action("toggle_trainable").key_text
         self._arrange(replace(self._panels, width=self.app.size.width, height=self.app.size.height))
 
     def on_resize(self, event: events.Resize) -> None:
@@ -149,6 +131,7 @@ class Dashboard(Screen[None]):
 
     def on_module_tree_cursor_moved(self) -> None:
         self.select()
+        self.second_press.cancel()
 
     def on_module_tree_toggle_clicked(self) -> None:
         self.action_request("toggle_trainable")
@@ -203,6 +186,7 @@ class Dashboard(Screen[None]):
     def select(self) -> None:
         """Show the curve of the row under the tree's cursor in the panel of the curves."""
         row, tree = self.tree_view.measured, self._state.tree
+        self.why.row = self.tree_view.current
         chosen = selection_of(tree, row) if row is not None else None
         # The curve of the whole model is the total, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
@@ -251,8 +235,23 @@ class Dashboard(Screen[None]):
 
     # Actions that change the run; `action_table.ACTIONS` describes each action
 
+    async def action_on_row(self, id: str) -> None:
+        action = self._action(id)
+        if self.focused in (None, self.tree_view) or (id == "explain" and self.memory.has_focus):
+            await self.run_action(action.name)
+        else:
+            where = f"{action.key_text} ({action.label}) acts on the row under the tree's cursor"
+            self.notify(f"{where}: {self._action('back').key_text} goes back to the tree.", timeout=4, markup=False)
+
+    def _action(self, id: str) -> Action:
+        """Return an action with its keys in force."""
+        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
+        return keymap.apply(action for action in ACTIONS if action.id == id)[0]
+
     def action_request(self, name: str) -> None:
-        self._action_context.request(name, self.tree_view.current)
+        row = self.tree_view.current
+        if name != "toggle_trainable" or not self.second_press.holds_back(row):
+            self._action_context.request(name, row)
 
     def action_ask(self, name: str) -> None:
         open_question(self.app, self._action_context, name)

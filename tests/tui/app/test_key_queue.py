@@ -58,12 +58,15 @@ def changes(run: Session) -> list[Command]:
 WALKS = {
     "a dialog with a list": (("q", "s"), [StopTraining(0)]),
     "a form": (("N", "1", "2", "enter"), [RunSteps(0, 12)]),
-    "a form, then the tree": (("N", "1", "2", "enter", "space"), [RunSteps(0, 12), SetTrainable(0, "", False)]),
-    "the help": (("question_mark", "escape", "space"), [SetTrainable(0, "", False)]),
-    "why": (("enter", "escape", "space"), [SetTrainable(0, "", False)]),
+    "a form, then the tree": (
+        ("N", "1", "2", "enter", "space", "space"),
+        [RunSteps(0, 12), SetTrainable(0, "", False)],
+    ),
+    "the help": (("question_mark", "escape", "space", "space"), [SetTrainable(0, "", False)]),
+    "why": (("enter", "escape", "space", "space"), [SetTrainable(0, "", False)]),
     "freeze": (("f", *"ctx", "enter"), [TrainOnly(0, "ctx")]),
-    "the plots": (("g", "escape", "space"), [SetTrainable(0, "", False)]),
-    "the palette": (("ctrl+p", "escape", "space"), [SetTrainable(0, "", False)]),
+    "the plots": (("g", "escape", "space", "space"), [SetTrainable(0, "", False)]),
+    "the palette": (("ctrl+p", "escape", "space", "space"), [SetTrainable(0, "", False)]),
     "one after the other": (("q", "escape", "N", "3", "enter", "N", "4", "enter"), [RunSteps(0, 3), RunSteps(0, 4)]),
 }
 
@@ -88,7 +91,22 @@ async def test_keys_typed_at_once_do_what_they_do_one_by_one(walk: str) -> None:
 
 @pytest.mark.parametrize("moved", [(), ("down",)])
 async def test_keys_typed_behind_a_filter_act_on_the_tree(moved: tuple[str, ...]) -> None:
-    keys = ("slash", *"conv1", *moved, "enter", "space", "slash", *"ctx", "escape", "space", "home", "space")
+    keys = (
+        "slash",
+        *"conv1",
+        *moved,
+        "enter",
+        "space",
+        "space",
+        "slash",
+        *"ctx",
+        "escape",
+        "space",
+        "space",
+        "home",
+        "space",
+        "space",
+    )
     path = "image_encoder.conv1" + (".weight" if moved else "")
     asked = [SetTrainable(0, path, True), SetTrainable(0, "ctx", False), SetTrainable(0, "", False)]
     assert await typed(*keys) == asked

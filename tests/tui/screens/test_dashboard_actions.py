@@ -119,7 +119,7 @@ async def test_what_is_on_its_way_stands_among_the_events() -> None:
 async def test_an_answer_is_drawn_as_it_comes_and_not_when_the_tree_and_the_events_are_due() -> None:
     async with session() as run:
         await run.go_to("ctx")
-        await run.press("v", "space")
+        await run.press("v", "space", "space")
         tree, events = run.dashboard.tree_view, run.dashboard.events
         assert FREEZE in tree.text
         assert "waits for" in events.text
@@ -273,9 +273,11 @@ async def test_keys_do_what_they_type_while_a_form_is_open() -> None:
         assert isinstance(run.app.screen, FormDialog)
 
 
-async def test_a_click_on_the_letter_still_freezes() -> None:
+async def test_two_clicks_on_the_state_freeze_too() -> None:
     async with session() as run:
         await run.go_to("ctx")
+        run.dashboard.on_module_tree_toggle_clicked()
+        assert run.sink.submitted == []
         run.dashboard.on_module_tree_toggle_clicked()
         assert run.sink.submitted == [SetTrainable(1, "ctx", False)]
 

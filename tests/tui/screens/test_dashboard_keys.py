@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app_session import session
+import pytest
+from app_session import Session, session
 from fakes import (
     coop_model,
     coop_run,
@@ -16,8 +17,11 @@ from gradtui.protocol.commands import (
     Resume,
     RunSteps,
     SaveAllocatorSnapshot,
+    SetCheckpointing,
     SetTrainable,
 )
+from gradtui.tui.requests.confirmation import SECONDS
+from gradtui.tui.screens import second_press
 from gradtui.tui.tree.tree_cells import FREEZE, UNFREEZE
 
 MODEL = coop_model()
@@ -27,7 +31,7 @@ CTX = ~row_of(MODEL, "ctx")
 async def test_space_freezes_a_parameter_shows_it_pending_and_then_applied() -> None:
     async with session() as run:
         await run.go_to("ctx")
-        await run.press("space")
+        await run.press("space", "space")
         assert run.sink.submitted == [SetTrainable(1, "ctx", False)]
         line = run.dashboard.tree_view.text.splitlines()[1]
         assert line.startswith(FREEZE)
@@ -44,10 +48,84 @@ async def test_space_freezes_a_parameter_shows_it_pending_and_then_applied() -> 
 async def test_space_on_a_module_asks_for_its_subtree() -> None:
     async with session() as run:
         await run.go_to("text_encoder")
-        await run.press("space")
+        await run.press("space", "space")
         assert run.sink.submitted == [SetTrainable(1, "text_encoder", True)]
         marked = [line for line in run.dashboard.tree_view.text.splitlines() if line.startswith(UNFREEZE)]
         assert len(marked) > 3
+
+
+BLOCK = "text_encoder.blocks.7"
+"""A frozen block of 12 tensors."""
+
+
+def said(run: Session) -> list[str]:
+    return [note.message for note in run.app._notifications]
+
+
+async def test_a_large_toggle_shows_what_it_changes_and_waits_for_the_second_press() -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        await run.press("space")
+        assert run.sink.submitted == []
+        preview = run.dashboard.why.preview
+        assert preview is not None
+        assert "".join(words for words, _ in preview.heading) == f"Press space again to unfreeze {BLOCK}: "
+        assert preview.clauses[0] == "12 tensors"
+        await run.press("space")
+        assert run.sink.submitted == [SetTrainable(1, BLOCK, True)]
+        assert run.dashboard.why.preview is None
+
+
+@pytest.mark.parametrize("other", [("p",), ("down", "up"), ("question_mark", "escape")])
+async def test_any_other_key_cancels_what_waits(other: tuple[str, ...]) -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        await run.press("space", *other)
+        assert run.dashboard.why.preview is None
+        await run.press("space")
+        assert not any(isinstance(command, SetTrainable) for command in run.sink.submitted)
+        assert run.dashboard.why.preview is not None
+
+
+async def test_the_second_press_must_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(second_press, "monotonic", lambda: now[0])
+    async with session() as run:
+        await run.go_to(BLOCK)
+        await run.press("space")
+        now[0] += SECONDS + 0.1
+        await run.press("space")
+        assert run.sink.submitted == []
+        now[0] += SECONDS - 0.1
+        await run.press("space")
+        assert run.sink.submitted == [SetTrainable(1, BLOCK, True)]
+
+
+@pytest.mark.parametrize(("panel", "keys"), [("memory", ("m",)), ("output", ("o",)), ("events", ("v",))])
+async def test_keys_act_on_the_tree_only_while_it_has_the_focus(panel: str, keys: tuple[str, ...]) -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        await run.press(*keys)
+        run.dashboard.query_one(f"#{panel}").focus()
+        for key in ("space", "c"):
+            await run.press(key)
+        assert [text.partition(" acts")[0] for text in said(run)] == ["space (freeze)", "c (checkpoint)"]
+        if panel != "memory":
+            await run.press("enter")
+            assert said(run)[-1].startswith("enter (why) acts on the row under the tree's cursor")
+        assert run.sink.submitted == []
+        assert run.app.screen is run.dashboard
+        assert all(text.endswith("esc goes back to the tree.") for text in said(run))
+        await run.press("escape", "c")
+        assert run.sink.submitted == [SetCheckpointing(1, BLOCK, True)]
+
+
+async def test_the_palette_acts_on_the_tree_wherever_the_focus_is() -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        run.dashboard.memory.focus()
+        await (await run.palette())["Checkpoint or keep activations  c"]()
+        assert run.sink.submitted == [SetCheckpointing(1, BLOCK, True)]
 
 
 async def test_a_refusal_gives_the_row_back_and_says_why() -> None:

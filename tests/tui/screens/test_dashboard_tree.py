@@ -65,7 +65,7 @@ async def test_filtering_as_one_types_and_back() -> None:
             "", "image_encoder", "image_encoder.conv1", "image_encoder.conv1.weight", "image_encoder.conv1.bias",
         ]  # fmt: skip
         assert run.row == "image_encoder.conv1"
-        await run.press("down", "enter", "space")
+        await run.press("down", "enter", "space", "space")
         assert run.sink.submitted == [SetTrainable(1, "image_encoder.conv1.weight", True)]
         assert run.dashboard.pane.filter_input.display
         await run.press("escape")
@@ -86,7 +86,8 @@ async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
         assert (run.dashboard.tree_view.has_focus, keys.text) == (True, usual)
         assert run.dashboard.pane.filter_input.display
         await run.press("m")
-        assert keys.text.startswith(" ↑↓ phase  esc tree  space freeze")
+        assert keys.text.startswith(" ↑↓ phase  esc tree  ")
+        assert "space" not in keys.text, "it acts on the tree alone"
         before = run.dashboard.memory.text
         await run.pilot.click(keys, offset=(1, 0))
         await run.pilot.pause()
@@ -151,6 +152,8 @@ async def test_the_mouse_selects_folds_toggles_and_explains() -> None:
         await run.pilot.click(tree, offset=(state, index))
         assert run.row == "text_encoder"
         assert run.sink.submitted == []
+        await run.pilot.click(tree, offset=(state, index))
+        assert run.sink.submitted == [], "it is large: a second click confirms it"
         await run.pilot.click(tree, offset=(state, index))
         await run.pilot.pause()
         assert run.sink.submitted == [SetTrainable(1, "text_encoder", True)]

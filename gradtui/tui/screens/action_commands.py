@@ -1,0 +1,34 @@
+"""The commands of the palette. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.types import IgnoreReturnCallbackType
+
+from gradtui.tui.actions import ACTIONS, Keymap
+from gradtui.tui.tree import ModuleTree
+
+
+class ActionCommands(Provider):
+    """The commands of the palette: the actions of the table that can be done from the dashboard, with their keys."""
+
+    async def discover(self) -> Hits:
+        for title, help, run in sorted(self._commands(), key=lambda command: command[0]):
+            yield DiscoveryHit(title, run, help=help)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for title, help, run in self._commands():
+            if (match := matcher.match(title)) > 0:
+                yield Hit(match, matcher.highlight(title), run, help=help)
+
+    def _commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
+        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
+        for action in keymap.apply(ACTIONS):
+            if action.in_palette:
+                target = self.screen.query_one(ModuleTree) if action.scope == "tree" else self.screen
+                title = action.title + (f"  {action.key_text}" if action.keys else "")
+                yield title, action.help, partial(self.app.run_action, action.name, target)

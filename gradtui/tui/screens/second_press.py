@@ -1,0 +1,57 @@
+"""Holds a large freeze or unfreeze back until the same key is pressed again on the same row. UI thread."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from textual.screen import Screen
+
+from gradtui.state.run_state import RunState
+from gradtui.tui.panels import WhyPanel
+from gradtui.tui.requests.confirmation import SECONDS, Confirmation, confirmation_for
+
+
+class SecondPress:
+    """What waits to be confirmed; the panel `why` shows it.
+
+    Args:
+        screen: the dashboard.
+        state: the run.
+        why: the panel.
+    """
+
+    def __init__(self, screen: Screen[None], state: RunState, why: WhyPanel) -> None:
+        self._screen, self._state, self._why = screen, state, why
+        self._awaited: Confirmation | None = None
+        self._before_key: Confirmation | None = None
+        """What waited when the key that is now handled was pressed."""
+
+    def holds_back(self, row: int | None) -> bool:
+        """Return whether a toggle of a row has to wait for a second press, and show what it would change."""
+        asked = confirmation_for(self._state, row, self._before_key or self._awaited, monotonic())
+        self._set(asked)
+        if asked is None:
+            return False
+        self._screen.set_timer(SECONDS, lambda: self._expire(asked))
+        if not self._why.is_on_screen:
+            self._screen.notify(self._why.paragraph, timeout=SECONDS, markup=False)
+        return True
+
+    def key_pressed(self) -> None:
+        """Forget what waits, unless the action of this key asks for it."""
+        self._before_key = self._awaited
+        self._set(None)
+
+    def cancel(self) -> None:
+        """Forget what waits."""
+        self._before_key = None
+        self._set(None)
+
+    def _expire(self, asked: Confirmation) -> None:
+        if self._awaited is asked:
+            self.cancel()
+
+    def _set(self, asked: Confirmation | None) -> None:
+        if asked is not self._awaited:
+            self._awaited = asked
+            self._why.ask(asked)

@@ -1,0 +1,83 @@
+"""Which toggles are sent at once, and which wait for a second press."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import Node, found
+from scripted_run import linear, run
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.requests.confirmation import SECONDS, Confirmation, confirmation_for
+
+NET, A, B, SMALL = 0, 1, 2, 3
+"""The root and its modules: `a` and `b` have 20 elements each, `small` has 2."""
+
+
+def three(states: str = "TTTTT") -> RunState:
+    small = Node("small", "Scale", (("weight", (2,)),))
+    model = found(Node("Net", "Net", (), (linear("a"), linear("b"), small)))
+    trainable = "".join("1" if letter == "T" else "0" for letter in states)
+    return run(states, trainable, model=model, owned=range(5), reach="eeee", grad_modes="gggg", training="1111",
+               called=(1, 2, 3, 4))  # fmt: skip
+
+
+def asked(
+    state: RunState, row: int | None, before: Confirmation | None = None, now: float = 0.0
+) -> Confirmation | None:
+    return confirmation_for(state, row, before, now)
+
+
+@pytest.mark.parametrize(
+    ("row", "waits"),
+    [(NET, True), (A, True), (~0, True), (~4, False), (SMALL, False)],
+    ids=["several modules", "half of what trains", "its weight", "2 of 42 elements", "a module of one tensor"],
+)
+def test_more_than_a_module_or_a_twentieth_of_what_trains_waits(row: int, waits: bool) -> None:
+    assert (asked(three(), row) is not None) == waits
+
+
+def test_an_unfreeze_counts_likewise() -> None:
+    state = three("CCTTC")
+    for row, waits in ((A, True), (SMALL, True), (~4, True)):
+        assert (asked(state, row) is not None) == waits, "2 of 20 elements are a tenth"
+    freeze = asked(state, B)
+    assert freeze is not None
+    assert (freeze.trainable, freeze.forecast.stops) == (False, (2, 3))
+
+
+def test_only_what_changes_counts() -> None:
+    assert asked(three("TTTTT"), NET) is not None
+    state = three("TTTTT")
+    state.note_submitted(SetTrainable(1, "", False))
+    wish = asked(state, SMALL)
+    assert wish is None, "the pending freeze counts: nothing that is frozen now would be unfrozen"
+
+
+def test_the_second_press_confirms_on_the_same_row_and_in_time() -> None:
+    state = three()
+    first = asked(state, A, now=5.0)
+    assert first is not None
+    assert asked(state, A, first, 5.0 + SECONDS) is None
+    assert asked(state, A, first, 5.1 + SECONDS) is not None
+    other = asked(state, B, first, 6.0)
+    assert other is not None
+    assert other.row == B
+
+
+def test_a_press_that_would_now_do_the_opposite_asks_again() -> None:
+    state = three()
+    first = asked(state, A)
+    apply(state, ev.ParametersClassified(2.0, 21, "CCTTT", "00111"))
+    again = asked(state, A, first, 1.0)
+    assert again is not None
+    assert again.trainable
+
+
+def test_what_would_be_refused_is_not_asked() -> None:
+    assert asked(three(), None) is None
+    ended = three()
+    apply(ended, ev.RunEnded(9.0, 20, 0, None))
+    assert asked(ended, NET) is None
