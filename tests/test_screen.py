@@ -207,7 +207,7 @@ def test_a_run_is_held_at_its_first_nan_and_goes_on_from_there(tmp_path: Path) -
         run.wait_for("NaN at 61")
         run.send("v")
         run.wait_for("first NaN: forward of step 61, in the loss, outside of any module")
-        run.wait_for("paused at the next step boundary, as requested")
+        run.wait_for("training pauses, as requested")
         lines = record.read_text(encoding="utf-8").splitlines()
         assert len(lines) == 61
         run.send("p")

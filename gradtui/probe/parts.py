@@ -66,7 +66,7 @@ class ProbeParts:
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(
-            context, sampler.tracer, sampler.batches.tensors, lambda command: self.dispatcher.hold(command)
+            context, sampler.tracer, sampler.batches.tensors, lambda *wish: self.dispatcher.hold(*wish)
         )
         self.norms = GradNormCollector(context, often, bad_steps, sampler.times, self.profiles.aside)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
@@ -136,7 +136,7 @@ class ProbeParts:
         else:
             self.cost.pause_ended(now)
             self.phases.pause_ended(now)
-        why = (hold.reason, hold.breakpoints) if hold is not None else ()
+        why = (hold.reason, hold.breakpoints, hold.held_step) if hold is not None else ()
         self.emit(PauseChanged(self.clock.at(), self.counter.steps, hold is not None, *why))
 
     def _tree_changed(self, moved: IndexMapping) -> None:

@@ -40,7 +40,7 @@ class Probe:
         self.phases, self.buffer, self._order = parts.phases, parts.buffer, parts.order
         self.step_sampler, self.norms, self.dispatcher = parts.step_sampler, parts.norms, parts.dispatcher
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
-        self._steps = OptimizerStepStack(self._steps_lost)
+        self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.step_hold
         self._scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped)
         self._graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._boundary_open = True
@@ -78,10 +78,7 @@ class Probe:
         with self.hooks.guarded("gradient norms"):
             self._measure_newest()
         with self.hooks.guarded("optimizer settings"):
-            if at_end:
-                self.view.groups.finish(self.counter.steps + 1)
-            else:
-                self.view.groups.look(self.counter.steps + 1)
+            (self.view.groups.finish if at_end else self.view.groups.look)(self.counter.steps + 1)
         with self.hooks.guarded("gradient norms"):
             self.norms.catch_up()
         if at_end:
@@ -258,6 +255,10 @@ class Probe:
         if self.norms.is_due and not with_closure:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps + 1, optimizer)
+        if self._step_hold.is_on:
+            with self.hooks.guarded("commands"):
+                self.dispatcher.before_step(optimizer, index, with_closure, not self._stepped)
+            now = self.clock.now()
         if self.step_sampler.sampled_step is not None:
             self._order.on_step_pre()
             with self.hooks.guarded("examination"):
@@ -280,7 +281,8 @@ class Probe:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps + 1, optimizer, has_run=True)
         self.phases.on_step_post(now)
-        self._on_step_end(now, optimizer, skipped=self._scalers.skips(optimizer))
+        is_skipped = bool(self._step_hold.hidden) and self._step_hold.restore()
+        self._on_step_end(now, optimizer, skipped=is_skipped or self._scalers.skips(optimizer))
 
     def _on_step_skipped(self, now: int, optimizer: Optimizer) -> None:
         if self.norms.is_due:
@@ -359,9 +361,8 @@ class Probe:
         self._boundary_open = between = self.buffer.between
         # If buffering continues, no code of the script has run since a step or its backward ended.
         is_over = not self.buffer.thread
-        step = self.counter.steps + (not between and not is_over)
         with self.hooks.guarded("optimizer settings"):
-            self.view.groups.look(step, is_over)
+            self.view.groups.look(self.counter.steps + (not between and not is_over), is_over)
         self.norms.poll()
         self.parts.flush_if_due(events[-1])
         if self.step_sampler.steps_until_due(self.counter.steps) == 0:
@@ -374,8 +375,7 @@ class Probe:
         self.norms.poll()
 
     def _on_graph_replay_post(self, now: int, work: CapturedWork) -> None:
-        steps = self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand())
-        if steps:
+        if steps := self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand()):
             self._cost.steps_ended((now,) * steps)
         self.parts.flush_if_due(now)
         self.counter.stop_if_done()
@@ -385,8 +385,7 @@ class Probe:
         if self.norms.by_hand.step:
             self.norms.end_by_hand()
         optimizer = self._latest()
-        may_be_there = optimizer is not None or self._is_by_hand()
-        if may_be_there and self._boundary_open and not self.counter.left_out:
+        if (optimizer is not None or self._is_by_hand()) and self._boundary_open and not self.counter.left_out:
             is_measured = self.norms.measure_late(self.counter.steps, optimizer)
             if is_measured and self.step_sampler.extent is not Extent.WHOLE:
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped=False)
@@ -398,3 +397,4 @@ class Probe:
     def _steps_lost(self, left: int) -> None:
         self.phases.steps_open(left)
         self._profiles.drop()
+        self._step_hold.hidden.clear()

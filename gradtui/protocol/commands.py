@@ -108,9 +108,10 @@ class Pause(Command):
 
 @dataclass(frozen=True, slots=True)
 class PauseAtBadStep(Command):
-    """Hold the training thread at the boundary after the next step in which NaN or Inf appears; `on` False cancels this.
+    """Hold the training thread at the next step in which NaN or Inf appears; `on` False cancels this.
 
-    Until then every step is measured, regardless of the budget.
+    It is held before an optimizer applies gradients that are not finite or, where that is not possible, at the boundary after
+    the step. Until then every step is measured, regardless of the budget.
     """
 
     on: bool = True
@@ -133,6 +134,11 @@ class RunTo(Command):
     """Let the run continue until `step` optimizer steps have been executed, then hold the training thread."""
 
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkipStep(Intervention):
+    """Skip the next optimizer step, or the one before which the run is held: weights and optimizer state stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)

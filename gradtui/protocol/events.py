@@ -18,6 +18,7 @@ from gradtui.protocol.vocabulary import (
     Changed,
     ExtendedOptimizer,
     GroupSettings,
+    HeldStep,
     ModelInfo,
     ModuleInfo,
     OptimizerInfo,
@@ -249,15 +250,16 @@ class ReceiptTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class PauseChanged(Event):
-    """The training thread stopped at a step boundary, or continued.
+    """The training thread stopped at a step boundary or before an optimizer's step, or continued.
 
     `reason` says why it stopped, in words; it is empty if the user asked. `breakpoints` are the ids of the breakpoints that
-    were reached. They are no longer set.
+    were reached. They are no longer set. `held_step` is None at a step boundary.
     """
 
     paused: bool
     reason: str = ""
     breakpoints: tuple[int, ...] = ()
+    held_step: HeldStep | None = None
 
 
 @dataclass(frozen=True, slots=True)

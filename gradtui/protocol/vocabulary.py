@@ -129,6 +129,18 @@ PROBLEM_STATES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class HeldStep:
+    """The step of an optimizer before which the run is held: the gradients are there, and the weights as before the step."""
+
+    optimizer: int
+    """The optimizer's index in `OptimizersFound`."""
+    name: str
+    """Its class."""
+    no_skip: str = ""
+    """Why the step cannot be skipped, in words; empty if it can."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryBytes:
     """Bytes held at one moment, each storage counted once: in the first category of `MEMORY_CATEGORIES` that claims it.
 

@@ -274,11 +274,12 @@ def _extended(state: RunState, event: ev.OptimizersExtended) -> None:
 def _pause_changed(state: RunState, event: ev.PauseChanged) -> None:
     if event.paused or not state.paused:
         state.runs_to = None
-    state.paused, state.pause_reason = event.paused, event.reason
+    state.paused, state.pause_reason, state.held_step = event.paused, event.reason, event.held_step
     for number in event.breakpoints:
         state.breakpoints.pop(number, None)
     if event.paused or not state.single_steps:
-        why = f": {event.reason}" if event.reason else ""
+        where = f" before the step of {event.held_step.name}" if event.held_step is not None else ""
+        why = where + (f": {event.reason}" if event.reason else "")
         state.note(event, "run", f"paused{why}" if event.paused else "running")
     if event.paused:
         state.single_steps = False

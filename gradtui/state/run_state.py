@@ -10,6 +10,7 @@ from gradtui.protocol.measurements import GradientHistogram
 from gradtui.protocol.vocabulary import (
     BufferInfo,
     GradientStats,
+    HeldStep,
     ModelInfo,
     ModuleInfo,
     OptimizerInfo,
@@ -284,6 +285,8 @@ class RunState:
     """The step after which `RunTo` pauses the run."""
     pause_reason: str = ""
     """Why the run is paused, in words; empty if it is not, or if the user paused it."""
+    held_step: HeldStep | None = None
+    """The optimizer's step before which the run is paused; None if it runs or is paused at a step boundary."""
     breakpoints: dict[int, SetBreakpoint] = field(default_factory=dict)
     """By id: the breakpoints that are set, in the order in which they were set."""
     loss: Series = field(default_factory=Series)

@@ -10,7 +10,7 @@ from gradtui.text.units import plural
 def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
     """Return one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
     times = "first" if event.number == 1 else "again"
-    held = "; paused at the next step boundary, as requested" if event.holds and with_hold else ""
+    held = "; training pauses, as requested" if event.holds and with_hold else ""
     return f"{times} {event.value}: {_where(event)}{_since(event)}{held}"
 
 

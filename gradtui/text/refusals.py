@@ -13,6 +13,8 @@ cannot_be_undone = "{} cannot be undone: {}".format
 failed = f"it failed: {_ERROR}".format
 is_gone = "{} is gone".format
 model_replaced = "it changed {}, and the run trains {} now: freeze or unfreeze there".format
+step_is_not_torchs = "{} is no optimizer of torch.optim: what its step does without gradients is not known".format
+step_is_on_device = "its step is {}".format
 step_is_over = "step {:,} is over: this is step {:,}".format
 breakpoint_is_gone = "there is no breakpoint {}".format
 ALREADY_SO = "that is already the case"
@@ -24,6 +26,12 @@ NOTHING_TO_UNDO = "there is nothing to undo"
 REPLAYS_CUDA_GRAPH = "the steps replay a CUDA graph: a change would have no effect on what it captured"
 SET_BACK = "the script has set it back itself"
 TORCH_VERSION = "gradtui cannot do that with this version of PyTorch"
+STEP_FOLLOWS_ANOTHER = "another optimizer has stepped in this iteration"
+STEP_HAS_CLOSURE = "its closure computes the gradients within the step"
+STEP_HAS_HOOKS = "other hooks on its step would find no gradients"
+STEP_IN_BACKWARD = "it steps within backward"
+STEP_IS_SCALED = "a GradScaler decides whether it steps"
+NO_OPTIMIZER_STEP = "no optimizer steps: the script updates its parameters itself"
 UNKNOWN_COMMAND = "this run does not know this command"
 
 # Several ranks.

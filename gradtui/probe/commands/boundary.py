@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, Hold, RunStopped, raised_by_handler, ranks
 from gradtui.protocol.commands import (
+    ClearBreakpoint,
     Command,
     Pause,
+    PauseAtBadStep,
     Resume,
     RunSteps,
     RunTo,
+    SetBreakpoint,
+    SetGroup,
+    SkipStep,
     StopTraining,
 )
+from gradtui.protocol.vocabulary import HeldStep
 from gradtui.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2
 """While held, the thread wakes at this interval in seconds to detect Ctrl+C and a viewer that is gone."""
+
+
+_BEFORE_STEP = (
+    ClearBreakpoint,
+    Pause,
+    PauseAtBadStep,
+    Resume,
+    RunSteps,
+    RunTo,
+    SetBreakpoint,
+    SetGroup,
+    SkipStep,
+    StopTraining,
+)
+"""Commands that may be applied between backward and the optimizer's step."""
 
 
 class Boundary:
@@ -47,6 +69,12 @@ class Boundary:
         """The step count at which to hold; None for no hold."""
         self._hold_command: Command | None = None
         """The command that set `_hold_at`. Further `RunSteps` add to it."""
+        self.held_step: HeldStep | None = None
+        """The optimizer's step before which the run is held."""
+        self.skips: list[SkipStep] = []
+        """Requests to skip the next optimizer step. They are answered when it begins."""
+        self._deferred: list[Command] = []
+        """Commands that arrived while the run was held before an optimizer's step, and that need a boundary."""
         self._hold = Hold()
         """Why the run will be, or is, held."""
         self._stop = False
@@ -54,14 +82,15 @@ class Boundary:
     @property
     def is_idle(self) -> bool:
         """Whether no command is waiting and no hold is pending. This is the usual case, so the test is as cheap as possible."""
-        return self._hold_at is None and not self._stop and not self._commands and not self._breakpoints.is_set
+        is_quiet = not self._stop and not self._commands and not self._deferred
+        return self._hold_at is None and is_quiet and not self._breakpoints.is_set
 
     def holds_within(self, executed: int, steps: int) -> bool:
         """Return whether the run will be held after at most `steps` more than the `executed` steps."""
         is_near = self._hold_at is not None and 0 < self._hold_at - executed <= steps
         return is_near or self._breakpoints.holds_within(executed, steps)
 
-    def hold(self, command: Command) -> bool:
+    def hold(self, command: Command, reason: str) -> bool:
         """Hold at the next boundary, as `command` asked, if the user could resume the run. Return whether it will hold.
 
         Where the run must not be held (this is one of several ranks), the command is rejected at once.
@@ -70,8 +99,35 @@ class Boundary:
         if objection is not None:
             self._answered(command, objection)
             return False
-        self._set_hold(0, command)
+        self._set_hold(0, command, Hold(reason))
         return True
+
+    def explain_hold(self, words: str) -> None:
+        """Append words to the reason of the hold that is to come."""
+        self._hold = replace(self._hold, reason=f"{self._hold.reason}; {words}")
+
+    def before_step(self, held_step: HeldStep, step: int, *, holds: bool) -> list[Command]:
+        """Answer the requests to skip this optimizer's step, and hold before it, if `holds`, for the reason given to `hold`.
+
+        While the run is held here, commands that need a boundary wait for the next one. Return the refused requests.
+        """
+        if holds:
+            self._hold = replace(self._hold, held_step=held_step)
+        self.held_step = held_step
+        skips, self.skips = self.skips, []
+        try:
+            refused: list[Command] = [each for each in skips if self.carry_out(each, step) is not None]
+            if holds:
+                self._wait(step)
+        finally:
+            self.held_step = None
+        return refused
+
+    def refuse_skips(self, reason: str) -> None:
+        """Refuse the requests to skip the next optimizer step: there will be none."""
+        skips, self.skips = self.skips, []
+        for each in skips:
+            self._answered(each, reason)
 
     def cross(self, step: int) -> None:
         """Apply waiting commands, and hold if a command asked for it. Raises `RunStopped` if the user ended the run."""
@@ -81,6 +137,9 @@ class Boundary:
         reached = self._breakpoints.take_reached(step) if self._breakpoints.is_set else {}
         if reached:
             self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)))
+        self._wait(step)
+
+    def _wait(self, step: int) -> None:
         if self._should_hold(step):
             self._held(self._hold)
             try:
@@ -109,11 +168,21 @@ class Boundary:
         self._hold_at, self._hold_command, self._hold = step, command, hold or Hold()
 
     def _apply_waiting(self, step: int) -> None:
+        if self.held_step is None:
+            waiting, self._deferred = self._deferred, []
+            for each in waiting:
+                self.carry_out(each, step)
         while self._commands and (command := self._commands.take()) is not None:
-            self.carry_out(command, step)
+            if self.held_step is None or isinstance(command, _BEFORE_STEP):
+                self.carry_out(command, step)
+            else:
+                self._deferred.append(command)
 
     def carry_out(self, command: Command, step: int) -> CommandRefused | None:
-        """Apply one command and answer it. Return the refusal, or None if it was applied."""
+        """Apply one command and answer it. Return the refusal, or None if it was applied or is answered later."""
+        if isinstance(command, SkipStep) and self.held_step is None:
+            self.skips.append(command)
+            return None
         try:
             applied = self.apply(command, step)
         except CommandRefused as refusal:

@@ -16,10 +16,11 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
-from gradtui.probe.commands import preconditions, replayed_schedule, saved_files
+from gradtui.probe.commands import preconditions, replayed_schedule, saved_files, trainability
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
+from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.receipts import Receipts
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
@@ -27,7 +28,7 @@ from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
-from gradtui.probe.model import IndexMapping, ModelRegistry
+from gradtui.probe.model import IndexMapping
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import (
     CommandRefused,
@@ -57,6 +58,7 @@ from gradtui.protocol.commands import (
     SetGroup,
     SetMode,
     SetTrainable,
+    SkipStep,
     TakeUpFreezes,
     TraceGradient,
     TraceStep,
@@ -67,7 +69,7 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, OptimizersExtended, ScheduleNoted
-from gradtui.protocol.vocabulary import Changed, ExtendedOptimizer
+from gradtui.protocol.vocabulary import Changed, HeldStep
 from gradtui.text import command_text, plural, refusals, size_text
 
 _FEW = 10
@@ -108,6 +110,7 @@ class CommandDispatcher:
             breakpoints=self._breakpoints,
         )
         self._norms = norms
+        self.step_hold = OptimizerStepHold(context)
         self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
         self.schedule = ReplayedSchedule(options.schedule)
@@ -141,15 +144,44 @@ class CommandDispatcher:
             Watch: lambda command: self._watch(norms, command),
             TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
+            SkipStep: self._skip_step,
             SetBreakpoint: lambda command: self._breakpoints.set(command, self._step),
             ClearBreakpoint: lambda command: self._breakpoints.clear(command),
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
 
-    def hold(self, command: PauseAtBadStep) -> bool:
-        """Hold the run at the next boundary. Called between two boundaries. Return whether the run may be held."""
+    def hold(self, command: PauseAtBadStep, reason: str) -> bool:
+        """Hold the run before the next optimizer step with bad gradients, at the latest at the next boundary.
+
+        Called between two boundaries. Return whether the run may be held.
+        """
         self._step = self._counter.steps
-        return self._boundary.hold(command)
+        self.step_hold.awaits = self._boundary.hold(command, reason)
+        return self.step_hold.awaits
+
+    def before_step(self, optimizer: Optimizer, index: int, with_closure: bool, is_first: bool) -> None:
+        """Hold the run before an optimizer's step, or skip the step, if that was requested. Raises `RunStopped`.
+
+        `is_first`: no other optimizer has stepped since the last boundary.
+        """
+        hold, step = self.step_hold, self._counter.steps
+        if self._norms.bad_steps.pauses and not is_capturing():
+            # The gradients of this step must have been read before it is applied.
+            self._norms.wait()
+        is_due = hold.awaits and self._norms.bad_steps.bad_gradients == step + 1
+        if not is_due and not self._boundary.skips:
+            return
+        name = type(optimizer).__name__
+        objection = hold.objection(optimizer, self._norms.is_scaled, with_closure, is_first)
+        if is_due and objection is not None:
+            self._boundary.explain_hold(f"after the step of {name}, since {objection}")
+        held_step = HeldStep(index, name, objection or hold.no_skip(optimizer))
+        self._step, self._refreshed, hold.awaits = step, False, False
+        refused = self._boundary.before_step(held_step, step, holds=is_due and objection is None)
+        if any(each.id < 0 for each in refused):
+            self._give_up(f"the step of {name} cannot be skipped: {held_step.no_skip}")
+        if hold.skips:
+            hold.hide(optimizer)
 
     def cross(self, step: int, by_hand: bool, captured: bool = False) -> None:
         """Apply what is due at a step boundary. Raises `RunStopped` if the user or the schedule ends the run.
@@ -168,7 +200,11 @@ class CommandDispatcher:
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
             self._replay()
+        self.step_hold.awaits = False
         self._boundary.cross(step)
+        if by_hand or captured:
+            self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
+        self.step_hold.is_on = self._norms.bad_steps.pauses or bool(self._boundary.skips)
         self._report(step)
 
     def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
@@ -196,7 +232,7 @@ class CommandDispatcher:
     def _report(self, step: int) -> None:
         """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
         self.freezes.report(step)
-        additions = _additions(self._view)
+        additions = trainability.additions(self._view)
         if additions != self._additions:
             self._additions = additions
             self._emit(OptimizersExtended(self._clock.at(), step, *additions))
@@ -208,7 +244,7 @@ class CommandDispatcher:
     def is_idle_at(self, step: int) -> bool:
         """Return whether crossing the boundary after step `step` would change nothing."""
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
-        return is_quiet and not self.freezes.wants_boundary and not self.checkpointing.waits
+        return is_quiet and not (self.freezes.wants_boundary or self.checkpointing.waits or self.step_hold.is_on)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
@@ -286,6 +322,10 @@ class CommandDispatcher:
         self._view.groups.look(step + 1)
         return self._view.groups.rates
 
+    def _skip_step(self, _: SkipStep) -> CommandResult:
+        held = self._boundary.held_step
+        return self.step_hold.request(self._step, held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP)
+
     def _watch(self, norms: GradNormCollector, command: Watch) -> CommandResult:
         norms.watch(command.parameters)
         return CommandResult("measure gradients in detail", ())
@@ -349,25 +389,3 @@ class CommandDispatcher:
         optimizers = self._view.live_optimizers()
         counts = Counter(index for changed in changes for _, index, _ in changed.joined)
         return tuple((type(optimizers[index]).__name__, count) for index, count in counts.items())
-
-
-def _additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]:
-    """Return the optimizers with the parameters that commands have added, and those taken out after they had trained."""
-    joined = view.joined
-    if not joined:
-        return (), ()
-
-    def paths(tensors: list[torch.Tensor]) -> tuple[str, ...]:
-        return tuple(
-            view.tree.parameters[index].path for tensor in tensors if (index := view.tree.owns(tensor)) is not None
-        )
-
-    extended, listed = [], set[int]()
-    for optimizer in view.live_optimizers():
-        owned = {id(tensor) for tensor in membership.parameters(optimizer)}
-        added = [tensor for tensor in joined.inside() if id(tensor) in owned]
-        # Optimizers that share their groups are reported once.
-        if added and not listed.intersection(map(id, added)):
-            extended.append(ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), paths(added)))
-        listed.update(map(id, added))
-    return tuple(extended), paths(joined.trained_outside())

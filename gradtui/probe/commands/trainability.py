@@ -17,12 +17,12 @@ from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
 from gradtui.probe.commands.preconditions import Training, module_at
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
-from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages
+from gradtui.probe.model import IndexMapping, Lineage, ModelRegistry, is_same_model, lineage, lineages
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
-from gradtui.protocol.vocabulary import Changed, ParameterState
+from gradtui.protocol.vocabulary import Changed, ExtendedOptimizer, ParameterState
 from gradtui.state.selection import spellings
 from gradtui.text import listed, plural, refusals
 from gradtui.transport.in_process import CommandQueue
@@ -285,3 +285,25 @@ class TrainabilityController:
             self._frozen |= indices - self._untried - self._step_sampler.states.indices_of(ParameterState.UNREACHED)
             named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
             self.freezes.add(command.id, self._here()[0], named, modules)
+
+
+def additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]:
+    """Return the optimizers with the parameters that commands have added, and those taken out after they had trained."""
+    joined = view.joined
+    if not joined:
+        return (), ()
+
+    def paths(tensors: list[torch.Tensor]) -> tuple[str, ...]:
+        return tuple(
+            view.tree.parameters[index].path for tensor in tensors if (index := view.tree.owns(tensor)) is not None
+        )
+
+    extended, listed = [], set[int]()
+    for optimizer in view.live_optimizers():
+        owned = {id(tensor) for tensor in membership.parameters(optimizer)}
+        added = [tensor for tensor in joined.inside() if id(tensor) in owned]
+        # Optimizers that share their groups are reported once.
+        if added and not listed.intersection(map(id, added)):
+            extended.append(ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), paths(added)))
+        listed.update(map(id, added))
+    return tuple(extended), paths(joined.trained_outside())

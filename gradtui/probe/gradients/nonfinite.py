@@ -38,7 +38,7 @@ from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.text import refusals
+from gradtui.text import nonfinite_text, refusals
 
 _SECONDS = 2.0
 _MOST = 20
@@ -63,7 +63,7 @@ class NonFiniteDetector:
         context: the probe's context.
         tracer: logs the module calls of sampled steps.
         batch: returns the tensors of the step's batch; empty if they were not recorded.
-        hold: pauses the run at the next boundary as the command requested; returns False if it rejects the command.
+        hold: pauses the run as the command requested, for the reason in words; returns False if it rejects the command.
     """
 
     def __init__(
@@ -71,10 +71,12 @@ class NonFiniteDetector:
         context: ProbeContext,
         tracer: ModuleCallLogger,
         batch: Callable[[], Iterable[torch.Tensor]],
-        hold: Callable[[PauseAtBadStep], bool],
+        hold: Callable[[PauseAtBadStep, str], bool],
     ) -> None:
         self.pauses = False
         """Whether to pause the run at the next step that is not finite. Until then every step is measured."""
+        self.bad_gradients: int | None = None
+        """The newest measured step, if its gradients are not finite."""
         self._wish = PauseAtBadStep(0)
         """The command that requested the pause."""
         self.left_out = False
@@ -155,6 +157,7 @@ class NonFiniteDetector:
         measured = self._under_way.pop(reading.step, _Measured(False, None))
         loss = FINITE if reading.loss is None else kind_of(reading.loss)
         total = FINITE if reading.total is None else kind_of(reading.total)
+        self.bad_gradients = reading.step if total != FINITE else None
         if loss == total == FINITE:
             bad = self._bad_of() if self._bad_of is not None else None
             if not self._is_bad or bad is None or (measured.optimizer is not None and measured.optimizer() is bad):
@@ -291,7 +294,7 @@ class NonFiniteDetector:
         self._is_bad = True
         self._found += 1
         was_requested, self.pauses = self.pauses, False
-        holds = was_requested and self._hold(self._wish)
+        holds = was_requested and self._hold(self._wish, nonfinite_text(found))
         if self._found <= _MOST or was_requested:
             self._emit(replace(found, holds=holds))
 

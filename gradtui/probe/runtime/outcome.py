@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtui.protocol.vocabulary import Changed
+from gradtui.protocol.vocabulary import Changed, HeldStep
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Hold:
     """In words; empty if the user asked."""
     breakpoints: tuple[int, ...] = ()
     """The ids of the breakpoints that were reached."""
+    held_step: HeldStep | None = None
+    """The optimizer's step that has not run yet; None at a step boundary."""
 
 
 class CommandRefused(Exception):  # noqa: N818 - it is an answer, not an error

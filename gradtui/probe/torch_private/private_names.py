@@ -293,3 +293,12 @@ def found_inf(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     """
     found = getattr(optimizer, "found_inf", None)
     return found if isinstance(found, torch.Tensor) and found.numel() == 1 else None
+
+
+def has_other_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether hooks other than gradtui's run around the step of this optimizer; True where torch does not say."""
+    hooks = sys.modules.get("torch.optim.optimizer")
+    shared = (getattr(hooks, f"_global_optimizer_{when}_hooks", None) for when in ("pre", "post"))
+    own = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
+    # One of each kind that all optimizers share is gradtui's.
+    return any(each is None or len(each) > 1 for each in shared) or any(each is None or len(each) for each in own)

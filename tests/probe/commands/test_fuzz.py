@@ -96,6 +96,7 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.SetGroup: of(cmd.SetGroup, st.integers(0, 2), st.integers(0, 2), RATES, RATES),
     cmd.ZeroGradients: of(cmd.ZeroGradients),
     cmd.TrainOnly: of(cmd.TrainOnly, PATHS),
+    cmd.SkipStep: of(cmd.SkipStep),
     cmd.Undo: of(cmd.Undo),
 }
 STOPPING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {cmd.StopTraining: of(cmd.StopTraining)}

@@ -505,14 +505,14 @@ def held_after(commands: ScriptedCommands, model: nn.Module, steps: int = 6) -> 
     return seen
 
 
-def test_the_run_is_held_at_the_boundary_after_it_and_only_once() -> None:
+def test_the_run_is_held_before_its_step_and_only_once() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     seen = held_after(commands, net(AtCall(NanInBackward.apply)))
     assert commands.waits == 1
     event = seen.all(NonFiniteFound)[0]
     assert event.holds
     assert event.step == 3
-    assert [(change.paused, change.step) for change in seen.all(PauseChanged)] == [(True, 3), (False, 3)]
+    assert [(change.paused, change.step) for change in seen.all(PauseChanged)] == [(True, 2), (False, 2)]
     assert not seen.state.pauses_at_bad_step
     assert seen.state.step == 6
 
@@ -531,7 +531,7 @@ def test_every_step_is_measured_until_then_whatever_the_budget() -> None:
     assert where(event) == ("NaN", Phase.FORWARD, 301, 300)
     assert event.exact
     assert (event.module, event.until, event.batch_is_finite) == (None, None, True)
-    assert next(change.step for change in seen.all(PauseChanged)) == 301
+    assert next(change.step for change in seen.all(PauseChanged)) == 300
 
 
 def test_weights_that_a_step_breaks_hold_the_run_before_the_next_one() -> None:

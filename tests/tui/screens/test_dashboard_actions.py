@@ -308,7 +308,7 @@ async def test_the_first_bad_step_is_said_and_stays_in_sight(size: tuple[int, in
         await run.press("v")
         events = " ".join(run.dashboard.events.text.split())
         assert said in events
-        assert "paused at the next step boundary" in events
+        assert "training pauses, as requested" in events
         if size[0] < 100:
             await run.press("g")
         assert said in " ".join(run.dashboard.gradients.text.split())
