@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 
 from torch import nn
 from torch.optim import Optimizer
@@ -87,7 +87,7 @@ class ModelRegistry:
         self._began = perf_counter_ns()
         self._searched_ns = self._listed_ns = 0
         self.building_s = 0.0
-        """Seconds that it took to build the newest tree."""
+        """CPU seconds that it took to build the newest tree."""
         self.is_large = False
         """The current models are large: a sample of one of their steps takes long, and a memory profile of it even longer."""
 
@@ -174,9 +174,10 @@ class ModelRegistry:
         for index in self.discovery.optimizers.take_new():
             self._stepped[index] = (step, _NEVER)
         models = self.discovery.models(self.tree.live_ids(), may_search=may_search)
-        began = perf_counter_ns()
+        # CPU time, so that a model is not called large because the machine is busy.
+        began = thread_time_ns()
         tree = build(models)
-        self.building_s = (perf_counter_ns() - began) / 1e9
+        self.building_s = (thread_time_ns() - began) / 1e9
         self.is_large = self.building_s > _LARGE_S
         if tree.is_borrowed:
             self.discovery.dirty = True

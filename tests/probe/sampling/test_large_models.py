@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -299,6 +300,16 @@ def test_a_run_that_pauses_at_nan_finds_it_in_its_step() -> None:
             loop.step(math.nan if step == 4 else 1.0)
         assert [(event.step, event.exact, event.last_finite) for event in run.all(NonFiniteFound)] == [(4, True, 3)]
         assert commands.waits == 1
+
+
+def test_no_model_is_large_because_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waits = model_registry.perf_counter_ns, itertools.count(step=10**9)
+    monkeypatch.setattr(model_registry, "perf_counter_ns", lambda: clock() + next(waits))
+    with watched() as run:
+        loop = Loop()
+        for _ in range(4):
+            loop.step()
+        assert run.all(StepMemoryProfiled)
 
 
 def test_no_memory_profile_is_due_in_the_first_step_of_a_model_that_has_become_large(
