@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import unexplained_at_load
 from gradtui.text import bytes_text, no_profile_text, plural, share_text, short_bytes
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.rendering import BLANK, Line, elide_start, fit, pad, printable, wrap
@@ -27,9 +28,13 @@ def step_lines(state: RunState, width: int) -> list[Line]:
     if step is None:
         return []
     where = "" if step.peak_module < 0 else f" at {_path(state, step.peak_module)}"
-    peak = f"{short_bytes(step.peak)} at its highest, in {step.peak_phase}{where}"
+    before = min(unexplained_at_load(state) or 0, step.peak)
+    peak = f"{short_bytes(step.peak - before)} at its highest, in {step.peak_phase}{where}"
     lines = [*wrap(((f"Step {step.step:,}: ", "strong"), (peak, "text")), width), BLANK]
-    lines += [fit(line, width) for line in _holdings(state, step, width)]
+    lines += [fit(line, width) for line in _holdings(state, step, before, width)]
+    if before:
+        words = f"+{short_bytes(before)} held before training (Python, libraries): in no figure here, nor in the curve"
+        lines += wrap(((words, "muted"),), width)
     lines.append(BLANK)
     if not step.whole:
         lines += wrap((("It made more allocations than are followed: what came last is missing.", "warning"),), width)
@@ -57,14 +62,17 @@ def closing_lines(width: int) -> list[Line]:
     return [BLANK, *wrap(((words, "faint"),), width)]
 
 
-def step_request(step: StepMemoryProfiled, width: int, height: int) -> PlotRequest:
-    """Return the request for the curve, with one colour per phase; each phase begins where the previous one ends."""
+def step_request(step: StepMemoryProfiled, width: int, height: int, before: int = 0) -> PlotRequest:
+    """Return the request for the curve, with one colour per phase; each phase begins where the previous one ends.
+
+    `before` are the bytes from before training, which are subtracted.
+    """
     ends = [index for _, index in step.phases[1:]] + [len(step.curve) - 1]
     parts: dict[Phase, list[float | None]] = {}
     for (phase, begin), end in zip(step.phases, ends):
         if phase in _PHASE_ROLES:
             values = parts.setdefault(phase, [None] * len(step.curve))
-            values[begin : end + 1] = map(float, step.curve[begin : end + 1])
+            values[begin : end + 1] = (float(max(0, total - before)) for total in step.curve[begin : end + 1])
     xs = tuple(index * step.changes / len(step.curve) for index in range(len(step.curve)))
     series = tuple(Series(phase.value, _PHASE_ROLES[phase], xs, tuple(values)) for phase, values in parts.items())
     return PlotRequest(width, height, series, unit="bytes", x_label="")
@@ -75,16 +83,19 @@ def _path(state: RunState, module: int) -> str:
     return printable(info.path or info.name)
 
 
-def _holdings(state: RunState, step: StepMemoryProfiled, width: int) -> list[Line]:
-    """Return each kind with its sum, and the modules that hold most of it."""
+def _holdings(state: RunState, step: StepMemoryProfiled, before: int, width: int) -> list[Line]:
+    """Return each kind with its sum, and the modules that hold most of it, without the bytes from before training."""
     by_kind: dict[str, list[Holding]] = {}
     for holding in step.holdings:
         by_kind.setdefault(holding.kind, []).append(holding)
     totals = {kind: sum(holding.bytes for holding in held) for kind, held in by_kind.items()}
+    if "other" in totals:
+        totals["other"] -= before
+    peak = step.peak - before
     lines: list[Line] = []
     for kind in sorted(totals, key=lambda kind: -totals[kind]):
         if totals[kind]:
-            lines.append(_kind_line(kind, totals[kind], sum(holding.tensors for holding in by_kind[kind]), step.peak))
+            lines.append(_kind_line(kind, totals[kind], sum(holding.tensors for holding in by_kind[kind]), peak))
             largest = [holding for holding in by_kind[kind] if holding.module >= 0][:_MAX_OWNERS]
             lines += [_owner_line(state, holding, width) for holding in largest]
     return lines
@@ -92,7 +103,7 @@ def _holdings(state: RunState, step: StepMemoryProfiled, width: int) -> list[Lin
 
 def _kind_line(kind: str, total: int, tensors: int, peak: int) -> Line:
     count = plural(tensors, "tensor")
-    words = "Python, libraries: no known tensor" if kind == "other" else count
+    words = "no known tensor" if kind == "other" else count
     return (
         (bytes_text(total), "strong"),
         (share_text(total / peak if peak else 0.0).rjust(_SHARE_WIDTH), "muted"),

@@ -9,7 +9,7 @@ from textual import events
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
-from gradtui.state.step_memory import steady_shares, step_memory, time_shares
+from gradtui.state.step_curve import steady_shares, step_curve, time_shares
 from gradtui.text import memory_source_text
 from gradtui.tui.panels.memory_bars import MemoryOptions
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines, step_title, step_words
@@ -40,7 +40,7 @@ def memory_title(state: RunState, width: int = 100, *, by_phase: bool = False, c
 
 def memory_table(state: RunState) -> Table:
     """Return the points of the curve within the newest known step, in bytes."""
-    step = step_memory(state)
+    step = step_curve(state)
     parts = step.parts if step is not None else ()
     number = step.step if step is not None else 0
     return Table(
@@ -70,7 +70,7 @@ class MemoryPanel(LineView, can_focus=True):
     @property
     def shows_curve(self) -> bool:
         """Whether the curve within a step is shown."""
-        return not self._by_phase and step_memory(self._state) is not None
+        return not self._by_phase and step_curve(self._state) is not None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         colour = not self.app.no_color

@@ -11,7 +11,7 @@ from itertools import groupby
 from math import ceil, floor, log10
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.step_memory import StepMemory
+from gradtui.state.step_curve import StepCurve
 from gradtui.tui.rendering import Line, Span, elide_start, width_of
 
 PHASE_ROLES = {
@@ -96,7 +96,7 @@ class Column:
     phase: Phase
 
 
-def columns_of(step: StepMemory, shares: Mapping[Phase, float], width: int) -> list[Column]:
+def columns_of(step: StepCurve, shares: Mapping[Phase, float], width: int) -> list[Column]:
     """Divide a step into `width` columns: the highest total of each. A column without a total continues the one before."""
     found: dict[int, Column] = {}
     weights = _weights(step, shares, width)
@@ -113,7 +113,7 @@ def columns_of(step: StepMemory, shares: Mapping[Phase, float], width: int) -> l
     return columns
 
 
-def _weights(step: StepMemory, shares: Mapping[Phase, float], width: int) -> list[float]:
+def _weights(step: StepCurve, shares: Mapping[Phase, float], width: int) -> list[float]:
     """Return the width of each stretch: its phase's share of the time, divided by number of totals among its stretches."""
     points = {phase: sum(len(part.totals) for part in step.parts if part.phase is phase) for phase in Phase}
     if not any(shares.get(part.phase) for part in step.parts):

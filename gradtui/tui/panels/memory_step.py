@@ -9,7 +9,7 @@ from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import fullest_phase, unexplained_at_load
-from gradtui.state.step_memory import StepMemory, age_floor, step_memory
+from gradtui.state.step_curve import StepCurve, age_floor, step_curve
 from gradtui.text import no_profile_text, short_bytes
 from gradtui.tui.panels.memory_curve import (
     Scale,
@@ -53,7 +53,7 @@ class Drawing:
 
 def scale_of(state: RunState, before: Drawing) -> Scale | None:
     """Return the axis for the newest step and for what is held: at least that of `before`, unless the models have changed."""
-    step, held = step_memory(state), newest(state)
+    step, held = step_curve(state), newest(state)
     baseline = unexplained_at_load(state) or 0
     lows = [min(min(part.totals) for part in step.parts)] if step is not None else []
     highs = [step.peak] if step is not None else []
@@ -77,7 +77,7 @@ def step_lines(
     state: RunState, width: int, height: int, scale: Scale | None, shares: Mapping[Phase, float], *, colour: bool = True
 ) -> list[Line]:
     """Return the curve, the phases below it, the bar of what is held, its numbers and the bytes from before training."""
-    step, held = step_memory(state), newest(state)
+    step, held = step_curve(state), newest(state)
     if held is None and step is None:
         return wrap(((_waiting(state), "muted"),), width)[:height]
     notes = warning_lines(state, width)
@@ -92,7 +92,7 @@ def step_lines(
 
 
 def _curve(
-    state: RunState, step: StepMemory, scale: Scale, shares: Mapping[Phase, float], width: int, rows: int
+    state: RunState, step: StepCurve, scale: Scale, shares: Mapping[Phase, float], width: int, rows: int
 ) -> list[Line]:
     margin = margin_of(scale)
     if rows <= _MIN_CURVE_ROWS or width <= margin:
@@ -103,7 +103,7 @@ def _curve(
     return [*curve_lines(columns, owner, scale, baseline, rows - 1), phase_line(columns, shares, margin)]
 
 
-def owner_of(state: RunState, step: StepMemory, *, with_phase: bool = True) -> str:
+def owner_of(state: RunState, step: StepCurve, *, with_phase: bool = True) -> str:
     """Return the phase of the peak and the path of the module, as far as it is known."""
     if not 0 <= step.peak_module < len(state.tree.modules):
         return step.peak_phase.value
@@ -179,11 +179,14 @@ def _before_training(state: RunState, size: int, width: int) -> Line:
 
 
 def step_title(state: RunState, width: int) -> str:
-    """Return the step of the figures, how old they are if they are old, and the peak, in as many words as fit."""
-    step, held = step_memory(state), newest(state)
+    """Return the step of the figures, how old they are if they are old, and its peak, in as many words as fit.
+
+    As in the curve, the bytes from before training are subtracted from the peak.
+    """
+    step, held = step_curve(state), newest(state)
     if step is None:
         return step_words(state, held.step, width) if held is not None and held.step else ""
-    peak = short_bytes(step.peak)
+    peak = short_bytes(max(0, step.peak - (unexplained_at_load(state) or 0)))
     full = f"within {step_words(state, step.step)} · peak {peak}"
     shorter = (
         f"{step_words(state, step.step)} · peak {peak}",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_model, row_of
+from fakes import coop_model, held, row_of
 
-from gradtui.protocol.events import StepMemoryProfiled
+from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
@@ -42,9 +42,11 @@ def traced(**changes: object) -> StepMemoryProfiled:
     return dataclasses.replace(step, **changes)
 
 
-def words(step: StepMemoryProfiled | None, width: int = 100) -> str:
+def words(step: StepMemoryProfiled | None, width: int = 100, *, before: int = 0) -> str:
     state = RunState()
     apply(state, MODEL)
+    if before:
+        apply(state, MemoryMeasured(0.5, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=before), None, True, True))
     if step is not None:
         apply(state, step)
     lines = step_lines(state, width)
@@ -60,6 +62,16 @@ def test_the_peak_and_who_owned_it() -> None:
     assert rows[0][4:] == ["4", "tensors"]
     assert rows[1] == ["40.0", "MiB", "text_encoder.blocks.3.mlp"]
     assert [row[3] for row in rows if len(row) > 3 and row[2].endswith("%")] == ["activations", "other", "parameters"]
+
+
+def test_what_was_held_before_training_is_subtracted_and_named() -> None:
+    said = words(traced(), before=12 * MIB)
+    # 92 less 12 MiB, and of the 22 MiB that nothing explains 10 are left: an eighth of 80.
+    assert "Step 12: 80.0 MiB at its highest" in said
+    other = next(line.split() for line in said.splitlines() if "other" in line)
+    assert other[:4] == ["10.0", "MiB", "12%", "other"]
+    assert "+12.0 MiB held before training (Python, libraries)" in said
+    assert step_request(traced(), 60, 11, 12 * MIB).series[0].ys[:3] == (0.0, 28.0 * MIB, 80.0 * MIB)
 
 
 def test_what_is_missing_is_said() -> None:

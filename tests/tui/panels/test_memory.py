@@ -130,8 +130,8 @@ def test_the_axis_only_grows_until_the_models_change() -> None:
 def test_before_the_first_profile_it_says_when_one_comes_and_shows_what_is_held() -> None:
     lines = shown(state_after(*RUN), 50, 9)
     words = " ".join(" ".join(lines).split())
-    assert "after step 3" in words
-    assert "t profiles the next step" in words
+    assert "from step 3 on" in words
+    assert "only with t, which profiles the next step" in words
     assert "parameters 19.2" in words
     ended = state_after(*RUN, ev.RunEnded(9.0, 285, 0, None))
     assert "No step was profiled" in " ".join(shown(ended, 50, 9))
@@ -162,12 +162,12 @@ def test_graphs_that_stay_alive_and_growth_have_a_line() -> None:
 
 def test_the_title_names_the_step_its_age_and_the_peak() -> None:
     state = state_after(*RUN, profile())
-    assert memory_title(state) == "within step 285 · peak 99.3 MiB"
+    assert memory_title(state) == "within step 285 · peak 52.6 MiB"
     state.step = 379
-    assert memory_title(state) == "within step 285, 90+ steps ago · peak 99.3 MiB"
-    assert memory_title(state, 41) == "step 285, 90+ steps ago · peak 99.3 MiB"
-    assert memory_title(state, 24) == "step 285 · peak 99.3 MiB"
-    assert memory_title(state, 16) == "285 · 99.3 MiB"
+    assert memory_title(state) == "within step 285, 90+ steps ago · peak 52.6 MiB"
+    assert memory_title(state, 41) == "step 285, 90+ steps ago · peak 52.6 MiB"
+    assert memory_title(state, 24) == "step 285 · peak 52.6 MiB"
+    assert memory_title(state, 16) == "285 · 52.6 MiB"
     assert memory_title(state_after(*RUN)) == "step 285"
     assert memory_title(RunState()) == ""
 

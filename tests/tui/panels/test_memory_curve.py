@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.step_memory import PhaseTotals, StepMemory
+from gradtui.state.step_curve import PhaseTotals, StepCurve
 from gradtui.tui.panels.memory_curve import (
     Column,
     Scale,
@@ -24,7 +24,7 @@ from gradtui.tui.rendering import Line, line_width
 
 MIB = 1 << 20
 F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
-STEP = StepMemory(
+STEP = StepCurve(
     12,
     (PhaseTotals(F, (10, 20, 30, 40)), PhaseTotals(B, (80, 60, 40, 20)), PhaseTotals(OPT, (20, 10))),
     80,
@@ -92,7 +92,7 @@ def test_a_short_phase_has_a_column_and_the_peak_is_never_lost() -> None:
     columns = columns_of(STEP, {F: 0.5, B: 0.499, OPT: 0.001}, 10)
     assert columns[-1].phase is OPT
     assert max(column.total for column in columns_of(STEP, {}, 2)) == 80
-    many = StepMemory(1, tuple(PhaseTotals((F, B)[i % 2], (i, 2 * i)) for i in range(60)), 118, B)
+    many = StepCurve(1, tuple(PhaseTotals((F, B)[i % 2], (i, 2 * i)) for i in range(60)), 118, B)
     assert max(column.total for column in columns_of(many, {F: 0.5, B: 0.5}, 20)) == 118
 
 
@@ -155,7 +155,7 @@ def test_any_course_can_be_drawn_in_its_place(
     parts: list[tuple[Phase, list[int]]], shares: dict[Phase, float], width: int, height: int, baseline: int
 ) -> None:
     totals = [total for _, each in parts for total in each]
-    step = StepMemory(1, tuple(PhaseTotals(phase, tuple(each)) for phase, each in parts), max(totals), parts[0][0])
+    step = StepCurve(1, tuple(PhaseTotals(phase, tuple(each)) for phase, each in parts), max(totals), parts[0][0])
     columns = columns_of(step, shares, width)
     assert max(column.total for column in columns) == max(totals)
     scale = scale_for(max(0, min(totals) - baseline), max(1, max(totals) - baseline))

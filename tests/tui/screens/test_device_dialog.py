@@ -41,7 +41,7 @@ async def test_without_a_device_enter_explains_the_memory_within_a_step() -> Non
         await run.press("enter")
         dialog = run.app.screen
         assert isinstance(dialog, StepDialog)
-        assert "t profiles the next step" in " ".join(dialog.query_one(DialogLines).text.split())
+        assert "with t, which profiles the next step" in " ".join(dialog.query_one(DialogLines).text.split())
         assert run.sink.submitted == [], "nothing is asked of the run"
         modules = len(run.app.run_state.tree.modules)
         await run.put(
@@ -50,7 +50,7 @@ async def test_without_a_device_enter_explains_the_memory_within_a_step() -> Non
                 (Holding("other", -1, 300, 0),), (None,) * modules, True,
             )
         )  # fmt: skip
-        assert "Step 41: 300 B at its highest, in backward" in dialog.query_one(DialogLines).text
+        assert "at its highest, in backward" in dialog.query_one(DialogLines).text
 
 
 def test_what_it_looks_like(snap_compare: Callable[..., bool]) -> None:

@@ -29,7 +29,7 @@ class PhaseTotals:
 
 
 @dataclass(frozen=True)
-class StepMemory:
+class StepCurve:
     """The totals within one step, in bytes."""
 
     step: int
@@ -42,12 +42,12 @@ class StepMemory:
     """Whether the totals follow every allocation. Otherwise each phase has only its peak and its end."""
 
 
-def step_memory(state: RunState) -> StepMemory | None:
+def step_curve(state: RunState) -> StepCurve | None:
     """Return the newest step whose course is known; None before there is one."""
     return _profiled(state.traced) if state.traced is not None else _of_phases(state)
 
 
-def _profiled(profile: StepMemoryProfiled) -> StepMemory | None:
+def _profiled(profile: StepMemoryProfiled) -> StepCurve | None:
     begins = [0, *(begin for _, begin in profile.phases[1:]), len(profile.curve)]
     stretches = [
         (phase, profile.curve[begin:end]) for (phase, _), begin, end in zip(profile.phases, begins, begins[1:])
@@ -59,10 +59,10 @@ def _profiled(profile: StepMemoryProfiled) -> StepMemory | None:
         PhaseTotals(phase, tuple(total for _, totals in group for total in totals))
         for phase, group in groupby(known, key=itemgetter(0))
     )
-    return StepMemory(profile.step, parts, profile.peak, profile.peak_phase, profile.peak_module)
+    return StepCurve(profile.step, parts, profile.peak, profile.peak_phase, profile.peak_module)
 
 
-def _of_phases(state: RunState) -> StepMemory | None:
+def _of_phases(state: RunState) -> StepCurve | None:
     """Return the peaks and ends of the phases of one step, if the allocator has counted them all.
 
     Not yet confirmed on a CUDA device.
@@ -73,7 +73,7 @@ def _of_phases(state: RunState) -> StepMemory | None:
         return None
     parts = tuple(PhaseTotals(each.phase, (each.peak or 0, each.held.total or 0)) for each in known)
     highest = max(known, key=lambda each: each.peak or 0)
-    return StepMemory(known[0].step, parts, highest.peak or 0, highest.phase, has_every_change=False)
+    return StepCurve(known[0].step, parts, highest.peak or 0, highest.phase, has_every_change=False)
 
 
 def _has_peak(measured: MemoryMeasured) -> bool:

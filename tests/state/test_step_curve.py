@@ -9,7 +9,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.state.step_memory import PhaseTotals, age_floor, steady_shares, step_memory, time_shares
+from gradtui.state.step_curve import PhaseTotals, age_floor, steady_shares, step_curve, time_shares
 
 MODEL = coop_model()
 F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
@@ -37,21 +37,21 @@ def progress(steps: int, *seconds: tuple[Phase, float]) -> ev.Progress:
 
 
 def test_a_profile_is_divided_where_its_phases_begin() -> None:
-    found = step_memory(state_after(MODEL, profile((1, 4, 9, 3, 2), ((F, 0), (B, 2), (OPT, 4)))))
+    found = step_curve(state_after(MODEL, profile((1, 4, 9, 3, 2), ((F, 0), (B, 2), (OPT, 4)))))
     assert found is not None
     assert found.parts == (PhaseTotals(F, (1, 4)), PhaseTotals(B, (9, 3)), PhaseTotals(OPT, (2,)))
     assert (found.step, found.peak, found.peak_phase, found.peak_module) == (12, 9, B, 3)
 
 
 def test_a_phase_without_a_point_is_left_out_and_its_neighbours_are_one() -> None:
-    found = step_memory(state_after(MODEL, profile((1, 2, 3), ((F, 0), (Phase.OTHER, 1), (F, 1), (B, 2)))))
+    found = step_curve(state_after(MODEL, profile((1, 2, 3), ((F, 0), (Phase.OTHER, 1), (F, 1), (B, 2)))))
     assert found is not None
     assert found.parts == (PhaseTotals(F, (1, 2)), PhaseTotals(B, (3,)))
 
 
 def test_exact_peaks_of_one_step_make_a_course_of_peaks_and_ends() -> None:
     end = held(MIB, 0, 0, 0).total
-    found = step_memory(state_after(*(measured(phase, 7, peak) for phase, peak in ((F, 90), (B, 95), (OPT, 40)))))
+    found = step_curve(state_after(*(measured(phase, 7, peak) for phase, peak in ((F, 90), (B, 95), (OPT, 40)))))
     assert found is not None
     assert found.parts == (
         PhaseTotals(F, (90, end or 0)),
@@ -68,7 +68,7 @@ def test_exact_peaks_of_one_step_make_a_course_of_peaks_and_ends() -> None:
     ids=["another step", "no peak", "a lower bound"],
 )
 def test_peaks_that_are_not_exact_or_of_several_steps_make_none(last: ev.MemoryMeasured) -> None:
-    assert step_memory(state_after(measured(F, 7, 90), measured(B, 7, 95), last)) is None
+    assert step_curve(state_after(measured(F, 7, 90), measured(B, 7, 95), last)) is None
 
 
 def test_shares_are_those_of_the_steps_time() -> None:
