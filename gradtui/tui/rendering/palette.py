@@ -64,16 +64,16 @@ def state_letter(letter: str) -> Span:
 _COLOURS = {
     "faint": ("#5f6b82", "#8b96a8", "ansi_bright_black"),
     "rule": ("#343c4c", "#c3cbd8", "ansi_bright_black"),
-    "cursor": ("#25324a", "#d6e6f8"),
+    "cursor": ("#25324a", "#dceaf9"),
     "cursor-blurred": ("#1f2530", "#e9eef5"),
-    "parameters": ("#5b9cf0", "#1f6fd0", "ansi_blue"),
-    "gradients": ("#f0a04b", "#c26204", "ansi_yellow"),
-    "optimizer_state": ("#c08bf0", "#8a42c8", "ansi_magenta"),
-    "activations": ("#4fc9a4", "#0f8f6a", "ansi_green"),
-    "input": ("#f08fb0", "#c2407a", "ansi_red"),
-    "offloaded": ("#7fdcf0", "#0b7d94", "ansi_bright_cyan"),
-    "buffers": ("#e6d06c", "#8f7500", "ansi_cyan"),
-    "other": ("#7f8aa0", "#6a7488", "ansi_white"),
+    "parameters": ("#307ecf", "#1f74d8", "ansi_blue"),
+    "gradients": ("#e99a45", "#c26203", "ansi_yellow"),
+    "optimizer_state": ("#c38ff4", "#8f41c0", "ansi_magenta"),
+    "activations": ("#5cc991", "#11906a", "ansi_green"),
+    "input": ("#eb8fbc", "#870045", "ansi_red"),
+    "offloaded": ("#81dff5", "#4d7e76", "ansi_bright_cyan"),
+    "buffers": ("#ffe782", "#8e743c", "ansi_cyan"),
+    "other": ("#788297", "#5e7594", "ansi_white"),
     "at_load": ("#414b5e", "#bcc5d3", "ansi_bright_black"),
     "phase-forward": ("#57a08a", "#2f7f69", "ansi_green"),
     "phase-backward": ("#c08a52", "#a8641f", "ansi_yellow"),
@@ -84,15 +84,15 @@ _COLOURS = {
     "device-cached": ("#84bfd4", "#1d7d92", "ansi_cyan"),
     "device-context": ("#bd8fb4", "#8a4f80", "ansi_magenta"),
     "device-outside": ("#7c8699", "#6d7789", "ansi_white"),
-    "state-trained": ("#5fd38d", "#157f45", "ansi_green"),
-    "state-zero": ("#f0d048", "#8a6d00", "ansi_yellow"),
-    "state-unreached": ("#ff9f68", "#b9480c", "ansi_red"),
-    "state-flow-through": ("#62c4f0", "#0a6fa8", "ansi_cyan"),
-    "state-cut": ("#8b97ad", "#5f6b80", "ansi_bright_black"),
-    "state-orphan": ("#ffb454", "#a65a00", "ansi_yellow"),
-    "state-moved": ("#ff7ab2", "#b8246e", "ansi_magenta"),
-    "state-not-finite": ("#ff6b6b", "#c02434", "ansi_bright_red"),
-    "state-skipped": ("#e8e08a", "#7a7000", "ansi_yellow"),
+    "state-trained": ("#5fd38d", "#007844", "ansi_green"),
+    "state-zero": ("#fcdc51", "#88612b", "ansi_yellow"),
+    "state-unreached": ("#e78a4f", "#b44509", "ansi_red"),
+    "state-flow-through": ("#6ac6f2", "#2c6da1", "ansi_cyan"),
+    "state-cut": ("#aebbd2", "#5e697e", "ansi_bright_black"),
+    "state-orphan": ("#f8ae4f", "#843c00", "ansi_bright_yellow"),
+    "state-moved": ("#fe79b1", "#b7256e", "ansi_magenta"),
+    "state-not-finite": ("#fe6b6b", "#be2a47", "ansi_bright_red"),
+    "state-skipped": ("#a3a2fe", "#594598", "ansi_bright_magenta"),
     "curve-1": ("#6cb2eb", "#0b63b5", "ansi_bright_blue"),
     "curve-2": ("#f0b429", "#b36b00", "ansi_yellow"),
     "curve-3": ("#a88bd8", "#7a4fb5", "ansi_magenta"),
@@ -146,7 +146,7 @@ def _role_colours(theme: Theme, variables: Mapping[str, str]) -> dict[str, str]:
         colours |= {"muted": foreground, "text": foreground, "strong": foreground}
     else:
         front, back = Color.parse(foreground), Color.parse(background)
-        colours |= {"text": foreground, "strong": foreground, "muted": back.blend(front, 0.6).hex}
+        colours |= {"text": foreground, "strong": foreground, "muted": back.blend(front, 0.72).hex}
         if theme.name not in (DARK_THEME.name, LIGHT_THEME.name):
             colours["cursor"] = back.blend(Color.parse(variables["primary"]), 0.25).hex
             colours["cursor-blurred"] = back.blend(Color.parse(variables["primary"]), 0.12).hex
