@@ -84,22 +84,16 @@ def _memory(effect: Effect, of_peak: str, of_total: str) -> Sequence[str]:
     before, after = effect.before, effect.after
     if before is None or after is None:
         return ()
-    found = []
-    if before.peak is not None and after.peak is not None:
-        found.append(_sizes(of_peak, before.peak, after.peak))
-    elif before.total is not None and after.total is not None:
-        found.append(_sizes(of_total, before.total, after.total))
-    if before.activations is not None and after.activations is not None:
-        found.append(_sizes("activations ", before.activations, after.activations))
-    changed = [text for text, is_changed in found if is_changed]
-    return changed or [f"{text} as before" for text, _ in found[:1]]
-
-
-def _sizes(label: str, before: int, after: int) -> tuple[str, bool]:
-    """Return two sizes with their label, or one if they differ by less than is shown, and whether they differ."""
-    same = size_text(before)
-    is_changed = same != size_text(after)
-    return label + (sizes_text(before, after) if is_changed else same), is_changed
+    names = ["total" if before.peak is None or after.peak is None else "peak", "activations"]
+    labels = {"peak": of_peak, "total": of_total, "activations": "activations "}
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in names}
+    known = {name: pair for name, pair in pairs.items() if None not in pair}
+    changed = [
+        labels[name] + sizes_text(*pair)
+        for name, pair in known.items()
+        if name not in effect.within_noise and size_text(pair[0]) != size_text(pair[1])
+    ]
+    return changed or ["memory as before"] * bool(known)
 
 
 def _time(change: TimeChange | None, label: str) -> Sequence[str]:

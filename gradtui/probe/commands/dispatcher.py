@@ -360,7 +360,7 @@ class CommandDispatcher:
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter and module indexes."""
-        self.receipts.tree_changed()
+        self.receipts.tree_changed(self._counter.steps)
         self.trainability.tree_changed(moved)
         self.checkpointing.tree_changed()
 

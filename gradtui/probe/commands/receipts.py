@@ -19,8 +19,11 @@ _MEMORY_ROUNDS = 2
 """The second sampled round after a change is the first with all of the optimizer state."""
 _MEMORY_PATIENCE = 10
 """Rounds after which the memory is that of the samples made so far, if there are any."""
+_NOISE_ROUNDS = 8
+"""Sampled rounds before a change whose memory is compared, to find out how much it differs from batch to batch."""
 _TIME_ROUNDS = 24
 """Rounds that are not sampled, on each side of a change, whose durations are compared."""
+_VALUES = ("peak", "total", "activations")
 _TIME_PATIENCE = 200
 """Rounds after which a receipt waits no longer for their durations."""
 
@@ -29,9 +32,25 @@ _TIME_PATIENCE = 200
 class Baseline:
     """The measurements before a change."""
 
-    memory: StepMemory | None
+    memories: tuple[StepMemory, ...]
+    """Of the newest sampled rounds since the change before, the newest last."""
     durations: tuple[float, ...]
-    """Of the newest rounds that were not sampled, in seconds, up to the change before."""
+    """Of the newest rounds that were not sampled, in seconds, since the change before."""
+
+    def within_noise(self, after: StepMemory) -> frozenset[str]:
+        """Return the names of the values that lie within the range of those before the change, extended by its width on both
+        sides.
+
+        The activations, and with them the peak, depend on the batch, for example on the length of its longest sequence.
+        """
+        return frozenset(name for name in _VALUES if self._is_within_noise(name, getattr(after, name)))
+
+    def _is_within_noise(self, name: str, after: int | None) -> bool:
+        before: list[int] = [value for each in self.memories if (value := getattr(each, name)) is not None]
+        if not before or after is None:
+            return False
+        low, high = min(before), max(before)
+        return low - (high - low) <= after <= high + (high - low)
 
 
 @dataclass
@@ -65,16 +84,21 @@ class Receipts:
         """The changes whose effect is not known completely."""
         self._changed_at = 0
         """`StepTime.count` at the newest change."""
+        self._changed_step = 0
+        """The step before the boundary of the newest change, or of the last list of models."""
 
-    def tree_changed(self) -> None:
-        """Drop all receipts, since other models are measured from now on."""
+    def tree_changed(self, step: int) -> None:
+        """Drop all receipts, since other models are measured after step `step`."""
         self.open.clear()
+        self._changed_step = step
 
     def baseline(self) -> Baseline:
         """Return the measurements before a change that is about to be made."""
-        newest = list(self._sampler.memories)[-self._view.round_length :]
-        durations = self._durations(self._changed_at)
-        return Baseline(_joined(newest), tuple(durations[-_TIME_ROUNDS:]))
+        length, memories = self._view.round_length, self._sampler.memories
+        # The first round may lack some of the optimizer state.
+        settled = [each for each in memories if each.step > self._changed_step + length]
+        rounds = _rounds(settled or list(memories)[-length:], length)[-_NOISE_ROUNDS:]
+        return Baseline(tuple(rounds), tuple(self._durations(self._changed_at)[-_TIME_ROUNDS:]))
 
     def begin(
         self,
@@ -98,10 +122,10 @@ class Receipts:
         here = [each for each in self.open if each.step == step]
         if baseline is None:
             baseline = here[0].baseline if here else self.baseline()
-        self._changed_at = self._time.count
+        self._changed_at, self._changed_step = self._time.count, step
         self.open = here
-        if baseline.memory is not None:
-            effect = Effect(before=baseline.memory, joined=joined)
+        if baseline.memories:
+            effect = Effect(before=baseline.memories[-1], joined=joined)
             self.open.append(_Open(command, title, step, self._time.count, baseline, effect))
         for each in self.open:
             each.effect = replace(each.effect, others=len(self.open) - 1)
@@ -119,7 +143,7 @@ class Receipts:
             if after is None:
                 return is_over
             receipt.is_emitted = True
-            receipt.effect = replace(receipt.effect, after=after)
+            receipt.effect = replace(receipt.effect, after=after, within_noise=receipt.baseline.within_noise(after))
             self._say(receipt, step, receipt.effect)
         durations = self._durations(receipt.counted)
         if len(durations) < (LEAST_STEPS if is_over else _TIME_ROUNDS):
@@ -136,7 +160,7 @@ class Receipts:
         after = [each for each in self._sampler.memories if each.step > receipt.step]
         if not after or not (is_over or after[-1].step >= receipt.step + _MEMORY_ROUNDS * length):
             return None
-        return _joined(after[-length:])
+        return _rounds(after, length)[-1]
 
     def _say(self, receipt: _Open, step: int, new: Effect) -> None:
         """Emit a receipt whose text has only what is `new`."""
@@ -157,5 +181,7 @@ class Receipts:
         return [seconds for seconds in reversed(sums) if not math.isnan(seconds)]
 
 
-def _joined(memories: Sequence[StepMemory]) -> StepMemory | None:
-    return reduce(StepMemory.joined, memories) if memories else None
+def _rounds(steps: Sequence[StepMemory], length: int) -> list[StepMemory]:
+    """Return the memory of each round of `length` steps, oldest first. The first round may lack steps."""
+    ends = range(len(steps), 0, -length)
+    return [reduce(StepMemory.joined, steps[max(0, end - length) : end]) for end in reversed(ends)]
