@@ -22,12 +22,13 @@ from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
 from gradtui.protocol.events import Event, GradientHistogramsMeasured
+from gradtui.protocol.vocabulary import ParameterState
 from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, is_classified, run_status
+from gradtui.state.selectors import RunStatus, run_status
 from gradtui.text import reached_text
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
@@ -54,6 +55,7 @@ T = TypeVar("T")
 
 _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
+_UNKNOWN = ParameterState.UNKNOWN.value
 
 
 class GradtuiApp(App[str]):
@@ -202,7 +204,7 @@ class GradtuiApp(App[str]):
 
     def _drain(self) -> None:
         tree = self.run_state.tree
-        structure, is_known, is_measured = tree.version, is_classified(tree), has_breakdown(self.run_state)
+        structure, states, is_measured = tree.version, tree.states, has_breakdown(self.run_state)
         asked = set(self.run_state.pending)
         for event in self._source.drain(_BATCH):
             before = self.run_state.findings
@@ -220,8 +222,8 @@ class GradtuiApp(App[str]):
         if tree.version != structure:
             # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.
             self.dashboard.draw("tree")
-        elif is_classified(tree) and not is_known:
-            # Until now the rows show their states as unknown.
+        elif tree.states is not states and tree.states.count(_UNKNOWN) < states.count(_UNKNOWN):
+            # Until now rows show their states as unknown, at the start or after a change.
             self._redraws.expedite("tree")
         if not asked <= self.run_state.pending.keys():
             # An answered command must not still be shown as pending, however long the redraw intervals are.

@@ -12,6 +12,8 @@ FREEZE, UNFREEZE, MIXED = "▽", "△", "◇"
 """The symbols of rows with a pending freeze, unfreeze, or both."""
 
 _PENDING_WORDS = {FREEZE: "freeze…", UNFREEZE: "unfreeze…", MIXED: "pending…"}
+_CHANGED: dict[float | None, tuple[str, str]] = {0.0: (FREEZE, "frozen"), 1.0: (UNFREEZE, "trainable")}
+"""By share of trainable elements: what is known of a row that was toggled since the last sample, as a symbol and as a word."""
 _PROBLEMS = frozenset(state.value for state in PROBLEM_STATES)
 _ROOM_FOR_WORDS = 9
 """Minimum cells for words; a narrower column has letters."""
@@ -32,6 +34,9 @@ def state_cell(letters: str, share: float | None, pending: str, width: int) -> L
         pending: the symbol of a pending change, empty if there is none.
         width: cells.
     """
+    changed = _CHANGED.get(share) if letters == ParameterState.UNKNOWN.value and not pending else None
+    if changed is not None:
+        return fit(((elide(changed[width >= _ROOM_FOR_WORDS], width), "muted"),), width)
     if width < _ROOM_FOR_WORDS:
         return _letters(letters, width)
     if pending:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo
+from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
 from gradtui.text import bytes_text, count_text, dtype_text, number_text, shape_text
@@ -146,7 +146,8 @@ class TreeCells:
             if column.key == "saved" and row >= 0:
                 spans += (saved_mark, *self._cell(column.key, column.width - MARK_WIDTH, row, where))
             elif column.key == "state":
-                spans += state_cell(letters, self._share(where) if len(letters) > 1 else None, pending, column.width)
+                share = self._share(where) if len(letters) > 1 or letters == ParameterState.UNKNOWN.value else None
+                spans += state_cell(letters, share, pending, column.width)
             else:
                 spans += self._cell(column.key, column.width, row, where)
         return spans

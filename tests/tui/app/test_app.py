@@ -68,6 +68,15 @@ async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
         now += 1
         run.app._tick()
         assert "passes" in run.dashboard.tree_view.text
+        # A change makes states unknown, and the next step shows them.
+        states, trainable = coop_states(MODEL)
+        for letters, is_shown in ((states.replace("F", "-"), False), (states, True)):
+            run.source.put(ev.ParametersClassified(9.0, 42, letters, trainable))
+            now += 1 if is_shown else 60
+            for _ in INTERVALS if not is_shown else (None,):
+                now += 1
+                run.app._tick()
+            assert ("passes" in run.dashboard.tree_view.text) is is_shown
 
 
 async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:

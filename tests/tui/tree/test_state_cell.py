@@ -32,6 +32,17 @@ def test_a_state_in_words(letters: str, share: float | None, width: int, shown: 
     assert words(letters, share, width=width) == shown.ljust(width)
 
 
+@pytest.mark.parametrize(
+    ("share", "word", "letter"),
+    [(0.0, "frozen", FREEZE), (1.0, "trainable", UNFREEZE), (None, "–", "–"), (0.5, "–", "–")],
+)
+def test_a_row_that_was_toggled_since_the_last_sample_says_what_is_known(
+    share: float | None, word: str, letter: str
+) -> None:
+    assert words("-", share).strip() == word
+    assert words("-", share, width=4).strip() == letter
+
+
 def test_a_pending_change_comes_before_the_state() -> None:
     assert words("T", 1.0, FREEZE).strip() == "freeze…"
     assert words("F", 0.0, UNFREEZE, width=9) == "unfreeze…"
