@@ -15,7 +15,12 @@ def forecast_clauses(forecast: Forecast) -> list[str]:
     if forecast.would_fail:
         return [NOTHING_WOULD_TRAIN]
     elements = count_text(forecast.elements).strip()
-    clauses = [f"{elements} parameter{'' if forecast.elements == 1 else 's'}"]
+    return [f"{elements} parameter{'' if forecast.elements == 1 else 's'}", *memory_clauses(forecast)]
+
+
+def memory_clauses(forecast: Forecast) -> list[str]:
+    """Return the same of memory alone."""
+    clauses = []
     if forecast.without_gradient:
         count = forecast.without_gradient
         which = plural(count, "tensor") if count < len(forecast.starts) else "all" if count > 1 else "it"
@@ -35,7 +40,9 @@ def _optimizer_clauses(forecast: Forecast) -> list[str]:
     if forecast.stops and owners and forecast.kept_state != 0:
         clauses.append(f"{owners} {_keep(forecast)} {_size(forecast.kept_state)}")
     if forecast.starts and forecast.new_state != 0:
-        clauses.append(f"optimizer state {'not known' if forecast.new_state is None else _change(forecast.new_state)}")
+        clauses.append(
+            f"new optimizer state {'not known' if forecast.new_state is None else _change(forecast.new_state)}"
+        )
     return clauses
 
 

@@ -1,44 +1,61 @@
-"""The choices of the dialog "Freeze…", and what each would leave trainable, computed from the listed tree alone. Pure."""
+"""The choices of the dialog "Freeze…", and what each would change, computed from the state of the run alone. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from gradtui.printable import printable
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
+from gradtui.state.forecast import Forecast, forecast, forecast_train_only
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selection import NothingSelected, Selected, find, offered
+from gradtui.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses
+from gradtui.text.units import count_text, listed, plural
 
 MODES = ("train only", "freeze", "unfreeze")
 """What to do with the selection; `train only` freezes everything else."""
 
+_NAMED = 2
+
 
 @dataclass(frozen=True)
 class Choice:
-    """A change of what trains, with the tensors and elements it would leave trainable.
-
-    Both are None if it is unknown what trains now.
-    """
+    """A change of what trains."""
 
     mode: str
     selection: str
     selected: int
+    """Number of selected tensors."""
+    names: str
+    """The first few modules and parameters that make up the selection."""
     tensors: int | None
+    """Tensors that it would leave trainable; None if it is unknown what trains now."""
     elements: int | None
+    """Their elements; None likewise."""
+    stops: str = ""
+    """The first few modules and parameters that would stop training; empty if none would."""
+    forecast: Forecast | None = None
+    """None if it is unknown what trains now."""
 
     @property
     def left(self) -> str:
-        """What the choice would leave trainable, in words."""
+        """The tensors and elements that the choice would leave trainable, in words."""
         if self.tensors is None or self.elements is None:
             return "not known before the first step"
-        return f"{self.tensors:,} tensor{'' if self.tensors == 1 else 's'}, {self.elements:,} parameters"
+        return f"{plural(self.tensors, 'tensor')}, {count_text(self.elements).strip()} parameters"
 
     @property
-    def row(self) -> str:
-        """The text of `left`, aligned in columns."""
-        if self.tensors is None or self.elements is None:
-            return self.left
-        return f"{self.tensors:>6,} tensor{' ' if self.tensors == 1 else 's'} {self.elements:>14,} parameters"
+    def change(self) -> str:
+        """What would stop training, and the change of memory, in words."""
+        if self.forecast is None:
+            return "what it changes is not known before the first step"
+        if not self.forecast.stops and not self.forecast.starts:
+            return "nothing would change"
+        stops = [f"stops {self.stops}"] if self.stops else []
+        if self.forecast.would_fail:
+            return NOTHING_WOULD_TRAIN
+        return " · ".join([*stops, *memory_clauses(self.forecast)])
 
     def command(self, number: int) -> Command:
         """Make the command of this choice with the id `number`."""
@@ -59,34 +76,61 @@ class Presets:
         tree = self._state.tree
         if self._found[0] != tree.version:
             self._found = (tree.version, offered(tree))
-        return [_choice(tree, mode, found.shown, found.indices) for found in self._found[1]]
+        return [_choice(self._state, mode, found.shown, found.indices) for found in self._found[1]]
 
 
-def typed(tree: TreeState, mode: str, text: str) -> Choice | str:
+def typed(state: RunState, mode: str, text: str) -> Choice | str:
     """Return the choice for typed text, or a sentence that says why there is none."""
     try:
-        found = find(text, tree)
+        found = find(text, state.tree)
     except NothingSelected as nothing:
         return str(nothing)
     if not found.indices:
         return f"{found.shown or 'the model'} has no parameters"
-    return _choice(tree, mode, text.strip(), found.indices)
+    return _choice(state, mode, text.strip(), found.indices)
 
 
 def before(state: RunState) -> str:
     """Say what trains now."""
     indices = _trainable(state.tree)
-    return "not known before the first step" if indices is None else _choice(state.tree, "train only", "", indices).left
+    return "not known before the first step" if indices is None else _choice(state, "train only", "", indices).left
 
 
-def _choice(tree: TreeState, mode: str, selection: str, indices: Collection[int]) -> Choice:
+def _choice(state: RunState, mode: str, selection: str, indices: Collection[int]) -> Choice:
+    tree = state.tree
     now = _trainable(tree)
+    names = listed(covering(tree, indices), _NAMED)
     left: set[int] | None = set(indices)
     if mode != "train only":
         left = None if now is None else now - set(indices) if mode == "freeze" else now | set(indices)
-    if left is None:
-        return Choice(mode, selection, len(indices), None, None)
-    return Choice(mode, selection, len(indices), len(left), sum(tree.parameters[index].count for index in left))
+    tensors = len(left) if left is not None else None
+    elements = sum(tree.parameters[index].count for index in left) if left is not None else None
+    if now is None:
+        return Choice(mode, selection, len(indices), names, tensors, elements)
+    only = mode == "train only"
+    change = forecast_train_only(state, indices) if only else forecast(state, indices, mode == "unfreeze")
+    stops = listed(covering(tree, change.stops), _NAMED)
+    return Choice(mode, selection, len(indices), names, tensors, elements, stops, change)
+
+
+def covering(tree: TreeState, indices: Collection[int]) -> list[str]:
+    """Return the paths of the largest modules, and of the parameters outside of them, that have exactly these parameters."""
+    chosen, names = set(indices), []
+    index, end = -1, -1
+    for start in sorted(chosen):
+        if start < index:
+            continue
+        if start >= end:
+            end = next(stop for stop in range(start + 1, len(tree.parameters) + 1) if stop not in chosen)
+        name, index = tree.parameters[start].path, start + 1
+        module = tree.parameters[start].module
+        while module >= 0 and tree.modules[module].first_parameter == start:
+            info = tree.modules[module]
+            if start + info.subtree_parameters > end:
+                break
+            name, index, module = info.path or info.name, start + info.subtree_parameters, info.parent
+        names.append(printable(name))
+    return names
 
 
 def _trainable(tree: TreeState) -> set[int] | None:

@@ -12,16 +12,21 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gradtui.state.run_state import RunState
+from gradtui.text import plural
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests import freeze_choice
 from gradtui.tui.requests.freeze_choice import MODES, Choice, Presets
 from gradtui.tui.screens.dialog import Dialog
 
-_NAME_WIDTH = 20
+_NAME_WIDTH = 18
+_NOTHING_CHOSEN = "Nothing is chosen yet: ↓ goes to the presets"
 
 
 class FreezeDialog(Dialog[Choice | None]):
-    """Dismissed with a `Choice`, None for nothing. Typed text takes precedence over the highlighted preset."""
+    """Dismissed with a `Choice`, None for nothing. Typed text takes precedence over the highlighted preset.
+
+    No preset is highlighted at first: enter does nothing until the user has chosen.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "mode(1)", show=False, priority=True),
@@ -62,33 +67,30 @@ class FreezeDialog(Dialog[Choice | None]):
         """The choice that enter would confirm, or a sentence that says why there is none."""
         text = self.query_one(Input).value
         if text.strip():
-            return freeze_choice.typed(self._state.tree, self.mode, text)
+            return freeze_choice.typed(self._state, self.mode, text)
         index = self.query_one(OptionList).highlighted
-        return self._presets[index] if index is not None and index < len(self._presets) else "nothing is selected"
+        return self._presets[index] if index is not None and index < len(self._presets) else _NOTHING_CHOSEN
 
     def update(self) -> None:
         """Recount the presets after a change of the mode or of what trains."""
         options = self.query_one(OptionList)
         index = options.highlighted
         self._presets = self._offered.choices(self.mode)
-        options.set_options(
-            Option(Content.assemble((f" {choice.selection:<{_NAME_WIDTH}}", "bold"), f"leaves {choice.row}"))
-            for choice in self._presets
-        )
-        if self._presets:
-            options.highlighted = min(index or 0, len(self._presets) - 1)
+        options.set_options(Option(_preset_text(choice)) for choice in self._presets)
+        options.highlighted = min(index, len(self._presets) - 1) if index is not None and self._presets else None
         words = [(f" {mode} ", "bold reverse" if mode == self.mode else "dim") for mode in MODES]
         self.query_one("#freeze-mode", Static).update(Content.assemble(*words))
         self._show_result()
 
     def _show_result(self) -> None:
-        chosen = self.chosen
-        if isinstance(chosen, str):
+        chosen, now = self.chosen, freeze_choice.before(self._state)
+        if chosen == _NOTHING_CHOSEN:
+            text = Content.styled(f"{chosen}. What trains now: {now}.", "$foreground-muted")
+        elif isinstance(chosen, str):
             text = Content.styled(printable(chosen), "$text-warning")
         else:
-            now = freeze_choice.before(self._state)
-            selected = f"{chosen.selected:,} tensor{'' if chosen.selected == 1 else 's'}"
-            text = Content(f"{chosen.mode} {printable(chosen.selection)} ({selected}): leaves {chosen.left}; now {now}")
+            what = f"{chosen.mode} {printable(chosen.selection)} ({plural(chosen.selected, 'tensor')})"
+            text = Content(f"{what}: {chosen.change}. Leaves {chosen.left}; now {now}.")
         self.query_one("#freeze-result", Static).update(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -118,3 +120,12 @@ class FreezeDialog(Dialog[Choice | None]):
         """Highlight another preset and clear the typed text."""
         self.query_one(Input).value = ""
         super().action_move(by)
+
+
+def _preset_text(choice: Choice) -> Content:
+    """Return two lines: the selection with its names, and what would change."""
+    left = choice.left.removesuffix(" parameters")
+    return Content.assemble(
+        (f" {choice.selection:<{_NAME_WIDTH}}", "bold"), f"leaves {left} · {choice.names}\n",
+        (f"   {choice.change}", "$foreground-muted"),
+    )  # fmt: skip

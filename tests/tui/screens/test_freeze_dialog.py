@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from app_session import Session, session
 from fakes import coop_model, coop_run
+from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TrainOnly
@@ -33,9 +34,34 @@ async def test_enter_sends_the_preset_under_the_bar() -> None:
         words = [choice.selection for choice in dialog(run)._presets]
         assert ":last-2-blocks" in words
         assert words[-1] == ":all"
-        await run.press(*["down"] * words.index(":last-2-blocks"), "enter")
+        await run.press(*["down"] * (words.index(":last-2-blocks") + 1), "enter")
         assert run.app.screen is run.dashboard
         assert run.sink.submitted == [TrainOnly(1, ":last-2-blocks")]
+
+
+async def test_nothing_is_chosen_at_first_and_enter_does_nothing() -> None:
+    async with session() as run:
+        await run.press("f")
+        assert str(dialog(run).chosen).startswith("Nothing is chosen yet")
+        await run.press("enter", "tab", "enter")
+        assert isinstance(run.app.screen, FreezeDialog)
+        assert run.sink.submitted == []
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_each_choice_lists_names_what_stops_and_bytes(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        await run.press("f")
+        rows = [str(option.prompt) for option in run.app.screen.query_one(OptionList).options]
+        assert len(rows) == len(dialog(run)._presets)
+        blocks = next(row for row in rows if row.startswith(" :last-2-blocks"))
+        names, change = blocks.split("\n")
+        assert names.split(None, 1)[1] == "leaves 24 tensors, 1.58M · text_encoder.blocks.6, text_encoder.blocks.7"
+        assert change.strip().startswith("stops ctx · gradients about +")
+        await run.press("down")
+        result = str(run.app.screen.query_one("#freeze-result", Static).content)
+        assert "stops ctx · gradients about" in result
+        assert "now 1 tensor, 1,024 parameters" in result
 
 
 async def test_what_is_typed_is_counted_as_it_is_typed() -> None:
@@ -128,11 +154,33 @@ def test_what_is_left_follows_from_what_trains_now() -> None:
     expected = {"train only": biases, "freeze": now - biases, "unfreeze": now | biases}
     assert 0 < len(now) < len(MODEL.parameters)
     for mode in MODES:
-        choice = freeze_choice.typed(known.tree, mode, "*.bias")
+        choice = freeze_choice.typed(known, mode, "*.bias")
         assert not isinstance(choice, str)
         assert choice.tensors == len(expected[mode])
         assert choice.elements == sum(MODEL.parameters[index].count for index in expected[mode])
         assert choice.selected == len(biases)
+
+
+def test_names_are_those_of_the_largest_modules_that_are_wholly_selected() -> None:
+    tree = state().tree
+    of = {info.path: index for index, info in enumerate(tree.parameters)}
+    block = [index for path, index in of.items() if path.startswith("text_encoder.blocks.3.")]
+    assert freeze_choice.covering(tree, [of["ctx"], *block]) == ["ctx", "text_encoder.blocks.3"]
+    assert freeze_choice.covering(tree, [*block[:2], block[-1]]) == [
+        "text_encoder.blocks.3.ln_1", tree.parameters[block[-1]].path,
+    ]  # fmt: skip
+    assert freeze_choice.covering(tree, range(len(of))) == ["CoOp"]
+    assert freeze_choice.covering(tree, ()) == []
+
+
+def test_a_choice_that_changes_nothing_or_leaves_nothing_says_so() -> None:
+    words = {}
+    for mode in MODES:
+        choice = freeze_choice.typed(state(), mode, "ctx")
+        assert not isinstance(choice, str)
+        words[mode] = choice.change
+    assert words["train only"] == words["unfreeze"] == "nothing would change"
+    assert words["freeze"] == "Nothing would train: loss.backward() would fail"
 
 
 def test_before_the_first_step_only_what_needs_no_knowledge_is_told() -> None:
