@@ -71,7 +71,7 @@ def _of_command(applied: CommandApplied, command: Command) -> Iterator[Marker]:
         yield Marker(applied.step, MarkerKind.CHECKPOINTING, _path(command.path) + ("" if command.on else " off"))
     elif isinstance(command, SetGroup):
         if command.learning_rate is not None:
-            yield Marker(applied.step, MarkerKind.LEARNING_RATE, f"lr {command.learning_rate:g}")
+            yield Marker(applied.step, MarkerKind.LEARNING_RATE, f"→ {command.learning_rate:g}")
     elif isinstance(command, SetTrainable):
         yield Marker(applied.step, _kind(command.trainable), _path(command.path))
     else:
@@ -108,7 +108,7 @@ def _of_rates(jumps: Sequence[RateJump], commanded: set[int]) -> Iterator[Marker
         if commanded.isdisjoint((step - 1, step)):
             rates = {(jump.before, jump.after) for jump in jumps if jump.step == step}
             before, after = min(rates)
-            words = f"lr {before:g} → {after:g}" if len(rates) == 1 else f"{len(rates)} learning rates"
+            words = f"{before:g} → {after:g}" if len(rates) == 1 else f"{len(rates)} learning rates"
             yield Marker(step - 1, MarkerKind.LEARNING_RATE, words)
 
 

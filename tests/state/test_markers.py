@@ -60,7 +60,7 @@ def test_every_change_is_a_marker_at_its_step() -> None:
         (5, "unfreeze", "blocks.7"),
         (7, "checkpointing", "blocks"),
         (8, "checkpointing", "the model off"),
-        (9, "learning rate", "lr 0.0005"),
+        (9, "learning rate", "→ 0.0005"),
         (10, "unfreeze", "only ctx"),
         (10, "freeze", "only ctx"),
     ]
@@ -86,8 +86,8 @@ def test_only_confirmed_findings_are_markers() -> None:
 
 def test_a_milestone_is_a_jump_however_often_the_rate_is_read() -> None:
     values = [0.1] * 30 + [0.01] * 30
-    assert seen(schedule(values)) == [(30, "learning rate", "lr 0.1 → 0.01")]
-    assert seen(schedule(values, every=7)) == [(35, "learning rate", "lr 0.1 → 0.01")], "36 is the first such reading"
+    assert seen(schedule(values)) == [(30, "learning rate", "0.1 → 0.01")]
+    assert seen(schedule(values, every=7)) == [(35, "learning rate", "0.1 → 0.01")], "36 is the first such reading"
 
 
 @pytest.mark.parametrize("every", [1, 10])
@@ -100,14 +100,14 @@ def test_a_schedule_that_moves_at_every_step_has_no_jumps(every: int) -> None:
 def test_small_changes_are_no_jumps() -> None:
     assert seen(schedule([1.0] * 10 + [0.9] * 10 + [0.81] * 10)) == []
     assert seen(schedule([1.0] * 10 + [0.5] * 10 + [0.0] * 10)) == [
-        (10, "learning rate", "lr 1 → 0.5"),
-        (20, "learning rate", "lr 0.5 → 0"),
+        (10, "learning rate", "1 → 0.5"),
+        (20, "learning rate", "0.5 → 0"),
     ]
 
 
 def test_what_a_command_did_is_one_marker_and_groups_that_jump_together_too() -> None:
     state = state_after(rates(1, None, 1.0, 1.0), applied(8, SetGroup(1, 0, 0, 0.1)), rates(9, 8, 0.1, 1.0))
-    assert seen(state) == [(8, "learning rate", "lr 0.1")]
+    assert seen(state) == [(8, "learning rate", "→ 0.1")]
     assert seen(state_after(rates(1, None, 1.0, 2.0), rates(9, 8, 0.1, 0.2))) == [
         (8, "learning rate", "2 learning rates")
     ]

@@ -112,8 +112,10 @@ def sanitise(request: PlotRequest) -> Chart:
             # A row of dots between the lanes stays empty.
             up = _Projection.onto(y_axis, bottom + (_BETWEEN_LANES if bottom else 0.0), layout.rows - lane.top)
             curves += _curves(lane, across, up)
-            ticks = (CellTick(layout.rows - 1 - up.cell(tick.value), tick.label) for tick in y_axis.ticks)
-            y_ticks += [tick for tick in ticks if len(tick.label) <= max(layout.labels, SHORT_LABEL_WIDTH)]
+            # In a lane of two rows, ticks may share a row.
+            labels = {layout.rows - 1 - up.cell(tick.value): tick.label for tick in y_axis.ticks}
+            most = max(layout.labels, SHORT_LABEL_WIDTH)
+            y_ticks += [CellTick(cell, label) for cell, label in labels.items() if len(label) <= most]
     return Chart(layout, tuple(curves), marks, x_ticks, tuple(y_ticks), _verticals(request.verticals, across))
 
 
@@ -228,29 +230,25 @@ def _curves(lane: _Lane, across: _Projection, up: _Projection) -> list[Curve]:
             stretches.append(Polyline(across.project([samples.xs[i] for i in indices]), up.project(ys)))
         series = samples.series
         if series.sparse:
-            between = tuple(line for stretch in stretches for line in _between(stretch))
+            parts = [_dense_parts(stretch) for stretch in stretches]
+            between = tuple(line for dense in parts for line in map(_between, dense, dense[1:]))
             below += [Curve(series.sparse, between)] if between else []
-            parts = [part for stretch in stretches for part in _dense_parts(stretch)]
-            stretches = [part if len(part.xs) > 1 else _block(part, across.last, up.last) for part in parts]
+            stretches = [
+                part if len(part.xs) > 1 else _block(part, across.last, up.last) for dense in parts for part in dense
+            ]
         curves.append(Curve(series.color, tuple(stretches)))
     return [*below, *curves]
 
 
-def _sparse_ends(line: Polyline) -> list[int]:
-    """Return the indexes of the points that are far from the next point."""
+def _dense_parts(line: Polyline) -> list[Polyline]:
+    """Return the parts of a line whose points are near their neighbours."""
     columns = [int(x * DOT_COLUMNS) for x in line.xs]
-    return [i for i, (before, after) in enumerate(pairwise(columns)) if after - before > _DENSE]
+    far = [i for i, (before, after) in enumerate(pairwise(columns), 1) if after - before > _DENSE]
+    return [Polyline(line.xs[start:end], line.ys[start:end]) for start, end in pairwise([0, *far, len(columns)])]
 
 
-def _between(line: Polyline) -> Iterator[Polyline]:
-    for i in _sparse_ends(line):
-        yield Polyline(line.xs[i : i + 2], line.ys[i : i + 2])
-
-
-def _dense_parts(line: Polyline) -> Iterator[Polyline]:
-    ends = [0, *(i + 1 for i in _sparse_ends(line)), len(line.xs)]
-    for start, end in pairwise(ends):
-        yield Polyline(line.xs[start:end], line.ys[start:end])
+def _between(before: Polyline, after: Polyline) -> Polyline:
+    return Polyline((before.xs[-1], after.xs[0]), (before.ys[-1], after.ys[0]))
 
 
 def _block(point: Polyline, most_x: float, most_y: float) -> Polyline:
