@@ -174,7 +174,9 @@ class Undo(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class TraceStep(Command):
-    """Record every allocation of the next step."""
+    """Record every allocation of the next step. With `runs_step`, a run that is held runs this step and is held again."""
+
+    runs_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)

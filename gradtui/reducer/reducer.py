@@ -196,10 +196,7 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.tree.followed.add(event.command.path)
     if isinstance(event.command, commands.PauseAtBadStep):
         state.pauses_at_bad_step = event.command.on
-    if isinstance(event.command, commands.SetBreakpoint):
-        state.breakpoints[event.command.id] = event.command
-    if isinstance(event.command, commands.ClearBreakpoint):
-        state.breakpoints.pop(event.command.breakpoint, None)
+    _follow_holds(state, event.command)
     if isinstance(event.command, (commands.TraceStep, commands.TraceGradient, commands.Watch)):
         # A separate event carries the result.
         return
@@ -209,6 +206,16 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         state.runs_to = event.command.step if isinstance(event.command, commands.RunTo) else None
         return
     state.note(event, "applied", event.text)
+
+
+def _follow_holds(state: RunState, command: commands.Command) -> None:
+    """Note the breakpoints that are set, and a paused run that continues for one step only."""
+    if isinstance(command, commands.SetBreakpoint):
+        state.breakpoints[command.id] = command
+    elif isinstance(command, commands.ClearBreakpoint):
+        state.breakpoints.pop(command.breakpoint, None)
+    elif isinstance(command, commands.TraceStep):
+        state.single_steps |= state.paused and command.runs_step
 
 
 def _rejected(state: RunState, event: ev.CommandRejected) -> None:

@@ -75,6 +75,8 @@ class Boundary:
         """Requests to skip the next optimizer step. They are answered when it begins."""
         self._deferred: list[Command] = []
         """Commands that arrived while the run was held before an optimizer's step, and that need a boundary."""
+        self._is_holding = False
+        """Whether the training thread is held now."""
         self._hold = Hold()
         """Why the run will be, or is, held."""
         self._stop = False
@@ -101,6 +103,11 @@ class Boundary:
             return False
         self._set_hold(0, command, Hold(reason))
         return True
+
+    def run_held_step(self, command: Command, step: int) -> None:
+        """Let a run that is held after `step` steps run one more, and hold it again."""
+        if self._is_holding:
+            self._set_hold(step + 1, command)
 
     def explain_hold(self, words: str) -> None:
         """Append words to the reason of the hold that is to come."""
@@ -142,11 +149,13 @@ class Boundary:
     def _wait(self, step: int) -> None:
         if self._should_hold(step):
             self._held(self._hold)
+            self._is_holding = True
             try:
                 while self._should_hold(step):
                     self._commands.wait(_LOOK_AROUND_S)
                     self._apply_waiting(step)
             finally:
+                self._is_holding = False
                 self._held(None)
         if self._stop:
             raise RunStopped

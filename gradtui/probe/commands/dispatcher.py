@@ -312,10 +312,12 @@ class CommandDispatcher:
 
         return handle
 
-    def _trace(self, _: TraceStep) -> CommandResult:
+    def _trace(self, command: TraceStep) -> CommandResult:
         objection = self._step_sampler.trace_next()
         if objection is not None:
             raise CommandRefused(objection)
+        if command.runs_step:
+            self._boundary.run_held_step(command, self._step)
         return CommandResult("profile the memory of the next step", ())
 
     def _rates(self, step: int) -> list[float | None]:

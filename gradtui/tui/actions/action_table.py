@@ -61,7 +61,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "breakpoints", ("b",), "Breakpoints",
         "Pause training at a step, when loss, gradient norm, learning rate or memory is above or below a value, or at a "
-        "finding; list and clear what is set.",
+        "finding; list and clear what is set. Before an optimizer step with NaN: choose what to do with it.",
         "Training", "dashboard", label="breakpoint",
     ),
     _request(
@@ -79,8 +79,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _request(
         "pause_at_bad_step", (), "Pause at the first NaN",
-        "Pause training after the next step in which NaN or Inf appears; again: do not pause. Until then every step is "
-        "measured, whatever the budget.",
+        "Pause training before the optimizer step that would apply NaN or Inf, and ask what to do; again: do not pause. Until "
+        "then every step is measured, whatever the budget.",
     ),
     _question("run_to", (), "Run to a step", "Run until a step, then pause."),
     _question(
@@ -121,7 +121,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "trace_step", ("t",), "Profile the memory within a step",
-        "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell.",
+        "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell. While training "
+        "is paused, run this step.",
         "Training", "dashboard", label="profile",
     ),
     _request(

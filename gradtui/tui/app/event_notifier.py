@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from textual.app import App
+from textual.widgets import Input
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
@@ -70,8 +71,11 @@ class EventNotifier:
         if isinstance(event, ev.CommandRejected):
             if isinstance(event.command, commands.TraceStep):
                 self._close_step_dialog()
+        elif isinstance(event, ev.PauseChanged):
+            self._change_held_step_dialog(event)
         elif isinstance(event, ev.RunEnded):
             self._change_leave_dialog()
+            self._change_held_step_dialog(ev.PauseChanged(event.at, event.step, False))
             if event.error is not None:
                 self._dashboard.show_panel("output")
         said = announcement(self._state, event)
@@ -87,6 +91,17 @@ class EventNotifier:
 
         if isinstance(self._app.screen, StepDialog):
             self._app.pop_screen()
+
+    def _change_held_step_dialog(self, event: ev.PauseChanged) -> None:
+        """Open the dialog that asks what to do with a held optimizer step, unless the user is typing; close it afterwards."""
+        from gradtui.tui.screens.held_step import HeldStepDialog
+
+        if isinstance(self._app.screen, HeldStepDialog):
+            self._app.pop_screen()
+        is_in_front = self._app.screen in (self._dashboard, self._dashboard.plots)
+        if event.held_step is not None and is_in_front and not isinstance(self._app.focused, Input):
+            self._app.clear_notifications()
+            self._dashboard.action_breakpoints()
 
     def _change_leave_dialog(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog

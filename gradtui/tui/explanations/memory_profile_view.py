@@ -41,10 +41,18 @@ def step_lines(state: RunState, width: int) -> list[Line]:
     return lines
 
 
-def waiting_lines(state: RunState, width: int) -> list[Line]:
-    """Say that the requested step has not ended yet."""
+def waiting_lines(state: RunState, width: int, runs_step: bool = False) -> list[Line]:
+    """Say that the requested step has not ended yet. `runs_step`: training was paused, and the request runs one step."""
     held = " Training is paused: esc, then n runs one step." if state.paused else ""
+    if runs_step:
+        held = " Training was paused: this runs one step, then training is paused again."
     words = f"Every allocation of the next step is followed. Waiting for it to end.{held}"
+    return [*wrap(((words, "muted"),), width), BLANK]
+
+
+def ran_lines(width: int) -> list[Line]:
+    """Say that the profile ran one step of a paused run."""
+    words = "Training was paused. gradtui ran this one step, and training is paused again."
     return [*wrap(((words, "muted"),), width), BLANK]
 
 

@@ -137,7 +137,7 @@ REQUESTS: dict[str, Request] = {
     ),
     "pause_at_bad_step": Request(commands.PauseAtBadStep, toggle_of=_pauses_at_bad_step),
     "run_one_step": Request(commands.RunSteps),
-    "trace_step": Request(commands.TraceStep),
+    "trace_step": Request(lambda number: commands.TraceStep(number, runs_step=True)),
     "save_snapshot": Request(commands.SaveAllocatorSnapshot),
     "follow_micro_steps": Request(commands.FollowMicroSteps, toggle_of=_follows_micro_steps),
     "zero_gradients": Request(commands.ZeroGradients),

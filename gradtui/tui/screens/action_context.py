@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App
 
 from gradtui.atomic_file import WriteFile
+from gradtui.protocol.vocabulary import HeldStep
 from gradtui.state.findings import Finding
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import RunState
@@ -21,7 +22,7 @@ from gradtui.tui.plots.table import Table, export
 from gradtui.tui.requests.requests import Make, Refusal, command_for, follow_gradient, refusal_of
 
 if TYPE_CHECKING:
-    from gradtui.tui.requests.freeze_choice import Choice
+    from gradtui.tui.requests import freeze_choice, held_step
 
 
 @dataclass(frozen=True)
@@ -65,21 +66,34 @@ def open_question(app: App[Any], context: ActionContext, name: str) -> None:
 
 
 def open_breakpoints(app: App[Any], context: ActionContext) -> None:
-    """Open the dialog that sets and clears breakpoints, and send the command that it makes."""
+    """Open the dialog that sets and clears breakpoints; before an optimizer's step, the one that asks what to do with it."""
     from gradtui.tui.screens.breakpoints import BreakpointDialog
 
     refusal = refusal_of("run", context.state)
     if refusal is not None:
         context.send(refusal)
+    elif context.state.held_step is not None:
+        open_held_step(app, context, context.state.held_step)
     else:
         app.push_screen(BreakpointDialog(context.state), lambda made: context.send(made) if made is not None else None)
+
+
+def open_held_step(app: App[Any], context: ActionContext, held: HeldStep) -> None:
+    """Open the dialog that asks what to do with the optimizer's step before which the run is held, and send the answer."""
+    from gradtui.tui.screens.held_step import HeldStepDialog
+
+    def send(chosen: held_step.Choice | None) -> None:
+        for make in chosen.commands if chosen is not None else ():
+            context.send(make)
+
+    app.push_screen(HeldStepDialog(context.state, held), send)
 
 
 def open_freeze(app: App[Any], context: ActionContext) -> None:
     """Open the dialog that chooses what trains, and send the command that it makes."""
     from gradtui.tui.screens.freeze import FreezeDialog
 
-    def send(chosen: Choice | None) -> None:
+    def send(chosen: freeze_choice.Choice | None) -> None:
         if chosen is not None:
             context.send(refusal_of("model", context.state) or chosen.command)
 
@@ -131,10 +145,11 @@ def open_step(app: App[Any], context: ActionContext) -> None:
     from gradtui.tui.screens.detail_dialogs import StepDialog
 
     ended, known = context.state.ended is not None, context.state.traced is not None
+    is_paused = context.state.paused and context.state.held_step is None
     if not ended or not known:
         context.request("trace_step")
     if not ended or known:
-        app.push_screen(StepDialog(context.state, context.pictures, is_requested=not ended))
+        app.push_screen(StepDialog(context.state, context.pictures, is_requested=not ended, runs_step=is_paused))
 
 
 def export_plots(app: App[Any], context: ActionContext, tables: list[tuple[str, Table]]) -> None:

@@ -10,6 +10,7 @@ from gradtui.tui.explanations.memory_device import device_facts, device_lines
 from gradtui.tui.explanations.memory_profile_view import (
     CURVE_ROWS,
     closing_lines,
+    ran_lines,
     step_lines,
     step_request,
     unprofiled_lines,
@@ -55,14 +56,18 @@ class DeviceDialog(TextDialog[None]):
 
 
 class StepDialog(TextDialog[None]):
-    """Shows the newest memory profile of a step, and the next one once it has arrived, which may have been requested."""
+    """Shows the newest memory profile of a step, and the next one once it has arrived, which may have been requested.
+
+    `runs_step`: training was paused, and the request runs one step.
+    """
 
     changes = True
 
-    def __init__(self, state: RunState, pictures: Pictures, *, is_requested: bool) -> None:
+    def __init__(self, state: RunState, pictures: Pictures, *, is_requested: bool, runs_step: bool = False) -> None:
         self._state, self._pictures = state, pictures
         self._curve = HeldRequest()
         self._is_requested = is_requested
+        self._runs_step = runs_step
         self._shown = self._before = state.traced
         super().__init__("Memory within a step", DialogLines(self._lines))
 
@@ -73,7 +78,9 @@ class StepDialog(TextDialog[None]):
             self._curve.renew()
         lines = step_lines(state, width)
         if self._is_requested and step is self._before and state.ended is None:
-            lines = [*waiting_lines(state, width), *(lines if step is not None else ())]
+            lines = [*waiting_lines(state, width, self._runs_step), *(lines if step is not None else ())]
+        elif self._runs_step and step is not self._before:
+            lines = [*ran_lines(width), *lines]
         if step is None and not self._is_requested:
             lines = unprofiled_lines(state, width)
         if step is None:

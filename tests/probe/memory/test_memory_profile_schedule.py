@@ -12,7 +12,7 @@ import torch
 import torch._dynamo
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from watched import Watched, watched
+from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
@@ -21,8 +21,8 @@ from gradtui.probe.runtime import HookSet, ProbeContext
 from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.steps import StepCounter
-from gradtui.protocol.commands import TraceStep
-from gradtui.protocol.events import CommandApplied, CommandRejected, StepMemoryProfiled
+from gradtui.protocol.commands import Pause, Resume, TraceStep
+from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
 BATCH, WIDTH, DEPTH = 512, 128, 6
@@ -92,6 +92,25 @@ def test_a_step_is_taken_apart_when_it_is_asked_for() -> None:
     assert [event.step for event in traced(seen)] == [6]
     assert len(seen.all(CommandApplied)) == 1
     assert seen.state.traced == traced(seen)[0]
+
+
+def test_a_run_that_is_held_runs_the_step_and_is_held_again() -> None:
+    commands = ScriptedCommands(
+        [lambda queue: queue.submit(lambda id_: TraceStep(id_, runs_step=True)), lambda queue: queue.submit(Resume)]
+    )
+    with watched(budget=0.0, allocator=MallocAllocator(), commands=commands) as seen:
+        train(deep(), 8, lambda step: seen.submit(Pause) if step == 5 else None)
+    assert [event.step for event in traced(seen)] == [6]
+    changes = [(event.paused, event.step) for event in seen.all(PauseChanged)]
+    assert changes == [(True, 5), (False, 5), (True, 6), (False, 6)]
+    assert seen.state.step == 8
+
+
+def test_a_run_that_is_not_held_is_not_held_after_the_step() -> None:
+    with watched(budget=0.0, allocator=MallocAllocator(), commands=ScriptedCommands()) as seen:
+        train(deep(), 8, lambda step: seen.submit(lambda id_: TraceStep(id_, runs_step=True)) if step == 5 else None)
+    assert [event.step for event in traced(seen)] == [6]
+    assert not seen.all(PauseChanged)
 
 
 def test_the_first_by_itself_is_the_third_step() -> None:

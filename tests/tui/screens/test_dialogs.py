@@ -134,7 +134,7 @@ async def test_a_command_of_the_palette_does_what_its_key_does(typed: str) -> No
 async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
     async with session() as run:
         await run.press("t")
-        assert run.sink.submitted == [TraceStep(1)]
+        assert run.sink.submitted == [TraceStep(1, runs_step=True)]
         dialog = run.app.screen
         assert isinstance(dialog, StepDialog)
         shown = dialog.query_one(DialogLines)
@@ -155,6 +155,28 @@ async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
         assert "Step 41" in again.text
         await run.press("escape")
         assert run.app.screen is run.dashboard
+
+
+async def test_t_while_paused_says_that_it_ran_one_step() -> None:
+    async with session() as run:
+        await run.put(ev.PauseChanged(1.5, 40, True))
+        await run.press("t")
+        assert run.sink.submitted == [TraceStep(1, runs_step=True)]
+        shown = run.app.screen.query_one(DialogLines)
+        assert "this runs one step" in " ".join(shown.text.split())
+        await run.put(
+            ev.CommandApplied(2.0, 40, TraceStep(1, runs_step=True), "profile the memory of the next step", ()),
+            ev.PauseChanged(2.0, 40, False),
+            ev.StepMemoryProfiled(
+                2.0, 41, (100, 300, 200), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 1)), 300, Phase.BACKWARD, -1,
+                (Holding("other", -1, 300, 0),), (None,) * len(run.app.run_state.tree.modules), True,
+            ),
+            ev.PauseChanged(2.0, 41, True),
+        )  # fmt: skip
+        assert "gradtui ran this one step" in " ".join(shown.text.split())
+        texts = [entry.text for entry in run.app.run_state.log]
+        assert texts.count("paused") == 2
+        assert "running" not in texts
 
 
 async def test_a_step_that_cannot_be_taken_apart_closes_the_dialog_and_says_why() -> None:

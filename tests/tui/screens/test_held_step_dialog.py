@@ -1,0 +1,125 @@
+"""The dialog before an optimizer's step with NaN or Inf."""
+
+from __future__ import annotations
+
+import pytest
+from app_session import Session, session
+from textual.widgets import Input, OptionList, Static
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Command, Resume, SetGroup, SkipStep
+from gradtui.protocol.vocabulary import GroupSettings, HeldStep, OptimizerInfo
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.tui.requests.held_step import choices, facts
+from gradtui.tui.screens import held_step as screen
+from gradtui.tui.screens.breakpoints import BreakpointDialog
+from gradtui.tui.screens.held_step import HeldStepDialog
+
+CAUSE = "first NaN: backward of step 41: loss finite, gradient of ctx NaN"
+HELD = HeldStep(0, "SGD")
+PAUSED = ev.PauseChanged(2.0, 40, True, CAUSE, held_step=HELD)
+GROUPS = ev.GroupsRead(1.0, 1, ((GroupSettings(0.1, 0.0), GroupSettings(0.01, 0.0)),))
+OPTIMIZERS = ev.OptimizersFound(1.0, 0, (OptimizerInfo("SGD", 2, (0, 1), 0, (0, 1)),))
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "SETTLE_S", 0.0)
+
+
+def state_of(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def commands_of(state: RunState, key: str, held: HeldStep = HELD) -> list[Command]:
+    (choice,) = [each for each in choices(state, held) if each.key == key]
+    return [make(number) for number, make in enumerate(choice.commands, 1)]
+
+
+def test_the_commands_of_each_choice() -> None:
+    state = state_of(OPTIMIZERS, GROUPS, PAUSED)
+    assert commands_of(state, "s") == [SkipStep(1), Resume(2)]
+    assert commands_of(state, "c") == [Resume(1)]
+    assert commands_of(state, "l") == [
+        SetGroup(1, 0, 0, learning_rate=0.01), SetGroup(2, 0, 1, learning_rate=0.001), SkipStep(3), Resume(4),
+    ]  # fmt: skip
+    texts = [choice.text for choice in choices(state, HELD)]
+    assert texts[1].endswith("(0.1 → 0.01, 0.01 → 0.001)")
+
+
+def test_rates_that_are_not_known_cannot_be_lowered() -> None:
+    assert [choice.key for choice in choices(state_of(PAUSED), HELD)] == ["s", "c"]
+
+
+def test_a_step_that_cannot_be_skipped_says_why() -> None:
+    held = HeldStep(0, "Lion", "Lion is no optimizer of torch.optim")
+    state = state_of(OPTIMIZERS, GROUPS, PAUSED)
+    assert [choice.key for choice in choices(state, held)] == ["c"]
+    assert facts(state, held)[-1] == "It cannot be skipped: Lion is no optimizer of torch.optim."
+    assert facts(state, held)[0] == "First NaN: backward of step 41: loss finite, gradient of ctx NaN."
+
+
+def dialog(run: Session) -> HeldStepDialog:
+    assert isinstance(run.app.screen, HeldStepDialog)
+    return run.app.screen
+
+
+async def test_it_opens_by_itself_with_the_cause_first() -> None:
+    async with session() as run:
+        await run.put(PAUSED)
+        text = str(dialog(run).query_one("#form-notes", Static).render())
+        assert text.startswith("First NaN: backward of step 41")
+        await run.press("s")
+        assert run.sink.submitted == [SkipStep(1), Resume(2)]
+        assert not isinstance(run.app.screen, HeldStepDialog)
+
+
+async def test_enter_stays_paused_and_b_opens_it_again() -> None:
+    async with session() as run:
+        await run.put(PAUSED)
+        options = dialog(run).query_one(OptionList)
+        assert options.highlighted == options.option_count - 1
+        await run.press("enter")
+        assert not isinstance(run.app.screen, HeldStepDialog)
+        assert run.sink.submitted == []
+        await run.press("b", "c")
+        assert run.sink.submitted == [Resume(1)]
+
+
+async def test_a_key_that_was_meant_for_the_screen_below_chooses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "SETTLE_S", 1e9)
+    async with session() as run:
+        await run.put(PAUSED)
+        await run.press("s", "c")
+        assert isinstance(run.app.screen, HeldStepDialog)
+        assert run.sink.submitted == []
+
+
+async def test_it_does_not_open_while_the_user_is_typing() -> None:
+    async with session() as run:
+        await run.press("slash")
+        assert isinstance(run.app.focused, Input)
+        await run.put(PAUSED)
+        assert not isinstance(run.app.screen, HeldStepDialog)
+        await run.press("escape", "b")
+        assert isinstance(run.app.screen, HeldStepDialog)
+
+
+@pytest.mark.parametrize("event", [ev.PauseChanged(3.0, 40, False), ev.RunEnded(3.0, 40, 1, None)])
+async def test_it_closes_when_the_run_goes_on_or_ends(event: ev.Event) -> None:
+    async with session() as run:
+        await run.put(PAUSED)
+        await run.put(event)
+        assert not isinstance(run.app.screen, HeldStepDialog)
+
+
+async def test_a_pause_at_a_boundary_opens_nothing() -> None:
+    async with session() as run:
+        await run.put(ev.PauseChanged(2.0, 40, True, "loss 4 > 3 at step 40"))
+        assert run.app.screen is run.dashboard
+        await run.press("b")
+        assert isinstance(run.app.screen, BreakpointDialog)
