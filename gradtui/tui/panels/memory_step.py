@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
@@ -97,10 +98,25 @@ def _curve(
     margin = margin_of(scale)
     if rows <= _MIN_CURVE_ROWS or width <= margin:
         return []
-    columns = columns_of(step, shares, width - margin)
     baseline = unexplained_at_load(state) or 0
     owner = owner_of(state, step, with_phase=width >= _WIDE)
-    return [*curve_lines(columns, owner, scale, baseline, rows - 1), phase_line(columns, shares, margin)]
+    return [*_chart(step, owner, tuple(shares.items()), scale, baseline, width - margin, rows - 1)]
+
+
+@lru_cache(maxsize=2)
+def _chart(
+    step: StepCurve,
+    owner: str,
+    shares: tuple[tuple[Phase, float], ...],
+    scale: Scale,
+    baseline: int,
+    room: int,
+    rows: int,
+) -> tuple[Line, ...]:
+    """Return the curve and the line of its phases. Kept, because it changes only with the step that is shown."""
+    columns = columns_of(step, dict(shares), room)
+    area = curve_lines(columns, owner, scale, baseline, rows)
+    return (*area, phase_line(columns, dict(shares), margin_of(scale)))
 
 
 def owner_of(state: RunState, step: StepCurve, *, with_phase: bool = True) -> str:
