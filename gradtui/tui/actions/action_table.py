@@ -225,6 +225,7 @@ ACTIONS: tuple[Action, ...] = (
         "Screen", "dashboard", label="export",
     ),
     Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
+    Action("show_changes", (), "Show changes", "Show what was done to the run, and what came of it.", "Screen", "dashboard"),
     Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
     Action(
         "help", ("question_mark", "f1"), "Help", "Show the keys, and what letters, marks and colours mean.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.state.run_state import LogEntry, RunState
 from gradtui.text import command_text, seconds_text
-from gradtui.tui.rendering import Line, Span, fit, printable, wrap
+from gradtui.tui.rendering import Line, Span, cut, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 
 KINDS: dict[str, tuple[str, str, str, str]] = {
@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
 
 _STEP_WIDTH, _STEP_WIDTH_NARROW = 13, 9
 _ROOM_FOR_COLUMNS, _ROOM_FOR_TIME = 60, 80
+_LEAST_LINES = 2
 _MEMORY = 4_000
 """Number of entries whose wrapped lines are cached."""
 
@@ -82,23 +83,26 @@ class EventsPanel(FollowedLines):
 
     def line_count(self, width: int) -> int:
         log = self._state.log
-        known = (len(log), log[-1] if log else None, tuple(self._state.pending))
+        most = max(_LEAST_LINES, self.content_size.height - 1)
+        known = (len(log), log[-1] if log else None, tuple(self._state.pending), most)
         if width != self._width or known != self._known:
-            self._lay_out(width)
+            self._lay_out(width, most)
             self._known = known
         return len(self._shown)
 
     def line_at(self, index: int, width: int) -> Line:
         return fit(self._shown[index], width)
 
-    def _lay_out(self, width: int) -> None:
+    def _lay_out(self, width: int, most: int) -> None:
+        """Wrap the entries into at most `most` lines each, so that the newest one shows its beginning."""
         if width != self._width or len(self._wrapped) > _MEMORY:
             self._width, self._wrapped = width, {}
         self._shown = []
         for entry in self._state.log:
             if entry not in self._wrapped:
                 self._wrapped[entry] = entry_lines(entry, width)
-            self._shown += self._wrapped[entry]
+            lines = self._wrapped[entry]
+            self._shown += lines if len(lines) <= most else [*lines[: most - 1], cut(lines[most - 1], width)]
         for command in self._state.pending.values():
             text = f"{command_text(command)}: waits for the next step boundary"
             self._shown += wrap((("◌ ", "pending"), (printable(text), "pending")), width, 2)

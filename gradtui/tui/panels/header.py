@@ -167,7 +167,8 @@ def _steps(state: RunState, layout: _Layout) -> Line:
     if not layout.micro:
         return ((step, "strong"),)
     other, label = (runs_to, "until ") if runs_to is not None else (state.micro_steps, "micro ")
-    if runs_to is None and state.micro_steps == state.step + state.skipped_steps:
+    # Within a step, its backward is counted before the step.
+    if runs_to is None and state.micro_steps <= state.step + state.skipped_steps + 1:
         return ((step, "strong"), (" " * (len(label) + digits), ""))
     return ((step, "strong"), (label, "faint"), (pad(steps_text(other, digits).strip(), digits), "text"))
 

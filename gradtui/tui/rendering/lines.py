@@ -84,6 +84,15 @@ def fit(line: Iterable[Span], width: int) -> Line:
     return tuple(fitted)
 
 
+def cut(line: Iterable[Span], width: int) -> Line:
+    """Return the line with an ellipsis at its end: more of it was left out."""
+    return (
+        fit((*line, (" …", "faint")), width)
+        if line_width(line) + 2 <= width
+        else (*fit(line, width - 2), (" …", "faint"))
+    )
+
+
 def spread(left: Iterable[Span], right: Iterable[Span], width: int) -> Line:
     """Align `left` to the left edge and `right` to the right edge; if both do not fit, `left` is cut."""
     right = tuple(right)

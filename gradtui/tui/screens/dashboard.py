@@ -20,6 +20,7 @@ from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.actions import ACTIONS, Action, Keymap, bindings, footer_actions
 from gradtui.tui.panels import (
+    ChangesPanel,
     CurvesPanel,
     EventsPanel,
     FindingLine,
@@ -57,13 +58,14 @@ if TYPE_CHECKING:
     from gradtui.tui.screens.plots import PlotScreen
 
 INTERVALS: dict[str, float] = {
-    "tree": 1.0, "memory": 1.0, "gradients": 2.0, "output": 0.5, "events": 0.5, "plots": 2.0,
+    "tree": 1.0, "memory": 1.0, "gradients": 2.0, "why": 1.0, "changes": 1.0, "output": 0.5,
+    "events": 0.5, "plots": 2.0,
 }  # fmt: skip
 """Minimum seconds between two redraws of each part."""
 
 
 class Dashboard(Screen[None]):
-    """The tree on the left with the other panels around it; on a narrow screen, one of them beside it."""
+    """The tree on the left, the curves and the memory beside it, below it why the selected row is in its state, and tabs."""
 
     BINDINGS = bindings("dashboard")
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionCommands}
@@ -78,9 +80,10 @@ class Dashboard(Screen[None]):
         self.pane = TreePane(state, id="tree-pane")
         self.memory = MemoryPanel(state, id="memory")
         self.gradients = CurvesPanel(state, pictures, id="gradients")
+        self.why = WhyPanel(state, id="why")
+        self.changes = ChangesPanel(state, id="changes")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
-        self.why = WhyPanel(state, id="why")
         self.second_press = SecondPress(self, state, self.why)
         self.keys = KeyBar(footer_actions(), id="keys")
         self._panels = PanelLayout()
@@ -89,6 +92,8 @@ class Dashboard(Screen[None]):
             "tree": self.pane.update,
             "memory": self.memory.redraw,
             "gradients": self.gradients.redraw_curve,
+            "why": self.why.update,
+            "changes": self.changes.redraw,
             "output": self.output.update,
             "events": self.events.update,
         }
@@ -112,9 +117,12 @@ class Dashboard(Screen[None]):
         yield self.finding
         # The container keeps the panels out of the compositing of a header that changed.
         with Container(id="body"):
+            # The grid places them in this order.
             yield self.pane
-            yield self.memory
             yield self.gradients
+            yield self.memory
+            yield self.why
+            yield self.changes
             yield self.output
             yield self.events
         yield self.keys
@@ -132,6 +140,7 @@ class Dashboard(Screen[None]):
     def on_module_tree_cursor_moved(self) -> None:
         self.select()
         self.second_press.cancel()
+        self.why.update()
 
     def on_module_tree_toggle_clicked(self) -> None:
         self.action_request("toggle_trainable")
@@ -191,6 +200,7 @@ class Dashboard(Screen[None]):
         # The curve of the whole model is the total, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
         self.gradients.selection = chosen if drawn else None
+        self.why.row = self.tree_view.current
 
     # Visible panels
 
@@ -207,8 +217,12 @@ class Dashboard(Screen[None]):
     def _arrange(self, panels: PanelLayout) -> None:
         self._panels = panels
         self.set_class(panels.is_wide, "-wide")
-        self.set_class(panels.is_tall, "-tall")
         self.set_class(not panels.is_wide, "-narrow")
+        self.set_class(panels.memory_is_high, "-memory-is-high")
+        upper, why, below = panels.rows
+        first = upper * 9 // 20
+        rows = [f"{first}fr", f"{upper - first}fr", *(str(row) for row in (why, below) if row)]
+        self.query_one("#body").styles.grid_rows = " ".join(rows)
         for name in PANELS:
             self._panel(name).display = panels.is_shown(name)
             self._set_titles(name)
@@ -218,12 +232,13 @@ class Dashboard(Screen[None]):
 
     def _panel(self, name: str) -> LineView:
         panels: dict[str, LineView] = {
-            "memory": self.memory, "gradients": self.gradients, "output": self.output, "events": self.events,
+            "memory": self.memory, "gradients": self.gradients, "why": self.why,
+            "changes": self.changes, "output": self.output, "events": self.events,
         }  # fmt: skip
         return panels[name]
 
     def _set_titles(self, name: str) -> None:
-        if name not in PANELS:
+        if name not in PANELS or name == "why":
             return
         notes = {"memory": lambda: self.memory.title, "gradients": lambda: curves_title(self._state)}
         note = notes.get(name, str)()
@@ -293,7 +308,7 @@ class Dashboard(Screen[None]):
     # Actions on the panels
 
     def action_next_panel(self) -> None:
-        self.show_panel(self._panels.next_panel)
+        self.show_panel(self._panels.next_tab)
 
     def action_show_memory(self) -> None:
         if self._panels.is_shown("memory"):
@@ -330,6 +345,9 @@ class Dashboard(Screen[None]):
 
     def action_show_output(self) -> None:
         self.show_panel("output")
+
+    def action_show_changes(self) -> None:
+        self.show_panel("changes")
 
     def action_show_events(self) -> None:
         self.show_panel("events")

@@ -1,4 +1,4 @@
-"""Which panels are visible beside and below the tree, and the titles of their frames. Pure."""
+"""Which panels are visible, how many rows each has, and the titles of their frames. Pure."""
 
 from __future__ import annotations
 
@@ -6,80 +6,117 @@ from dataclasses import dataclass, replace
 
 from textual.content import Content
 
-PANELS = ("memory", "gradients", "output", "events")
-_BELOW = ("output", "events")
+PANELS = ("gradients", "memory", "why", "changes", "output", "events")
+_BESIDE = ("gradients", "memory")
 
 _WIDE, _HIGH = 100, 30
-"""From this screen size on, memory and gradients are beside the tree, and output or events below."""
+"""From this screen size on, panels have whole frames, and *why* is below the tree only."""
 
-_TALL = 45
-"""From this screen height in rows on, the memory panel has room for its curve."""
+_ROOM_FOR_CHANGES = 34
+"""From this height of a wide screen on, the changes have a place of their own; otherwise they are a tab below."""
 
-_ROOM_FOR_NAMES = 96
-"""From this screen width in columns on, the full names of all panels fit beside each other in one title."""
+_ROOM_FOR_WHY = 18
+"""From this height on, the selected row is explained."""
 
-_TAB_NAMES = {"memory": "Memory", "gradients": "Gradients", "output": "Output", "events": "Events"}
-_SHORT_TAB_NAMES = {"memory": "Mem", "gradients": "Grad", "output": "Output", "events": "Events"}
+_ROOM_FOR_BOTH = 9
+"""From this number of rows on, curves and memory are above each other; otherwise one of them is visible."""
+
+_NAMES = {
+    "gradients": "Loss and gradient norm", "memory": "Memory", "why": "Why", "changes": "Changes", "output": "Output",
+    "events": "Events",
+}  # fmt: skip
+_SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖grad‖"}
 
 
 @dataclass(frozen=True)
 class PanelLayout:
-    """A wide screen shows all panels, but one of those below; a narrow screen shows one panel beside the tree."""
+    """The tree with the curves and the memory beside it, *why* below it, and one of the tabs at the bottom."""
 
     width: int = 160
     height: int = 50
     """The size of the screen; before it is known, that of a wide one."""
     below: str = "output"
-    beside: str = "memory"
+    """The tab that is visible."""
+    beside: str = "gradients"
+    """The panel beside the tree where only one has room."""
 
     @property
     def is_wide(self) -> bool:
-        """Whether all panels have room."""
+        """Whether panels have whole frames."""
         return self.width >= _WIDE and self.height >= _HIGH
 
     @property
     def output_columns(self) -> int:
         """The cells of a line of the output panel: the width to report to progress bars."""
-        panel = self.width if self.is_wide else self.width - self.width // 2
-        frame_padding_and_thumb = 5
-        return max(10, panel - frame_padding_and_thumb)
+        frame_padding_and_thumb = 5 if self.is_wide else 3
+        return max(10, self.width - frame_padding_and_thumb)
 
     @property
-    def is_tall(self) -> bool:
-        """Whether the memory panel has room for its curve."""
-        return self.height >= _TALL
+    def rows(self) -> tuple[int, int, int]:
+        """The rows of the upper part, of *why* and of the tabs, with their frames; 0 for what has no room."""
+        body = self.height - 3
+        if self.is_wide:
+            why, below = (7, 6) if self.height < 44 else (9, 9)
+            if self.height < _ROOM_FOR_CHANGES:
+                why, below = 7, 5
+        else:
+            why = 0 if self.height < _ROOM_FOR_WHY else 4 if self.height < _HIGH else 5
+            below = 3 if self.height < _ROOM_FOR_WHY else 4 if self.height < _HIGH else 7
+        return max(1, body - why - below), why, below
+
+    @property
+    def changes_apart(self) -> bool:
+        """Whether the changes have a place of their own."""
+        return self.is_wide and self.height >= _ROOM_FOR_CHANGES
+
+    @property
+    def memory_is_high(self) -> bool:
+        """Whether the memory panel takes the place beside *why* too."""
+        return self.is_wide and not self.changes_apart
+
+    @property
+    def tabs(self) -> tuple[str, ...]:
+        """The panels that share the place at the bottom."""
+        apart = ("output", "events") if self.changes_apart else ("output", "events", "changes")
+        return apart if self._shows_both else (*apart, *(name for name in _BESIDE if name != self.beside))
+
+    @property
+    def _shows_both(self) -> bool:
+        return self.rows[0] >= _ROOM_FOR_BOTH
 
     def is_shown(self, name: str) -> bool:
         """Return whether a panel is visible."""
-        if self.is_wide:
-            return name not in _BELOW or name == self.below
-        return name == self.beside
+        if name == "why":
+            return self.rows[1] > 0
+        if name in _BESIDE:
+            return self._shows_both or name == self.beside
+        if name == "changes" and self.changes_apart:
+            return True
+        return name == self.below
 
     def showing(self, name: str) -> PanelLayout:
         """Return the layout in which a panel is visible."""
-        return replace(self, beside=name, below=name if name in _BELOW else self.below)
+        if name in _BESIDE:
+            return replace(self, beside=name)
+        return replace(self, below=name) if name in self.tabs else self
 
     @property
-    def next_panel(self) -> str:
-        """The panel whose turn it is to be visible."""
-        shown = self.below if self.is_wide else self.beside
-        return self._tabs[(self._tabs.index(shown) + 1) % len(self._tabs)]
+    def next_tab(self) -> str:
+        """The tab whose turn it is to be visible."""
+        tabs = [name for name in self.tabs if name not in _BESIDE]
+        return tabs[(tabs.index(self.below) + 1) % len(tabs)] if self.below in tabs else tabs[0]
 
     def titles(self, name: str, note: str) -> tuple[Content, Content]:
-        """Return the title and the subtitle of a panel's frame: its name or its tabs, and a note."""
+        """Return the title and the subtitle of a panel's frame: its name or the tabs, and a note."""
         muted_note = Content.styled(note, "$foreground-muted")
-        if self.is_wide and name not in _BELOW:
-            title = "Loss and gradient norm" if name == "gradients" else _TAB_NAMES[name]
-            return Content.assemble((f"{title}  ", "bold"), muted_note), Content("")
-        labels = _TAB_NAMES if self.width >= _ROOM_FOR_NAMES else _SHORT_TAB_NAMES
+        if name not in self.tabs:
+            names = _NAMES if self.is_wide else _SHORT_NAMES
+            title = Content.assemble((f"{names[name]}  ", "bold"), muted_note) if self.is_wide else Content(names[name])
+            return title, Content("")
         tabs = [
-            f"[bold $primary]{labels[tab]}[/]"
+            f"[bold $primary]{_NAMES[tab]}[/]"
             if tab == name
-            else f"[$foreground-muted @click=screen.show_{tab}]{labels[tab]}[/]"
-            for tab in self._tabs
+            else f"[$foreground-muted @click=screen.show_{tab}]{_SHORT_NAMES[tab]}[/]"
+            for tab in self.tabs
         ]
         return Content.from_markup(" [$foreground-muted]│[/] ".join(tabs)), muted_note
-
-    @property
-    def _tabs(self) -> tuple[str, ...]:
-        return _BELOW if self.is_wide else PANELS

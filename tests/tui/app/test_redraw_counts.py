@@ -21,10 +21,10 @@ import gradtui
 from gradtui.protocol import events as ev
 
 OURS = str(Path(gradtui.__file__).parent)
-ROWS = 35
+ROWS = 27
 """Of the tree, in sight at 160×50."""
-MAX_CALLS = (2_350, 2_500, 2_650)
-"""Found: 2,245 of ours for a redraw, 1,927 of all for the drawing, 2,516 of ours for a key of the filter."""
+MAX_CALLS = (1_850, 1_950, 1_900)
+"""Found: 1,684 of ours for a redraw, 1,791 of all for the drawing, 1,713 of ours for a key of the filter."""
 STEPS = 12
 """Until sparklines are full, and some more."""
 
@@ -84,5 +84,5 @@ async def calls_of_a_redraw(parameters: int, known: str) -> tuple[int, int, int]
 async def test_a_redraw_does_not_grow_with_the_model(known: str) -> None:
     small, large = await calls_of_a_redraw(100, known), await calls_of_a_redraw(10_000, known)
     for found, found_of_many, most in zip(small, large, MAX_CALLS):
-        assert found <= most
-        assert found_of_many <= 1.05 * found
+        assert found <= most, (small, large)
+        assert found_of_many <= 1.07 * found

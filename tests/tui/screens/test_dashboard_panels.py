@@ -19,16 +19,35 @@ MODEL = coop_model()
 ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch'
 
 
-async def test_a_narrow_screen_shows_one_panel_at_a_time_by_tab() -> None:
+async def test_a_narrow_screen_shows_all_panels_and_one_tab_below() -> None:
     async with session((80, 24)) as run:
         board = run.dashboard
-        panels = (board.memory, board.gradients, board.output, board.events)
-        seen = []
-        for _ in range(5):
+        panels = (board.gradients, board.memory, board.why, board.output, board.events, board.changes)
+        always, seen = ["gradients", "memory", "why"], []
+        for _ in range(4):
             assert board.tree_view.has_focus
             seen.append([panel.id for panel in panels if panel.display])
             await run.press("tab")
-        assert seen == [["memory"], ["gradients"], ["output"], ["events"], ["memory"]]
+        assert seen == [[*always, "output"], [*always, "events"], [*always, "changes"], [*always, "output"]]
+
+
+async def test_a_low_screen_shows_curves_or_memory() -> None:
+    async with session((80, 14)) as run:
+        board = run.dashboard
+        assert [board.gradients.display, board.memory.display, board.why.display] == [True, False, False]
+        await run.press("m")
+        assert [board.gradients.display, board.memory.display] == [False, True]
+
+
+@pytest.mark.parametrize("size", [(160, 50), (120, 36), (100, 30), (80, 24), (80, 40), (60, 20), (80, 12)])
+async def test_panels_fill_the_screen_and_do_not_overlap(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        board = run.dashboard
+        shown = [board.pane, *(panel for panel in board.query("#body > LineView") if panel.display)]
+        regions = [panel.region for panel in shown]
+        cells = [(x, y) for region in regions for x in range(region.x, region.right) for y in region.line_range]
+        assert len(cells) == len(set(cells))
+        assert len(cells) == size[0] * (size[1] - 2)
 
 
 async def test_a_wide_screen_shows_both_and_changes_what_is_below() -> None:
@@ -53,11 +72,11 @@ async def test_resizing_changes_the_layout_and_keeps_everything_alive() -> None:
 
 async def test_hidden_panels_do_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session((80, 24)) as run:
-        for panel in (run.dashboard.gradients, run.dashboard.output, run.dashboard.events):
+        for panel in (run.dashboard.changes, run.dashboard.events):
             monkeypatch.setattr(panel, "lines_for", lambda *_: pytest.fail("drawn while hidden"))
         states, _ = coop_states(MODEL)
         await run.put(*training_step(MODEL, states, 41))
-        assert {"gradients", "output", "events"}.isdisjoint(run.dashboard.visible_parts())
+        assert {"changes", "events"}.isdisjoint(run.dashboard.visible_parts())
 
 
 async def test_the_gradient_panel_follows_the_cursor() -> None:
@@ -128,7 +147,7 @@ async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
 
 
 async def test_m_switches_between_the_curve_within_a_step_and_the_table_by_phase() -> None:
-    async with session((120, 36)) as run:
+    async with session((160, 50)) as run:
         memory = run.dashboard.memory
         curve = memory.text
         await run.press("m")

@@ -199,9 +199,8 @@ async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) 
 
 async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tmp_path: Path) -> None:
     async with session((80, 24), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
-        await run.press("o", "e")
-        # Nor are there any of a gradient that nobody has looked at.
-        await run.press("g", "g", "tab", "tab", "e")
+        # There are no numbers of a gradient that nobody has looked at.
+        await run.press("g", "tab", "tab", "e")
         for said in (each.message for each in run.app._notifications):
             assert said.count("\n") == 2
             assert "The current view has no numbers." in said
