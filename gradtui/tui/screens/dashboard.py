@@ -200,7 +200,6 @@ class Dashboard(Screen[None]):
         # The curve of the whole model is the total, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
         self.gradients.selection = chosen if drawn else None
-        self.why.row = self.tree_view.current
 
     # Visible panels
 

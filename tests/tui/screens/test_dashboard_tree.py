@@ -127,6 +127,7 @@ async def test_without_a_problem_the_cursor_stays() -> None:
 
 async def test_the_cursor_and_folds_survive_a_new_structure() -> None:
     async with session() as run:
+        await run.press("plus")
         await run.go_to("image_encoder")
         await run.press("left")
         await run.put(coop_model(blocks=9))
