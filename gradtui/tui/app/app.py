@@ -39,7 +39,7 @@ from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import HeaderState, has_breakdown
 from gradtui.tui.plots.rows import WatchedParameters
-from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette
+from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette, own_themes
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.action_context import ActionContext
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
@@ -128,7 +128,7 @@ class GradtuiApp(App[str]):
         self.keymap = keymap(keys)
         """The keys in force."""
         self.set_keymap(self.keymap.bound)
-        for own in (DARK_THEME, LIGHT_THEME):
+        for own in own_themes(self.console.color_system):
             self.register_theme(own)
         self.theme = self._last_theme = theme if theme in self.available_themes else DARK_THEME.name
         self._remember_theme = remember_theme

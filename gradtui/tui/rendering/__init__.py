@@ -33,6 +33,7 @@ from gradtui.tui.rendering.palette import (
     LIGHT_THEME,
     STATE_ROLES,
     Palette,
+    own_themes,
     state_letter,
 )
 
@@ -56,6 +57,7 @@ __all__ = [
     "fit",
     "in_columns",
     "line_width",
+    "own_themes",
     "pad",
     "pad_start",
     "printable",

@@ -7,6 +7,7 @@ theme changes. A theme may set any role by a variable of the name `gradtui-ROLE`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from rich.style import Style
 from textual.color import Color
@@ -48,6 +49,44 @@ LIGHT_THEME = Theme(
     dark=False,
     variables={"border-blurred": "#c3cbd8", "border": "#0b63b5", "footer-key-foreground": "#0b63b5"},
 )
+
+_DARK_IN_256 = {
+    "state-trained": "#5fd787", "state-zero": "#ffd75f", "state-unreached": "#d7875f", "state-flow-through": "#5fafd7",
+    "state-cut": "#afd7ff", "state-orphan": "#ffaf5f", "state-moved": "#ff87af", "state-not-finite": "#ff5f87",
+    "state-skipped": "#afafff", "cursor": "#303030", "cursor-blurred": "#262626", "rule": "#444444", "faint": "#767676",
+}  # fmt: skip
+_LIGHT_IN_256 = {
+    "state-trained": "#005f5f", "state-zero": "#875f00", "state-unreached": "#870000", "state-flow-through": "#005f87",
+    "state-cut": "#4e4e4e", "state-orphan": "#5f0000", "state-moved": "#af0087", "state-not-finite": "#af005f",
+    "state-skipped": "#005faf", "cursor": "#eeeeee", "cursor-blurred": "#f4f4f4", "rule": "#bcbcbc", "faint": "#8a8a8a",
+    "other": "#6c6c6c",
+}  # fmt: skip
+"""Roles on a screen of 256 colours, where colours that are near each other become the same."""
+
+
+def own_themes(colours: str | None) -> tuple[Theme, Theme]:
+    """Return gradtui's dark and light themes.
+
+    Args:
+        colours: the colours of the terminal, as Rich names them; `256` gives grounds that are apart in 256 colours too.
+    """
+    if colours != "256":
+        return DARK_THEME, LIGHT_THEME
+    dark = replace(DARK_THEME, background="#121212", surface="#1c1c1c", panel="#1c1c1c", foreground="#dadada")
+    light = replace(
+        LIGHT_THEME, background="#ffffff", surface="#ffffff", panel="#f4f4f4", foreground="#262626", success="#005f5f"
+    )
+    return (
+        replace(dark, variables=dark.variables | {"border-blurred": "#444444"} | _as_variables(_DARK_IN_256)),
+        replace(light, variables=light.variables | {"border-blurred": "#bcbcbc"} | _as_variables(_LIGHT_IN_256)),
+    )
+
+
+def _as_variables(roles: Mapping[str, str]) -> dict[str, str]:
+    return {f"{_PREFIX}{role}": colour for role, colour in roles.items()}
+
+
+_PREFIX = "gradtui-"
 
 STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace('_', '-')}" for state in ParameterState}
 """The role of each state letter."""
@@ -172,5 +211,4 @@ def _role_colours(theme: Theme, variables: Mapping[str, str]) -> dict[str, str]:
         # The raw curve under an average: a blend of its colour with the background.
         faint = Color.parse(background).blend(Color.parse(colours[role]), 0.45).hex if not theme.ansi else None
         colours[f"{role}-raw"] = faint or colours["faint"]
-    prefix = "gradtui-"
-    return colours | {name[len(prefix) :]: value for name, value in variables.items() if name.startswith(prefix)}
+    return colours | {name[len(_PREFIX) :]: value for name, value in variables.items() if name.startswith(_PREFIX)}

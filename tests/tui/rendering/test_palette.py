@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 
 import pytest
-from rich.color import ColorType
+from rich.color import ColorSystem, ColorType
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState
 from gradtui.tui.panels import PARTS
-from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, STATE_ROLES, Palette
+from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, STATE_ROLES, Palette, own_themes
 
 THEMES = [DARK_THEME, LIGHT_THEME, *BUILTIN_THEMES.values()]
 OWN = [DARK_THEME, LIGHT_THEME]
@@ -178,3 +178,28 @@ def test_text_has_the_contrast_of_wcag_aa(theme: Theme) -> None:
             )
     for role in PARTS[:-1]:
         assert _contrast(_front(made, role), grounds[0]) >= 3, role
+
+
+def _in_256(colour: Color) -> Color:
+    return Color.from_rich_color(colour.rich_color.downgrade(ColorSystem.EIGHT_BIT))
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["dark", "light"])
+def test_256_colours_keep_grounds_and_states_apart(index: int) -> None:
+    theme = own_themes("256")[index]
+    assert own_themes("truecolor")[index] == own_themes(None)[index] == OWN[index]
+    assert theme.name == OWN[index].name
+    made = palette(theme)
+    background, panel = (_in_256(Color.parse(colour or "")) for colour in (theme.background, theme.panel))
+    texts = [background, *(_in_256(_back(made, f"text@{name}")) for name in ("cursor", "cursor-blurred"))]
+    assert len(set(texts)) == 3
+    assert background != panel
+    states = {role: _front(made, role) for role in STATE_ROLES.values() if role != "state-unknown"}
+    assert list(states.values()) == [_in_256(colour) for colour in states.values()]
+    for role in (*states, "text", "strong", "muted", "error", "warning", "good", "key", "accent"):
+        for ground in texts:
+            assert _contrast(_in_256(_front(made, role)), ground) >= (4.5 if role in states else 4), (role, ground.hex)
+    for one, other in combinations(states, 2):
+        assert _difference(states[one], states[other]) >= 6, (one, other)
+    for one, other in pairwise(PARTS):
+        assert _difference(_in_256(_front(made, one)), _in_256(_front(made, other))) >= 6, (one, other)
