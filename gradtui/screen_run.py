@@ -140,6 +140,8 @@ class ScreenRun:
             ui_budget=self._settings.ui_budget,
             refresh_hz=self._settings.refresh,
             theme=self._settings.theme,
+            columns=self._settings.columns,
+            order=self._settings.order,
             keys=self._settings.keys,
             remember_theme=remember_theme,
             interrupt=interrupt_script,

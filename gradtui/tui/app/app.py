@@ -24,7 +24,7 @@ from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
 from gradtui.protocol.events import Event, GradientHistogramsMeasured
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.reducer import apply
-from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, THEMES, RemappedKeys
+from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
@@ -68,6 +68,7 @@ class GradtuiApp(App[str]):
         ui_budget: the share of one core that the UI thread may use, a fraction of 1.
         refresh_hz: how many times per second the app polls the source; 0 means only when `pump` is called.
         theme: the name of the theme at the start.
+        columns, order: the columns of the tree, all that fit if there are none, and the order of its modules.
         keys: the keys of remapped actions.
         remember_theme: keeps the name of the theme that the user chose for the next run.
         interrupt: sends the script what Ctrl+C sends.
@@ -90,6 +91,8 @@ class GradtuiApp(App[str]):
         ui_budget: float = DEFAULT_UI_SHARE,
         refresh_hz: float = DEFAULT_REFRESH,
         theme: str = THEMES[0],
+        columns: Sequence[str] = (),
+        order: str = ORDERS[0],
         keys: Sequence[RemappedKeys] = (),
         remember_theme: Callable[[str], None] | None = None,
         interrupt: Callable[[], None] | None = None,
@@ -120,6 +123,9 @@ class GradtuiApp(App[str]):
             ),
             log,
         )
+        if columns:
+            self.dashboard.tree_view.chosen_columns = tuple(columns)
+        self.dashboard.tree_view.order = "registration" if order == "registration" else "execution"
         self._notifier = EventNotifier(self, self.run_state, self.dashboard)
         self.key_queue = KeyQueue(self, self._handle_key)
         self._timer: Timer | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from app_session import session
+from app_session import Session, session
 from fakes import (
     RecordingSink,
     ScriptedSource,
@@ -15,13 +15,18 @@ from fakes import (
     row_of,
     training_step,
 )
+from rich.segment import Segment
+from textual.color import Color
 from textual.geometry import Region
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
+from gradtui.settings import COLUMNS
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
+from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
 from gradtui.tui.screens.dashboard import INTERVALS
+from gradtui.tui.tree.tree_columns import COLUMNS as TREE_COLUMNS
 
 MODEL = coop_model()
 SIZES = [(80, 24), (100, 30), (160, 50)]
@@ -234,3 +239,29 @@ async def test_the_theme_that_the_user_chooses_is_remembered() -> None:
 @pytest.mark.parametrize(("theme", "shown"), [("nord", "nord"), ("no such theme", "gradtui-dark")])
 def test_the_theme_at_the_start(theme: str, shown: str) -> None:
     assert GradtuiApp(ScriptedSource(()), RecordingSink(), theme=theme).theme == shown
+
+
+def test_the_columns_and_the_order_of_the_tree() -> None:
+    tree = GradtuiApp(ScriptedSource(()), RecordingSink()).dashboard.tree_view
+    assert (tree.chosen_columns, tree.order) == (TREE_COLUMNS, "execution")
+    assert set(TREE_COLUMNS) == set(COLUMNS)
+    app = GradtuiApp(ScriptedSource(()), RecordingSink(), columns=("bytes", "norm"), order="registration")
+    assert (app.dashboard.tree_view.chosen_columns, app.dashboard.tree_view.order) == (
+        ("bytes", "norm"),
+        "registration",
+    )
+
+
+async def test_no_cell_keeps_the_ground_of_the_theme_before() -> None:
+    dark, light = (Color.parse(theme.background or "").rich_color for theme in (DARK_THEME, LIGHT_THEME))
+    async with session((80, 24)) as run:
+        before = {segment.style.bgcolor for segment in cells(run) if segment.style is not None}
+        await run.press("ctrl+t")
+        after = {segment.style.bgcolor for segment in cells(run) if segment.style is not None}
+        assert dark in before
+        assert light in after
+        assert before.isdisjoint(after)
+
+
+def cells(run: Session) -> list[Segment]:
+    return [segment for strip in run.app.screen._compositor.render_strips() for segment in strip]
