@@ -93,7 +93,11 @@ def _memory(effect: Effect, of_peak: str, of_total: str) -> Sequence[str]:
         for name, pair in known.items()
         if name not in effect.within_noise and size_text(pair[0]) != size_text(pair[1])
     ]
-    return changed or ["memory as before"] * bool(known)
+    if changed or not known:
+        return changed
+    # Where some values could not be compared, nothing is said.
+    is_whole = all(None not in pair or pair[1] is None for pair in pairs.values())
+    return ["memory as before"] if is_whole else []
 
 
 def _time(change: TimeChange | None, label: str) -> Sequence[str]:

@@ -169,7 +169,10 @@ class Checkpointing:
             self._give_up(wanted, objection, step)
             return False
         wanted.agreed, wanted.moving = True, trial.moving
-        self._receipts.begin(pending.command, f"checkpoints {pending.path}", step, baseline=pending.baseline)
+        # Without a sample before the command, its trial's step is the best one.
+        baseline = pending.baseline if pending.baseline.memories else None
+        title = f"checkpoints {pending.path}"
+        self._receipts.begin(pending.command, title, step, baseline=baseline, is_of_activations=True)
         self._step_sampler.toggled(step)
         return False
 

@@ -378,7 +378,8 @@ class CommandDispatcher:
         )  # fmt: skip
         if applied.changed or applied.is_measured:
             title = applied.text.partition(":")[0].partition(";")[0]
-            self.receipts.begin(command.id, title, self._step, self._joined(applied.changed))
+            joined = self._joined(applied.changed)
+            self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
             self._undo.applied(applied)
         if isinstance(command, Intervention):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import islice
+from itertools import groupby, islice
 
 from gradtui.probe.commands.time_change import LEAST_STEPS, time_change
 from gradtui.probe.runtime import ProbeContext
@@ -19,11 +21,11 @@ _MEMORY_ROUNDS = 2
 """The second sampled round after a change is the first with all of the optimizer state."""
 _MEMORY_PATIENCE = 10
 """Rounds after which the memory is that of the samples made so far, if there are any."""
-_NOISE_ROUNDS = 8
-"""Sampled rounds before a change whose memory is compared, to find out how much it differs from batch to batch."""
 _TIME_ROUNDS = 24
 """Rounds that are not sampled, on each side of a change, whose durations are compared."""
 _VALUES = ("peak", "total", "activations")
+_CHANGES = 32
+"""Changes between which samples are compared."""
 _TIME_PATIENCE = 200
 """Rounds after which a receipt waits no longer for their durations."""
 
@@ -33,13 +35,14 @@ class Baseline:
     """The measurements before a change."""
 
     memories: tuple[StepMemory, ...]
-    """Of the newest sampled rounds since the change before, the newest last."""
+    """Of the sampled rounds since the change before, the newest last."""
+    widths: Mapping[str, int]
+    """How far each value varied between any two changes; without the values of which no two samples could be compared."""
     durations: tuple[float, ...]
     """Of the newest rounds that were not sampled, in seconds, since the change before."""
 
     def within_noise(self, after: StepMemory) -> frozenset[str]:
-        """Return the names of the values that lie within the range of those before the change, extended by its width on both
-        sides.
+        """Return the names of the values that differ from those before the change by no more than these varied.
 
         The activations, and with them the peak, depend on the batch, for example on the length of its longest sequence.
         """
@@ -49,8 +52,19 @@ class Baseline:
         before: list[int] = [value for each in self.memories if (value := getattr(each, name)) is not None]
         if not before or after is None:
             return False
-        low, high = min(before), max(before)
-        return low - (high - low) <= after <= high + (high - low)
+        width = max(self.widths.get(name, 0), max(before) - min(before))
+        return min(before) - width <= after <= max(before) + width
+
+    def comparable(self, memory: StepMemory) -> StepMemory:
+        """Return the memory without the values that depend on the batch, and of which it is not known how much.
+
+        The total when backward ends does not depend on it: the activations are freed by then.
+        """
+        return replace(
+            memory,
+            peak=memory.peak if "peak" in self.widths else None,
+            activations=memory.activations if "activations" in self.widths else None,
+        )
 
 
 @dataclass
@@ -84,21 +98,37 @@ class Receipts:
         """The changes whose effect is not known completely."""
         self._changed_at = 0
         """`StepTime.count` at the newest change."""
-        self._changed_step = 0
-        """The step before the boundary of the newest change, or of the last list of models."""
+        self._changes: deque[int] = deque([0], maxlen=_CHANGES)
+        """The steps before the boundaries of the newest changes and lists of models."""
 
     def tree_changed(self, step: int) -> None:
         """Drop all receipts, since other models are measured after step `step`."""
         self.open.clear()
-        self._changed_step = step
+        self._changes.append(step)
 
     def baseline(self) -> Baseline:
         """Return the measurements before a change that is about to be made."""
-        length, memories = self._view.round_length, self._sampler.memories
+        length, memories = self._view.round_length, self._samples()
         # The first round may lack some of the optimizer state.
-        settled = [each for each in memories if each.step > self._changed_step + length]
-        rounds = _rounds(settled or list(memories)[-length:], length)[-_NOISE_ROUNDS:]
-        return Baseline(tuple(rounds), tuple(self._durations(self._changed_at)[-_TIME_ROUNDS:]))
+        settled = [each for each in memories if each.step > self._changes[-1] + length]
+        rounds = _rounds(settled or memories[-length:], length)
+        return Baseline(tuple(rounds), self._widths(), tuple(self._durations(self._changed_at)[-_TIME_ROUNDS:]))
+
+    def _samples(self) -> list[StepMemory]:
+        """Return the memory of the sampled steps. The first step counts twice until its optimizer is known."""
+        return list({each.step: each for each in self._sampler.memories}.values())
+
+    def _widths(self) -> dict[str, int]:
+        """Return how far each value varied between any two changes, as far as there were two samples."""
+        widths: dict[str, int] = {}
+        for _, between in groupby(self._samples(), lambda each: bisect_left(self._changes, each.step)):
+            rounds = _rounds([*between], self._view.round_length)
+            for name in _VALUES:
+                # All of the optimizer state is there from the second round on, the activations in the first.
+                values = [getattr(each, name) for each in (rounds if name == "activations" else rounds[1:])]
+                if len(values) > 1 and None not in values:
+                    widths[name] = max(widths.get(name, 0), max(values) - min(values))
+        return widths
 
     def begin(
         self,
@@ -107,6 +137,8 @@ class Receipts:
         step: int,
         joined: tuple[tuple[str, int], ...] = (),
         baseline: Baseline | None = None,
+        *,
+        is_of_activations: bool = False,
     ) -> None:
         """Begin the receipt of a change that was made at the boundary after step `step`.
 
@@ -116,16 +148,19 @@ class Receipts:
             step: the last step before the change.
             joined: the optimizers that parameters joined, each with their number.
             baseline: the measurements before it, if they were taken earlier.
+            is_of_activations: whether it changes what autograd keeps for backward in any case.
         """
         for each in [each for each in self.open if each.step != step]:
             self._settle(each, step, is_over=True)
         here = [each for each in self.open if each.step == step]
         if baseline is None:
             baseline = here[0].baseline if here else self.baseline()
-        self._changed_at, self._changed_step = self._time.count, step
+        self._changed_at = self._time.count
+        self._changes.append(step)
         self.open = here
         if baseline.memories:
-            effect = Effect(before=baseline.memories[-1], joined=joined)
+            before = baseline.memories[-1]
+            effect = Effect(before=before if is_of_activations else baseline.comparable(before), joined=joined)
             self.open.append(_Open(command, title, step, self._time.count, baseline, effect))
         for each in self.open:
             each.effect = replace(each.effect, others=len(self.open) - 1)
@@ -157,7 +192,7 @@ class Receipts:
     def _memory_after(self, receipt: _Open, *, is_over: bool) -> StepMemory | None:
         """Return the memory of the newest sampled round since a change; None until it shows all of the effect."""
         length = self._view.round_length
-        after = [each for each in self._sampler.memories if each.step > receipt.step]
+        after = [each for each in self._samples() if each.step > receipt.step]
         if not after or not (is_over or after[-1].step >= receipt.step + _MEMORY_ROUNDS * length):
             return None
         return _rounds(after, length)[-1]

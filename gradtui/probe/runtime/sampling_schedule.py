@@ -86,7 +86,8 @@ class SamplingSchedule:
         self._warmup = warmup
         self._longest = longest
         self._spread = spread
-        self._forced = 0
+        self._forced = self._forced_next = 0
+        """How many of the next steps are measured regardless of the cost; the second is 0 once the first of them has begun."""
         self._total = 0.0
         self._measured = 0
         """The step at which the last measured round began."""
@@ -104,9 +105,14 @@ class SamplingSchedule:
         """Whether a measurement takes so long that only one step, not several, is measured regardless of the cost."""
         return bool(self._alone) and statistics.median(self._alone) > _LONG_S
 
-    def force(self, steps: int = 1) -> None:
-        """Measure the next `steps` steps regardless of the cost, after a change. Only one if a measurement takes long."""
+    def force(self, steps: int = 1, *, at_boundary: bool = False) -> None:
+        """Measure the next `steps` steps regardless of the cost, after a change. Only one if a measurement takes long.
+
+        `at_boundary` says that the step before has ended. Its cost, which is recorded later, is not that of one of them.
+        """
         self._forced = max(self._forced, steps)
+        if at_boundary:
+            self._forced_next = self._forced
 
     def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False, early: bool = False) -> bool:
         """Return whether to measure the step after `executed` steps, in rounds of `round_length` optimizer steps.
@@ -114,6 +120,7 @@ class SamplingSchedule:
         Call it once a step. A step `wanted` for another reason is measured, and the next interval starts from it. If
         `early`, the step is measured before its interval is over, and the unpaid part of the interval becomes a debt.
         """
+        self._forced_next = 0
         began = executed - executed % round_length
         due = began == self._measured or began >= self._measured + self._interval * round_length
         if early and not due and not self._is_too_long():
@@ -166,7 +173,10 @@ class SamplingSchedule:
         """
         if for_another and seconds <= _LONG_S:
             return
-        self._forced = 0 if seconds > _LONG_S else max(0, self._forced - 1)
+        is_long = seconds > _LONG_S
+        self._forced = max(
+            0 if is_long else self._forced - 1, min(self._forced_next, 1) if is_long else self._forced_next
+        )
         self._total += seconds
         self._alone.append(seconds)
         seconds += beside

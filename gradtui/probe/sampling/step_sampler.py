@@ -142,7 +142,7 @@ class StepSampler:
         """Emit which parameters are trainable after a toggle, and sample the next steps."""
         self.states.toggled(step)
         self._first.wanted()
-        self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
+        self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length, at_boundary=True)
 
     def check_requires_grad(self, now: int) -> None:
         """Sample the next steps if the script has frozen or unfrozen parameters since the last emitted states."""

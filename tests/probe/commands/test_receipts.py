@@ -221,12 +221,32 @@ def test_nothing_is_said_of_the_time_if_it_is_the_same_or_if_a_change_follows_so
 def test_what_differs_from_batch_to_batch_is_not_the_change() -> None:
     for after, text in ((500, "froze a: memory as before"), (99, "froze a: activations 400 → 99 B")):
         made = Made()
-        # The first step counts not: its optimizer state is new. The others keep 400 to 700 bytes, and so 300 more or less.
-        for activations in (5_000, 700, 600, 400):
+        # They vary by 300 bytes, so 100 to 900 could be the batch.
+        for activations in (700, 600, 400):
             made.run([0.1], sampled=True, activations=activations)
         made.receipts.begin(7, "froze a", made.step)
         made.run([0.1, 0.1], sampled=True, activations=after)
         assert [event.text for event in made.events] == [text]
+
+
+def test_how_much_batches_differ_is_known_from_before_an_earlier_change_too() -> None:
+    made = Made()
+    for activations in (700, 400):
+        made.run([0.1], sampled=True, activations=activations)
+    made.receipts.begin(7, "froze a", made.step)
+    made.run([0.1], sampled=True, activations=400)
+    made.receipts.begin(8, "froze b", made.step)
+    made.run([0.1, 0.1], sampled=True, activations=700)
+    assert [event.text for event in made.events] == ["froze a: memory as before", "froze b: memory as before"]
+
+
+def test_activations_are_not_compared_while_it_is_unknown_how_much_batches_differ() -> None:
+    for is_of_activations, texts in ((False, []), (True, ["checkpoints a: activations 700 → 400 B"])):
+        made = Made()
+        made.run([0.1], sampled=True, activations=700)
+        made.receipts.begin(7, "checkpoints a", made.step, is_of_activations=is_of_activations)
+        made.run([0.1, 0.1], sampled=True, activations=400)
+        assert [event.text for event in made.events] == texts
 
 
 def test_steps_of_a_round_are_added_up() -> None:

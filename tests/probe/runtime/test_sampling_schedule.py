@@ -276,3 +276,20 @@ def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
     # At one percent of 0.5 s the next would come after 80 steps.
     assert done == [0, 20, 40]
     assert cadence.is_long
+
+
+@pytest.mark.parametrize(("cost", "measured_steps"), [(0.01, [0, 1, 2]), (0.2, [0, 1])])
+def test_the_steps_after_a_change_are_measured_also_if_the_one_before_it_was(
+    cost: float, measured_steps: list[int]
+) -> None:
+    cadence = SamplingSchedule(1e-6, of_steps(0.1), warmup=1)
+    done = []
+    for step in range(5):
+        if step == 1:
+            cadence.force(2, at_boundary=True)
+        if step - 1 in done:
+            # The cost of a step is recorded at the boundary after it, where the change was made before.
+            cadence.record_cost(cost)
+        if cadence.is_due(step):
+            done.append(step)
+    assert done == measured_steps
