@@ -5,7 +5,7 @@ Every figure is an estimate by documented rules; each function names its source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable
@@ -83,7 +83,7 @@ def _forecast(state: RunState, stops: tuple[int, ...], starts: tuple[int, ...]) 
     joins = next(iter(live)) if orphans and len(live) == 1 else None
     # The parameters that join a group get its settings; which one it is matters only where groups differ in them.
     joined = dict.fromkeys(orphans if live else (), (live[joins], 0) if joins is not None else None)
-    have_state = _have_state(state, starts)
+    have_state = _have_state(state, starts, places)
     without_state = [index for index in recorded if index not in have_state]
     freed, at_least = freed_bytes(tree, frozenset(stops)) if not starts else (None, False)
     return Forecast(
@@ -178,15 +178,21 @@ def _state_tensors(state: RunState, place: tuple[int, int] | None) -> tuple[int,
     return rule(dict(settings.further)) if rule is not None and settings is not None else None
 
 
-def _have_state(state: RunState, parameters: Collection[int]) -> set[int]:
-    """Return the frozen parameters that trained before: a freeze has kept their optimizer state, unless the user dropped it."""
+def _have_state(state: RunState, parameters: Collection[int], owned: Container[int]) -> set[int]:
+    """Return the frozen parameters that have optimizer state: a freeze keeps it, unless the user drops it.
+
+    A parameter that trained in an optimizer and that no optimizer owns has none, unless a command froze it last.
+    """
     first = state.tree.first_trainable
-    kept = {index for index in parameters if index < len(first) and first[index] == "1"}
+    kept = {index for index in parameters if index in owned and index < len(first) and first[index] == "1"}
     for applied in state.interventions:
-        if applied.changed:
-            drops = isinstance(applied.command, SetTrainable) and applied.command.state == "drop"
-            toggled = set(parameters).intersection(applied.parameters)
-            kept = kept - toggled if drops else kept | toggled
+        if not applied.changed:
+            continue
+        toggled = set(parameters).intersection(applied.parameters)
+        drops = isinstance(applied.command, SetTrainable) and applied.command.state == "drop"
+        freezes = not all(part.trainable for part in applied.changed)
+        kept -= toggled
+        kept |= {index for index in toggled if not drops and (freezes or index in owned)}
     return kept
 
 

@@ -41,8 +41,11 @@ def state_text(state: RunState, parameters: range) -> str:
         count = flags.count("1")
         return f"{count:,} of {len(parameters):,} tensors train" if count else "frozen"
     changed = next((each for each in toggles_of(state, parameters) if each.changed), None)
-    since = f" since step {changed.step:,}" if changed is not None and kinds[0] is not ParameterState.UNKNOWN else ""
-    return f"{STATE_WORDS[kinds[0]]}{since}"
+    flag = tree.trainable[parameters.start] == "1"
+    # The script may have changed it since the last command did.
+    if changed is None or kinds[0] is ParameterState.UNKNOWN or any(part.trainable != flag for part in changed.changed):
+        return STATE_WORDS[kinds[0]]
+    return f"{STATE_WORDS[kinds[0]]} since step {changed.step:,}"
 
 
 def parameter_sentences(state: RunState, index: int) -> list[str]:
@@ -75,7 +78,7 @@ def module_sentences(state: RunState, index: int, line: Frontier | None = None) 
     sentences = [_problems(tree, where), _backward(tree, index, line), _kept(tree, index)]
     joint = aggregated_stats(tree, where)
     if joint is not None and joint.update_ratio is not None:
-        sentences.append(f"A step moves it {ratio_words(joint.update_ratio)}.")
+        sentences.append(f"Moves {ratio_words(joint.update_ratio)}.")
     return [sentence for sentence in sentences if sentence]
 
 

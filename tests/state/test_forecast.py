@@ -85,6 +85,19 @@ def test_what_trained_before_has_its_state_unless_it_was_dropped() -> None:
     assert forecast(state, A, True).new_state == BYTES
 
 
+def test_what_trained_in_an_optimizer_that_is_gone_has_no_state() -> None:
+    state = run("TTTT", "1111")
+    apply(state, ev.ParametersClassified(2.0, 21, "CCTT", "0011"))
+    other = replace(state.optimizers[0], parameters=B, group_of=(0, 0))
+    apply(state, ev.OptimizersFound(2.0, 21, (other,)))
+    assert forecast(state, A, True).new_state == BYTES
+    freeze = ev.CommandApplied(
+        2.0, 21, SetTrainable(1, "a", False), "froze a", A, (Changed(False, ("a.weight", "a.bias")),)
+    )
+    apply(state, freeze)
+    assert forecast(state, A, True).new_state == 0
+
+
 def test_under_no_grad_an_unfrozen_parameter_gets_no_gradient() -> None:
     made = forecast(run("CCTT", "0011", grad_modes="gng"), A, True)
     assert (made.gradients, made.without_gradient) == (0, 2)

@@ -255,6 +255,8 @@ class GradtuiApp(App[str]):
         self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped))
 
     def _draw_now(self, *parts: str) -> None:
+        # What is pending stands in the explanation of the row too.
+        self.dashboard.why.update()
         for part in parts:
             self.dashboard.draw(part)
         self._draw_header()

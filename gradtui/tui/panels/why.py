@@ -28,8 +28,8 @@ _WAITING = (
 )
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
-_BETWEEN = "\N{NO-BREAK SPACE}· "
-"""No line begins with the dot."""
+_DOT = "\N{NO-BREAK SPACE}·"
+"""Ends a clause, so that no line begins with a dot."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def why_lines(text: Why, width: int, height: int) -> list[Line]:
         spans = list(text.heading)
         for index, clause in enumerate(clauses):
             role = "error" if clause == NOTHING_WOULD_TRAIN else "text"
-            spans += [(_BETWEEN if index else "", "muted"), (clause, role)]
+            spans.append((clause if index + 1 == len(clauses) else f"{clause}{_DOT} ", role))
         return wrap(spans, width) if spans else []
 
     half = -(-height // 2)

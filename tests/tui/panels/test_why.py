@@ -70,7 +70,7 @@ def test_a_parameter_has_its_optimizer_and_how_far_a_step_moves_it() -> None:
     stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0015, True)
     apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
     assert why(state, ~0).sentences == ("SGD owns it, lr 0.010.", "Moves 0.15 % a step: usual.")
-    assert "A step moves it 0.15 % a step: usual." in why(state, A).sentences
+    assert "Moves 0.15 % a step: usual." in why(state, A).sentences
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,8 @@ def test_the_title_says_since_when() -> None:
     apply(state, froze)
     assert why(state, A).title == "a · off since step 18"
     assert why(state, NET).title == "Net · 2 of 4 tensors train"
+    apply(state, ev.ParametersClassified(3.0, 22, "TTTT", "1111"))
+    assert why(state, A).title == "a · trains", "the script has unfrozen it"
     assert why(run("CCFF", "0000"), NET).title == "Net · frozen"
 
 
