@@ -68,5 +68,5 @@ def test_what_was_seen_late_has_bounds() -> None:
 
 def test_a_later_time_and_a_pause_are_told() -> None:
     assert words(Phase.DATA, number=2, holds=True) == (
-        f"again NaN: in the batch of step 412{SINCE}; paused at the next step boundary, as requested"
+        f"again NaN: in the batch of step 412{SINCE}; training pauses, as requested"
     )

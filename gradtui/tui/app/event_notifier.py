@@ -46,9 +46,11 @@ def announcement(state: RunState, event: ev.Event) -> Announcement | None:
         return Announcement(text, "Refused", "warning")
     if isinstance(event, ev.FreezeVerified) and event.moved:
         return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
-    if isinstance(event, ev.NonFiniteFound) and (event.number == 1 or event.holds):
-        words = nonfinite_text(event, with_hold=True)
+    if isinstance(event, ev.NonFiniteFound) and event.number == 1 and not event.holds:
+        words = nonfinite_text(event)
         return Announcement(words[0].upper() + words[1:], severity="error")
+    if isinstance(event, ev.PauseChanged) and event.reason:
+        return Announcement(f"{event.reason[0].upper()}{event.reason[1:]}", "Paused", "warning")
     if isinstance(event, ev.ScheduleNoted):
         return Announcement(event.text, "Schedule", "error" if event.failed else "warning")
     if isinstance(event, ev.ReceiptTaken):
@@ -78,7 +80,7 @@ class EventNotifier:
             self._change_held_step_dialog(ev.PauseChanged(event.at, event.step, False))
             if event.error is not None:
                 self._dashboard.show_panel("output")
-        said = announcement(self._state, event)
+        said = announcement(self._state, event) if not self._asks(event) else None
         # A notification would cover the event line with the same text.
         is_read = self._app.screen is self._dashboard and self._dashboard.shows_newest_events
         if said is None or (said.severity == "information" and is_read):
@@ -100,8 +102,13 @@ class EventNotifier:
             self._app.pop_screen()
         is_in_front = self._app.screen in (self._dashboard, self._dashboard.plots)
         if event.held_step is not None and is_in_front and not isinstance(self._app.focused, Input):
-            self._app.clear_notifications()
             self._dashboard.action_breakpoints()
+
+    def _asks(self, event: ev.Event) -> bool:
+        """Return whether an open dialog says why the run is paused."""
+        from gradtui.tui.screens.held_step import HeldStepDialog
+
+        return isinstance(event, ev.PauseChanged) and isinstance(self._app.screen, HeldStepDialog)
 
     def _change_leave_dialog(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog

@@ -26,12 +26,12 @@ def choices(state: RunState, held: HeldStep) -> list[Choice]:
     """Return what the user may do with the step before which the run is held."""
     found = []
     if not held.no_skip:
-        found.append(Choice("s", "Skip this step: weights and optimizer state stay as they are", (SkipStep, Resume)))
+        found.append(Choice("s", "Skip this step: weights and state stay as they are", (SkipStep, Resume)))
         lower, words = _lower(state, held)
         if lower:
-            text = f"Skip it, and continue with a tenth of the learning rate ({words})"
+            text = f"Skip it and lower the learning rate: {words}"
             found.append(Choice("l", text, (*lower, SkipStep, Resume)))
-    found.append(Choice("c", "Continue: the step applies these gradients to the weights", (Resume,)))
+    found.append(Choice("c", "Continue: the step applies these gradients", (Resume,)))
     return found
 
 

@@ -303,8 +303,9 @@ async def test_the_pause_at_the_first_nan_is_asked_for_and_taken_back() -> None:
 async def test_the_first_bad_step_is_said_and_stays_in_sight(size: tuple[int, int]) -> None:
     said = "backward of step 41: loss finite, gradient of ctx NaN"
     async with session(size) as run:
-        await run.put(BAD, ev.GradientsMeasured(2.0, 41, math.nan, 0.5, None), ev.PauseChanged(2.0, 41, True))
-        assert any(said in note.message and note.severity == "error" for note in run.app._notifications)
+        paused = ev.PauseChanged(2.0, 41, True, f"first NaN: {said}")
+        await run.put(BAD, ev.GradientsMeasured(2.0, 41, math.nan, 0.5, None), paused)
+        assert any(said in note.message and note.severity == "warning" for note in run.app._notifications)
         assert "NaN at 41" in run.dashboard.header.text
         await run.press("v")
         lines = entry_lines(next(entry for entry in run.app.run_state.log if entry.kind == "not finite"), 160)

@@ -48,7 +48,7 @@ def test_the_commands_of_each_choice() -> None:
         SetGroup(1, 0, 0, learning_rate=0.01), SetGroup(2, 0, 1, learning_rate=0.001), SkipStep(3), Resume(4),
     ]  # fmt: skip
     texts = [choice.text for choice in choices(state, HELD)]
-    assert texts[1].endswith("(0.1 → 0.01, 0.01 → 0.001)")
+    assert texts[1].endswith("0.1 → 0.01, 0.01 → 0.001")
 
 
 def test_rates_that_are_not_known_cannot_be_lowered() -> None:
