@@ -24,6 +24,8 @@ _MEMORY_PATIENCE = 10
 _TIME_ROUNDS = 24
 """Rounds that are not sampled, on each side of a change, whose durations are compared."""
 _VALUES = ("peak", "total", "activations")
+_LEAST = 1_000
+"""A change by a smaller part is not reported: Python and the libraries allocate too."""
 _CHANGES = 32
 """Changes between which samples are compared."""
 _TIME_PATIENCE = 200
@@ -52,7 +54,7 @@ class Baseline:
         before: list[int] = [value for each in self.memories if (value := getattr(each, name)) is not None]
         if not before or after is None:
             return False
-        width = max(self.widths.get(name, 0), max(before) - min(before))
+        width = max(self.widths.get(name, 0), max(before) - min(before), max(before) // _LEAST)
         return min(before) - width <= after <= max(before) + width
 
     def comparable(self, memory: StepMemory) -> StepMemory:
