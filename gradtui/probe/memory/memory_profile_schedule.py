@@ -17,6 +17,7 @@ from gradtui.text import refusals
 
 _FIRST = 2
 """The first step creates the optimizer's state, so only the next one has all memory in use at once."""
+_RENEWAL_SHARE = 0.05
 _DISPATCH_NS = 6_000
 """Estimated nanoseconds that torch takes to dispatch one operation to Python and to report what it frees, without gradtui's
 own work: 5 µs with a mode that only passes operations on, 6 to 10 with gradtui's (the steps of `benchmarks/memory.py`, two
@@ -38,6 +39,8 @@ class MemoryProfileSchedule:
         self._requested = False
         self._unpaid = 0.0
         """Cost of the last profile in seconds, until it is recorded in the schedule."""
+        self._last_cost = 0.0
+        self._is_outdated = False
 
     def request(self, device_type: str) -> str | None:
         """Request a profile of the next step. Return the reason, in words, if that is impossible."""
@@ -48,13 +51,26 @@ class MemoryProfileSchedule:
         self._requested = True
         return None
 
+    def outdate(self) -> None:
+        """Record that the models, or what trains, have changed since the last profile.
+
+        The next step is profiled of which a profile like the last one is at most 5 % of the training time so far.
+        """
+        self._is_outdated = self._last_cost > 0
+
+    @property
+    def _is_renewed(self) -> bool:
+        if not self._is_outdated or self._cadence is None:
+            return False
+        return self._last_cost <= _RENEWAL_SHARE * self._cadence.step_time.total
+
     def is_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> bool:
         """Return whether to profile the step after `executed` steps; with `only_requested`, only on request."""
         if device_type != "cpu" or something_is_compiled() or operations_are_observed():
             return False
         if self._cadence is None or executed < _FIRST or only_requested:
             return self._requested
-        return self._cadence.is_due(executed, wanted=self._requested)
+        return self._cadence.is_due(executed, wanted=self._requested or self._is_renewed)
 
     def steps_until_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> int:
         """Return how many steps in a row after the next one are not profiled."""
@@ -62,11 +78,11 @@ class MemoryProfileSchedule:
             return 0
         if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_requested:
             return sys.maxsize
-        return 0 if executed < _FIRST else self._cadence.steps_until_due(executed)
+        return 0 if executed < _FIRST or self._is_renewed else self._cadence.steps_until_due(executed)
 
     def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
         """Begin a step that is profiled."""
-        self._requested = False
+        self._requested = self._is_outdated = False
         self.current = MemoryProfiler(self._view.tree, modules, self._view.live_optimizers(), device_type, total)
 
     def enter(self) -> None:
@@ -111,7 +127,8 @@ class MemoryProfileSchedule:
             profiler.log.close()
             cost = profiler.log.own_ns + profiler.log.operations * _DISPATCH_NS
             self._charge(cost)
-            self._unpaid += cost / 1e9
+            self._last_cost = cost / 1e9
+            self._unpaid += self._last_cost
 
     def settle(self, cost: float) -> bool:
         """Record the cost of a profile. Return whether the step before was profiled, and thus accounts for its cost.

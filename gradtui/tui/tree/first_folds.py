@@ -34,8 +34,8 @@ def first_folds(
 ) -> set[int]:
     """Return the modules to fold so that the rows fill `room`. The first level is always shown.
 
-    Modules are unfolded level by level, siblings of one type together, as long as they fit. Stacks stay folded until all else
-    that fits is unfolded.
+    Modules are unfolded level by level as long as they fit: siblings of one type together, those with most parameters first.
+    Stacks stay folded until all else that fits is unfolded.
 
     Args:
         modules: the modules, depth-first.
@@ -80,7 +80,7 @@ def _unfold(
         if sizes[index]:
             groups.setdefault((modules[index].parent, modules[index].type_name), []).append(index)
     opened = []
-    for group in groups.values():
+    for group in sorted(groups.values(), key=lambda group: -sum(modules[index].subtree_parameters for index in group)):
         more = sum(sizes[index] for index in group)
         if rows + more <= room:
             rows += more

@@ -87,6 +87,7 @@ class TreeTotals:
         if tree.trainable != self._trainable_of:
             self._trainable = [0, *accumulate(map(mul, self._each_count, tree.trainable.encode().translate(_IS_ONE)))]
             self._trainable_of = tree.trainable
+            self._ratios = {}
         if tree.norms is not self._norms_of:
             self._norms_of = tree.norms
             self.norms_version += 1
@@ -143,7 +144,7 @@ class TreeTotals:
         return None if self._current is None else self._current.norm(where)
 
     def ratio(self, where: range) -> float | None:
-        """Return the norm of the last update of a range of parameters divided by the norm of their values.
+        """Return the norm of the last update of the trainable parameters of a range divided by the norm of their values.
 
         None if it was measured for none of them, or if there are too many to go through.
         """
@@ -155,7 +156,8 @@ class TreeTotals:
         figures = self._tree.figures
         if not figures or len(where) > _MOST_JOINED:
             return None
-        known = [figures[index][1] for index in where if index in figures]
+        flags = self._tree.trainable
+        known = [figures[index][1] for index in where if index in figures and flags[index] == "1"]
         measured = [(each.update_ratio, each.weight_norm) for each in known if each.update_ratio is not None]
         weights = math.hypot(*(weight for _, weight in measured))
         return math.hypot(*(ratio * weight for ratio, weight in measured)) / weights if weights else None

@@ -27,7 +27,7 @@ from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.widgets import LineView, ScrollLines
 
-_FREE_ROWS = 6
+_FREE_ROWS, _ROOM_FOR_MORE = 5, 16
 
 
 class ModuleTree(ScrollLines):
@@ -328,7 +328,7 @@ class ModuleTree(ScrollLines):
 
 def _room(height: int) -> int:
     """Return the rows that a new tree may fill: in a high panel some stay free for the loss and the meaning of the states."""
-    return height - _FREE_ROWS if height >= 3 * _FREE_ROWS else height
+    return height - _FREE_ROWS if height >= _ROOM_FOR_MORE else height
 
 
 def _states_legend(tree: TreeState, width: int) -> list[Line]:

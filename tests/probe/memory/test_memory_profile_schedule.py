@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -224,3 +225,25 @@ def test_optimizers_that_step_within_backward_are_left_alone() -> None:
             model(torch.ones(2, WIDTH)).sum().backward()
     assert seen.state.optimizer_steps == [4] * len(optimizers)
     assert _get_current_dispatch_mode() is None
+
+
+def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() -> None:
+    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
+    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
+    step_time = StepTime()
+    traces = MemoryProfileSchedule(context, SamplingSchedule(1e-9, step_time, warmup=0))
+    step_time.add(0.01)
+    assert traces.is_due(2, "cpu"), "the first one"
+    log = SimpleNamespace(leave=lambda: True, close=lambda: None, own_ns=10_000_000, operations=0)
+    traces.current = SimpleNamespace(log=log)  # type: ignore[assignment]
+    traces.drop()
+    assert traces.settle(0.01), "it has cost 10 ms"
+    traces.outdate()
+    due = []
+    for step in range(3, 40):
+        step_time.total += 0.01
+        if traces.is_due(step, "cpu"):
+            due.append(step)
+            traces._is_outdated = False
+    # 10 ms are a twentieth of the 200 ms of the steps 3 to 22.
+    assert due == [22]

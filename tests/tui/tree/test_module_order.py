@@ -100,6 +100,7 @@ def test_sorted_rows_are_those_of_the_measurement(column: str) -> None:
     count = len(MODEL.parameters)
     norms = tuple(None if index % 3 else float((index * 7) % 11) for index in range(count))
     apply(state, ev.GradientsMeasured(2.0, 4, 1.0, None, norms))
+    apply(state, ev.ParametersClassified(2.0, 4, "T" * count, "1" * count))
     figures = tuple(
         GradientStats(index, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001 * ((index * 5) % 7), True) for index in range(6)
     )
