@@ -14,7 +14,7 @@ from gradtui.text.freezes import contending_text
 from gradtui.text.frontier import backward_clause
 from gradtui.text.gradients import ratio_words
 from gradtui.text.parameters import STATE_WORDS, why_so
-from gradtui.text.units import listed, number_text, short_bytes
+from gradtui.text.units import listed, short_bytes, short_rate
 
 _MEANINGS = {
     ParameterState.ZERO: "Its gradient is exactly zero: only weight decay or momentum can move it.",
@@ -92,7 +92,7 @@ def _owner(state: RunState, index: int) -> list[str]:
     group = info.group_of[info.parameters.index(index)] if len(info.group_of) == len(info.parameters) else 0
     settings = groups[group] if group < len(groups) else None
     rate = settings.learning_rate if settings is not None else None
-    return [f"{info.type_name} owns it{f', lr {number_text(rate).strip()}' if rate is not None else ''}."]
+    return [f"{info.type_name} owns it{f', lr {short_rate(rate)}' if rate is not None else ''}."]
 
 
 def _way(state: RunState, path: str) -> list[str]:

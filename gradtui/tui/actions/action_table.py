@@ -145,7 +145,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "explain", ("enter",), "Why: explain the row",
-        "Explain the row's state and the reason for it, with the numbers.",
+        "Explain the row's state and the reason for it, with the numbers. A folded stack of blocks is unfolded first.",
         "Model", "dashboard", footer=2, label="why", mouse="double click", on_row=True,
     ),
     Action(

@@ -284,7 +284,7 @@ class Dashboard(Screen[None]):
     def action_explain(self) -> None:
         if self.memory.has_focus:
             open_memory(self.app, self._action_context)
-        else:
+        elif not self.tree_view.unfold_stack():
             open_explanation(self.app, self._action_context, self.tree_view.current)
 
     def action_findings(self) -> None:

@@ -298,6 +298,15 @@ class ModuleTree(ScrollLines):
         if module is not None and not self.sorted_by:
             self._fold(module, not self.rows.is_folded(module))
 
+    def unfold_stack(self) -> bool:
+        """Unfold the selected row if it is a folded stack of blocks; return whether it was."""
+        row = self.current
+        is_folded = row is not None and row >= 0 and row in self.rows.stacks and self.rows.is_folded(row)
+        if row is None or not is_folded or self.sorted_by:
+            return False
+        self._fold(row, False)
+        return True
+
     def action_fold_all(self) -> None:
         self._keep_cursor(self.rows.fold_all)
 

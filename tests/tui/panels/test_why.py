@@ -69,7 +69,7 @@ def test_a_parameter_has_its_optimizer_and_how_far_a_step_moves_it() -> None:
     state = run()
     stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0015, True)
     apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
-    assert why(state, ~0).sentences == ("SGD owns it, lr 0.010.", "Moves 0.15 % a step: usual.")
+    assert why(state, ~0).sentences == ("SGD owns it, lr 0.01.", "Moves 0.15 % a step: usual.")
     assert "Moves 0.15 % a step: usual." in why(state, A).sentences
 
 

@@ -239,3 +239,17 @@ async def test_free_rows_show_the_loss_and_what_the_states_mean() -> None:
         words = " ".join(text.split())
         assert "trains 1 tensor · passes" in words
         assert "(frozen; the gradient goes through, activations are kept)" in words
+
+
+async def test_enter_unfolds_a_folded_stack_before_it_explains_it() -> None:
+    async with session() as run:
+        tree = run.dashboard.tree_view
+        stack = row_of(MODEL, "text_encoder.blocks")
+        await run.go_to("text_encoder.blocks")
+        if not tree.rows.is_folded(stack):
+            await run.press("left")
+        await run.press("enter")
+        assert not tree.rows.is_folded(stack)
+        assert run.app.screen is run.dashboard
+        await run.press("enter")
+        assert isinstance(run.app.screen, DetailDialog)
