@@ -17,6 +17,7 @@ from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.dashboard import Dashboard
+from gradtui.tui.widgets import StatusMessage
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Session:
     remembered: list[str] = field(default_factory=list)
     """The themes that were remembered."""
     interrupts: list[bool] = field(default_factory=list)
+    said: list[StatusMessage] = field(default_factory=list)
+    """The messages that the footer showed."""
     app: GradtuiApp = field(init=False)
     pilot: Pilot[str] = field(init=False)
 
@@ -47,6 +50,13 @@ class Session:
             keys=self.keys,
             remember_theme=self.remembered.append,
         )
+        add = self.app.messages.add
+
+        def heard(message: StatusMessage, now: float) -> None:
+            self.said.append(message)
+            add(message, now)
+
+        self.app.messages.add = heard  # type: ignore[method-assign]
 
     @property
     def dashboard(self) -> Dashboard:
@@ -97,7 +107,6 @@ async def session(
     events: Iterable[ev.Event] | None = None,
     log: PrintedLog | None = None,
     *,
-    notices: bool = False,
     write_file: WriteFile | None = None,
     save_schedule: Callable[[RunState], str] | None = None,
     keys: Sequence[RemappedKeys] = (),
@@ -105,7 +114,7 @@ async def session(
     """The app at `size` after it has taken in `events` (a CoOp-like run by default)."""
     source = ScriptedSource(coop_run(40) if events is None else events)
     made = Session(source, RecordingSink(), log or PrintedLog("epoch 1"), write_file, save_schedule, keys)
-    async with made.app.run_test(size=size, notifications=notices) as pilot:
+    async with made.app.run_test(size=size) as pilot:
         made.pilot = pilot
         await pilot.pause()
         await made.pump()

@@ -378,10 +378,19 @@ class RunState:
 
     def note(self, event: ev.Event, kind: str, text: str) -> None:
         """Add an entry to the log: what the user should read later."""
-        self.log.append(LogEntry(event.at, event.step, kind, text))
+        self._log(LogEntry(event.at, event.step, kind, text))
+
+    def _log(self, entry: LogEntry) -> None:
+        self.log.append(entry)
         self.log_count += 1
         if len(self.log) > LOG_LENGTH:
             del self.log[: LOG_LENGTH // 10]
+
+    def note_message(self, text: str) -> None:
+        """Add a message of the screen to the log, unless it is there already as the newest entry."""
+        newest = self.log[-1] if self.log else LogEntry(0.0, 0, "", "")
+        if (newest.kind, newest.text) != ("message", text):
+            self._log(LogEntry(self.seconds, self.step, "message", text))
 
     def note_problem(self, part: str, error: str) -> None:
         """Record a failure of a part of gradtui."""

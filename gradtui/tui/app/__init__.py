@@ -1,4 +1,4 @@
 """The Textual application.
 
-This package owns the application, the notifications about events, the schedule of redraws, and the queue of keys.
+This package owns the application, the messages about events, the schedule of redraws, and the queue of keys.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import events
@@ -43,9 +44,10 @@ from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette, own_themes
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.action_context import ActionContext
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
+from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.terminal import NoControls, is_in_background, suspend_process
-from gradtui.tui.widgets import KeyBar
+from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
 
 if TYPE_CHECKING:
     from gradtui.tui.screens.leave import Answer
@@ -118,6 +120,7 @@ class GradtuiApp(App[str]):
                 self.request,
                 pictures if pictures is not None else Pictures(),
                 self._watched,
+                self._say,
                 write_file,
                 save_schedule,
             ),
@@ -126,13 +129,15 @@ class GradtuiApp(App[str]):
         if columns:
             self.dashboard.tree_view.chosen_columns = tuple(columns)
         self.dashboard.tree_view.order = "registration" if order == "registration" else "execution"
-        self._notifier = EventNotifier(self, self.run_state, self.dashboard)
+        self.messages = StatusMessages()
+        self._notifier = EventNotifier(self, self.run_state, self.dashboard, self._say)
         self.key_queue = KeyQueue(self, self._handle_key)
         self._timer: Timer | None = None
         self._pictures_due = False
         self._palette: Palette | None = None
         self.keymap = keymap(keys)
         """The keys in force."""
+        self._key_of_events = next(each.key_text for each in self.keymap.apply(ACTIONS) if each.id == "show_events")
         self.set_keymap(self.keymap.bound)
         for own in own_themes(self.console.color_system):
             self.register_theme(own)
@@ -159,7 +164,7 @@ class GradtuiApp(App[str]):
             self._timer = self.set_interval(1 / self._hz, self._tick)
         self.theme_changed_signal.subscribe(self, self._theme_changed)
         for problem in self.keymap.problems:
-            self.notify(problem, severity="warning", timeout=8, markup=False)
+            self.notify(problem, severity="warning")
         self.key_queue.start()
 
     def _theme_changed(self, theme: Theme) -> None:
@@ -185,6 +190,7 @@ class GradtuiApp(App[str]):
             self.exit("ended")
             return
         self._draw_header()
+        self._show_status()
         front = self._front
         part = self._redraws.choose(front.visible_parts())
         if self._pictures_due:
@@ -202,6 +208,7 @@ class GradtuiApp(App[str]):
         for part in self._front.visible_parts():
             self._front.draw(part)
         self._draw_dialog()
+        self._show_status()
 
     def look(self, at: Callable[[RunState], T]) -> T:
         """Apply all events that have arrived and return `at(state)`."""
@@ -265,6 +272,36 @@ class GradtuiApp(App[str]):
         if isinstance(self.screen, TextDialog) and self.screen.changes:
             self.screen.update()
 
+    # Messages
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: Severity = "information",
+        timeout: float | None = None,
+        markup: bool = False,  # noqa: ARG002 - Textual's signature; no message is markup
+    ) -> None:
+        """Show a message in the footer and add it to the events."""
+        said = StatusMessage(message, title, severity, *([] if timeout is None else [timeout]))
+        self.run_state.note_message(said.line)
+        self._say(said)
+
+    def _say(self, message: StatusMessage | None) -> None:
+        if message is None:
+            self.messages.clear()
+        else:
+            self.messages.add(message, monotonic())
+        self._show_status()
+
+    def _show_status(self) -> None:
+        """Show the gravest unread message in the footer and in the open dialog."""
+        status = self.messages.status(monotonic(), self._key_of_events)
+        self._front.keys.show_status(status)
+        if isinstance(self.screen, Dialog):
+            self.screen.show_status(status)
+
     # User input
 
     async def on_event(self, event: events.Event) -> None:
@@ -274,6 +311,7 @@ class GradtuiApp(App[str]):
 
     async def _handle_key(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and not event.is_forwarded:
+            self._say(None)
             self.dashboard.second_press.key_pressed()
         await super().on_event(event)
 
@@ -286,13 +324,16 @@ class GradtuiApp(App[str]):
     def on_plot_screen_plot_changed(self) -> None:
         self._redraws.expedite("plots")
 
+    def on_key_bar_message_read(self) -> None:
+        self._say(None)
+
     async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:
         await self.run_action(message.action.name, self.screen)
 
     def request(self, made: Make | Refusal) -> None:
-        """Send a command, or notify the user why it was refused."""
+        """Send a command, or tell the user why it was refused."""
         if isinstance(made, Refusal):
-            self.notify(made.reason, timeout=4, markup=False)
+            self.notify(made.reason, title="Refused", severity="warning")
             return
         self._submit(made)
         self._redraws.poll_often()

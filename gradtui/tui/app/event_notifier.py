@@ -1,9 +1,8 @@
-"""Notifies the user about events that they should not miss, and updates the dialogs that depend on them. UI thread."""
+"""Shows messages about events that the user should not miss, and updates the dialogs that depend on them. UI thread."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
 
 from textual.app import App
 from textual.widgets import Input
@@ -13,6 +12,7 @@ from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
 from gradtui.text import nonfinite_text, oom_place
 from gradtui.tui.screens.dashboard import Dashboard
+from gradtui.tui.widgets import StatusMessage
 
 _ANSWERED = (
     commands.PauseAtBadStep,
@@ -29,44 +29,38 @@ _ANSWERED = (
 """Commands whose result says more than the screen shows anyway."""
 
 
-@dataclass(frozen=True)
-class Announcement:
-    """The text of a notification."""
-
-    text: str
-    title: str = ""
-    severity: Literal["information", "warning", "error"] = "information"
-
-
-def announcement(state: RunState, event: ev.Event) -> Announcement | None:
-    """Return the notification for an event that was just applied to the state, None if there is none."""
+def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
+    """Return the message about an event that was just applied to the state, None if there is none."""
     if isinstance(event, ev.CommandRejected):
         # The log also says which command was refused, which the event alone does not.
         text = next((entry.text for entry in reversed(state.log) if entry.kind == "rejected"), event.reason)
-        return Announcement(text, "Refused", "warning")
+        return StatusMessage(text, "Refused", "warning")
     if isinstance(event, ev.FreezeVerified) and event.moved:
-        return Announcement(f"{event.moved[0]} moved while frozen", severity="error")
+        return StatusMessage(f"{event.moved[0]} moved while frozen", severity="error")
     if isinstance(event, ev.NonFiniteFound) and event.number == 1 and not event.holds:
         words = nonfinite_text(event)
-        return Announcement(words[0].upper() + words[1:], severity="error")
+        return StatusMessage(words[0].upper() + words[1:], severity="error")
     if isinstance(event, ev.PauseChanged) and event.reason:
-        return Announcement(f"{event.reason[0].upper()}{event.reason[1:]}", "Paused", "warning")
+        return StatusMessage(f"{event.reason[0].upper()}{event.reason[1:]}", "Paused", "warning")
     if isinstance(event, ev.ScheduleNoted):
-        return Announcement(event.text, "Schedule", "error" if event.failed else "warning")
+        return StatusMessage(event.text, "Schedule", "error" if event.failed else "warning")
     if isinstance(event, ev.ReceiptTaken):
-        return Announcement(event.text, severity="information" if event.held else "warning")
+        return StatusMessage(event.text, severity="information" if event.held else "warning")
     if isinstance(event, ev.CommandApplied) and isinstance(event.command, _ANSWERED):
-        return Announcement(event.text)
+        return StatusMessage(event.text)
     if isinstance(event, ev.OutOfMemory) and event.categories:
-        return Announcement(f"{oom_place(event)}; v lists what used it", severity="error")
+        return StatusMessage(f"{oom_place(event)}; v lists what used it", severity="error")
     return None
 
 
 class EventNotifier:
-    """Turns events into notifications and dialog changes."""
+    """Turns events into messages and dialog changes."""
 
-    def __init__(self, app: App[str], state: RunState, dashboard: Dashboard) -> None:
-        self._app, self._state, self._dashboard = app, state, dashboard
+    def __init__(
+        self, app: App[str], state: RunState, dashboard: Dashboard, say: Callable[[StatusMessage | None], None]
+    ) -> None:
+        """Show messages by `say`; None drops those that are shown."""
+        self._app, self._state, self._dashboard, self._say = app, state, dashboard, say
 
     def announce(self, event: ev.Event) -> None:
         """Notify the user about an event that was just applied, if needed, and update the dialogs that depend on it."""
@@ -81,11 +75,11 @@ class EventNotifier:
             if event.error is not None:
                 self._dashboard.show_panel("output")
         said = announcement(self._state, event) if not self._asks(event) else None
-        # A notification would cover the event line with the same text.
+        # The newest line of the events is the same text.
         is_read = self._app.screen is self._dashboard and self._dashboard.shows_newest_events
         if said is None or (said.severity == "information" and is_read):
             return
-        self._app.notify(said.text, title=said.title, severity=said.severity, timeout=8, markup=False)
+        self._say(said)
 
     def _close_step_dialog(self) -> None:
         """Close the step dialog, because the memory profile it waits for will not arrive."""

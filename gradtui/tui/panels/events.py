@@ -30,6 +30,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     ),
     "schedule": ("✖", "error", "schedule", "what became of the file of --schedule, where it was not all carried out"),
     "probe": ("!", "warning", "gradtui", "a part of gradtui failed; training was not touched"),
+    "message": ("›", "muted", "message", "what the last line of the screen said"),
     "run": ("▶", "accent", "run", "started, paused, resumed, ended"),
     "model": ("◇", "muted", "found", "a model or an optimizer"),
 }

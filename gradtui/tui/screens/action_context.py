@@ -20,6 +20,7 @@ from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.plots.table import Table, export
 from gradtui.tui.requests.requests import Make, Refusal, command_for, follow_gradient, refusal_of
+from gradtui.tui.widgets import StatusMessage
 
 if TYPE_CHECKING:
     from gradtui.tui.requests import freeze_choice, held_step
@@ -31,9 +32,10 @@ class ActionContext:
 
     Args:
         state: the state of the run.
-        send: sends a command, or notifies the user why there is none.
+        send: sends a command, or tells the user why there is none.
         pictures: draws the curves.
         watched: the parameters that the probe measures in detail for the plots.
+        say: shows a message that is among the events already; `App.notify` adds it to them.
         write_file: creates a file beside the run's log; None if there is no directory for files.
         save_schedule: writes the schedule of the run's changes to a file and returns a sentence that says where; raises
             OSError. None if there is no directory for files.
@@ -43,11 +45,12 @@ class ActionContext:
     send: Callable[[Make | Refusal], None]
     pictures: Pictures
     watched: WatchedParameters
+    say: Callable[[StatusMessage], None]
     write_file: WriteFile | None = None
     save_schedule: Callable[[RunState], str] | None = None
 
     def request(self, name: str, row: int | None = None) -> None:
-        """Send the command of a request in `REQUESTS`, or notify the user why there is none."""
+        """Send the command of a request in `REQUESTS`, or tell the user why there is none."""
         self.send(command_for(name, self.state, row))
 
 
@@ -158,12 +161,12 @@ def export_plots(app: App[Any], context: ActionContext, tables: list[tuple[str, 
     text, is_written = export(
         tables, lambda: app.export_screenshot(title=f"gradtui {script}".strip()), context.write_file
     )
-    app.notify(text, severity="information" if is_written else "warning", timeout=15, markup=False)
+    app.notify(text, severity="information" if is_written else "warning", timeout=15)
 
 
 def export_schedule(app: App[Any], context: ActionContext) -> None:
     """Write the changes made to the run."""
-    app.notify(_save_schedule(context), timeout=15, markup=False)
+    app.notify(_save_schedule(context), timeout=15)
 
 
 def _save_schedule(context: ActionContext) -> str:

@@ -51,7 +51,7 @@ from gradtui.tui.screens.action_context import (
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
 from gradtui.tui.screens.second_press import SecondPress
 from gradtui.tui.tree import ModuleTree, TreePane, first_row
-from gradtui.tui.widgets import KeyBar, LineView, ScrollLines
+from gradtui.tui.widgets import KeyBar, LineView, ScrollLines, StatusMessage
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.settings import PlotSettings
@@ -255,7 +255,7 @@ class Dashboard(Screen[None]):
             await self.run_action(action.name)
         else:
             where = f"{action.key_text} ({action.label}) acts on the row under the tree's cursor"
-            self.notify(f"{where}: {self._action('back').key_text} goes back to the tree.", timeout=4, markup=False)
+            self.notify(f"{where}: {self._action('back').key_text} goes back to the tree.", severity="warning")
 
     def _action(self, id: str) -> Action:
         """Return an action with its keys in force."""
@@ -395,8 +395,8 @@ class Dashboard(Screen[None]):
         self._show_row(row)
         if finding is not found[0]:
             # The line under the header shows another one.
-            self.notify(finding.message, title=f"{finding.level} {finding.rule}", timeout=6, markup=False)
+            self._action_context.say(StatusMessage(finding.message, f"{finding.level} {finding.rule}"))
 
     def action_next_parameter(self) -> None:
         if not self.tree_view.to_next_problem():
-            self.notify("No parameter needs a look.", timeout=3)
+            self.notify("No parameter needs a look.")

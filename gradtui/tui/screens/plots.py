@@ -226,5 +226,5 @@ class PlotScreen(ModalScreen[None]):
     def action_pin(self) -> None:
         trouble = self._plot_settings.pin(self._state.tree, self._tree.measured)
         if trouble is not None:
-            self.notify(trouble, timeout=4, markup=False)
+            self.notify(trouble, severity="warning")
         self._chosen()

@@ -34,7 +34,7 @@ class SecondPress:
             return False
         self._screen.set_timer(SECONDS, lambda: self._expire(asked))
         if not self._why.is_on_screen:
-            self._screen.notify(self._why.paragraph, timeout=SECONDS, markup=False)
+            self._screen.notify(self._why.paragraph, timeout=SECONDS)
         return True
 
     def key_pressed(self) -> None:

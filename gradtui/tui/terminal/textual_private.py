@@ -36,7 +36,7 @@ _text = itemgetter(0)
 
 
 class NoControls(LineFilter):
-    """Deletes control characters in notifications, dialogs and titles; panels replace them by dots, to keep columns aligned."""
+    """Deletes control characters in dialogs and titles; panels replace them by dots, to keep columns aligned."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002 - as Textual calls it
         if "".join(map(_text, segments)).isprintable():

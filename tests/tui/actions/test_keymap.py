@@ -113,8 +113,8 @@ async def test_a_remapped_key_acts_and_is_shown() -> None:
 
 
 async def test_wrong_entries_are_shown_in_one_line_each() -> None:
-    async with session(keys=entries(pause="n", undo="f4"), notices=True) as run:
-        assert [notice.message for notice in run.app._notifications] == [
+    async with session(keys=entries(pause="n", undo="f4")) as run:
+        assert [notice.text for notice in run.said] == [
             "file: keys.pause: n is the key of run_one_step; give run_one_step another key too"
         ]
         await run.press("n")

@@ -102,7 +102,7 @@ async def test_a_receipt_and_an_answer_are_said() -> None:
             ev.ReceiptTaken(2.0, 44, 1, "blocks.0: activations 12.3 MiB → 4.1 MiB, step 10.2 → 12.9 ms", True),
             ev.ReceiptTaken(2.0, 45, 2, "blocks.1 is not checkpointed: it writes to what it is given", False),
         )
-        said = [note.message for note in run.app._notifications]
+        said = [note.text for note in run.said]
         for text in ("put it in eval mode", "4.1 MiB, step 10.2", "blocks.1 is not checkpointed"):
             assert any(text in message for message in said)
         await run.press("v")
@@ -137,10 +137,10 @@ async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
     async with session((160, 50)) as run:
         await run.press("v")
         await run.put(answer, refusal)
-        assert [note.title for note in run.app._notifications] == ["Refused"]
+        assert [note.title for note in run.said] == ["Refused"]
         await run.press("question_mark")
         await run.put(answer)
-        assert len(run.app._notifications) == 2, "under a dialog nobody reads them"
+        assert len(run.said) == 2, "under a dialog nobody reads them"
 
 
 async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
@@ -148,7 +148,7 @@ async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
         await run.go_to("ctx")
         await run.press("c")
         assert run.sink.submitted == []
-        assert any("ctx is a parameter" in note.message for note in run.app._notifications)
+        assert any("ctx is a parameter" in note.text for note in run.said)
     async with session(events=[*coop_run(5), ev.RunEnded(9.0, 5, 0, None)]) as run:
         for action in {*REQUESTS, *QUESTIONS}:
             await run.do(action)
@@ -257,7 +257,7 @@ async def test_an_optimizer_that_is_gone_is_not_offered() -> None:
         await run.put(ev.GroupsRead(2.0, 41, ((), ())))
         await ask(run, "set_group")
         assert isinstance(run.app.screen, Dashboard)
-        assert any("There is no optimizer left" in note.message for note in run.app._notifications)
+        assert any("There is no optimizer left" in note.text for note in run.said)
 
 
 async def test_a_group_that_is_not_there_is_said() -> None:
@@ -305,7 +305,7 @@ async def test_the_first_bad_step_is_said_and_stays_in_sight(size: tuple[int, in
     async with session(size) as run:
         paused = ev.PauseChanged(2.0, 41, True, f"first NaN: {said}")
         await run.put(BAD, ev.GradientsMeasured(2.0, 41, math.nan, 0.5, None), paused)
-        assert any(said in note.message and note.severity == "warning" for note in run.app._notifications)
+        assert any(said in note.text and note.severity == "warning" for note in run.said)
         assert "NaN at 41" in run.dashboard.header.text
         await run.press("v")
         lines = entry_lines(next(entry for entry in run.app.run_state.log if entry.kind == "not finite"), 160)

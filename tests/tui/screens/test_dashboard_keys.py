@@ -59,7 +59,7 @@ BLOCK = "text_encoder.blocks.7"
 
 
 def said(run: Session) -> list[str]:
-    return [note.message for note in run.app._notifications]
+    return [note.text for note in run.said]
 
 
 async def test_a_large_toggle_shows_what_it_changes_and_waits_for_the_second_press() -> None:
@@ -134,9 +134,7 @@ async def test_a_refusal_gives_the_row_back_and_says_why() -> None:
         await run.press("space")
         await run.put(ev.CommandRejected(2.0, 41, SetTrainable(1, "ctx", False), "it is the last trainable parameter"))
         assert FREEZE not in run.dashboard.tree_view.text
-        assert any(
-            "cannot freeze ctx: it is the last trainable parameter" in note.message for note in run.app._notifications
-        )
+        assert any("cannot freeze ctx: it is the last trainable parameter" in note.text for note in run.said)
         await run.press("v")
         assert "last trainable parameter" in " ".join(run.dashboard.events.text.split())
 
@@ -166,6 +164,6 @@ async def test_a_snapshot_says_where_it_is() -> None:
         assert run.sink.submitted == [SaveAllocatorSnapshot(1)]
         said = "wrote a snapshot of the allocator to /state/run-allocator-1.pickle"
         await run.put(ev.CommandApplied(2.0, 41, SaveAllocatorSnapshot(1), said, ()))
-        assert any(said in note.message for note in run.app._notifications)
+        assert any(said in note.text for note in run.said)
         await run.press("v")
         assert said in " ".join(run.dashboard.events.text.split())

@@ -184,9 +184,7 @@ async def test_a_step_that_cannot_be_taken_apart_closes_the_dialog_and_says_why(
         await run.press("t")
         await run.put(ev.CommandRejected(2.0, 41, TraceStep(1), "the models are on cuda"))
         assert run.app.screen is run.dashboard
-        assert any(
-            "cannot profile the memory of a step: the models are on cuda" in n.message for n in run.app._notifications
-        )
+        assert any("cannot profile the memory of a step: the models are on cuda" in n.text for n in run.said)
 
 
 # Leaving

@@ -106,7 +106,6 @@ async def test_without_a_model_or_after_the_end_there_is_nothing_to_choose() -> 
 
 async def test_the_schedule_is_written_where_the_person_is_told() -> None:
     saved: list[RunState] = []
-    said: list[str] = []
     full = False
 
     def save(state: RunState) -> str:
@@ -116,7 +115,6 @@ async def test_the_schedule_is_written_where_the_person_is_told() -> None:
         return "written to x"
 
     async with session(save_schedule=save) as run:
-        run.app.notify = lambda text, **_: said.append(text)  # type: ignore[method-assign]
         await run.do("export_schedule")
         assert saved == []
         await run.put(ev.CommandApplied(1.0, 3, SetTrainable(1, "ctx", False), "froze ctx", (0,)))
@@ -124,7 +122,7 @@ async def test_the_schedule_is_written_where_the_person_is_told() -> None:
         assert saved == [run.app.run_state]
         full = True
         await run.do("export_schedule")
-        assert said == [
+        assert [each.text for each in run.said] == [
             "Nothing has been done to this run yet: there is nothing to write down.",
             "written to x",
             "It could not be written: No space left on device",
@@ -133,10 +131,8 @@ async def test_the_schedule_is_written_where_the_person_is_told() -> None:
 
 async def test_a_schedule_that_fails_is_said_at_once() -> None:
     async with session() as run:
-        said: list[str] = []
-        run.app.notify = lambda text, **_: said.append(text)  # type: ignore[method-assign]
         await run.put(ev.ScheduleNoted(1.0, 0, "entry 1 (step 3): there is no module", True))
-        assert said == ["entry 1 (step 3): there is no module"]
+        assert [each.text for each in run.said] == ["entry 1 (step 3): there is no module"]
         assert run.app.run_state.log[-1].kind == "schedule"
 
 

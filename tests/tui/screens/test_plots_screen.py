@@ -170,7 +170,7 @@ async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) ->
     async with session(write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         await run.press("down", "g", "plus", "e")
         await run.press("e")
-        first, second = (written(each.message) for each in run.app._notifications)
+        first, second = (written(each.text) for each in run.said)
         assert not set(first) & set(second), "nothing is written over"
         table, picture = first
         header, *rows = list(csv.reader(io.StringIO(table.read_text())))
@@ -193,7 +193,7 @@ async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) 
             )
         )  # fmt: skip
         await run.press("e")
-        names = [path.name.split("-", 4)[4] for path in written(run.app._notifications.__iter__().__next__().message)]
+        names = [path.name.split("-", 4)[4] for path in written(run.said[0].text)]
         assert names == ["plot-norm-1.csv", "plot-memory-2.csv", "screen-3.svg"]
 
 
@@ -201,7 +201,7 @@ async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tm
     async with session((80, 24), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         # There are no numbers of a gradient that nobody has looked at.
         await run.press("g", "tab", "tab", "e")
-        for said in (each.message for each in run.app._notifications):
+        for said in (each.text for each in run.said):
             assert said.count("\n") == 2
             assert "The current view has no numbers." in said
 
@@ -212,10 +212,10 @@ async def test_where_nothing_can_be_written_one_line_says_so() -> None:
 
     async with session() as run:
         await run.press("e")
-        assert [each.message for each in run.app._notifications] == ["There is no place to write files to."]
+        assert [each.text for each in run.said] == ["There is no place to write files to."]
     async with session(write_file=full) as run:
         await run.press("g", "e")
-        (trouble,) = (each.message for each in run.app._notifications)
+        (trouble,) = (each.text for each in run.said)
         assert trouble == "It could not be written: No space left on device"
         plots(run)
 

@@ -126,9 +126,10 @@ def test_the_closing_lines_reach_stderr_without_them(capfd: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("keys", [(), ("enter",), ("f",), ("q",)], ids=lambda keys: "".join(keys))
 async def test_the_screen_has_none(keys: tuple[str, ...]) -> None:
-    async with session(events=RUN, notices=True) as run:
-        run.app.notify(f"notice: {HOSTILE[:-2]}", title=HOSTILE, markup=False)
+    async with session(events=RUN) as run:
         await run.press(*keys)
+        run.app.notify(f"notice: {HOSTILE[:-2]}", title=HOSTILE)
+        await run.pilot.pause()
         strips = run.app.screen._compositor.render_strips()
         drawn = [segment.text for strip in strips for segment in strip]
         shown = ["".join(segment.text for segment in strip) for strip in strips]

@@ -1,0 +1,150 @@
+"""The line of messages: what is shown, for how long, in place of the keys and over dialogs."""
+
+from __future__ import annotations
+
+import pytest
+from app_session import Session, session
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetMode, ZeroGradients
+from gradtui.tui.rendering import line_width
+from gradtui.tui.screens.dialog import Dialog
+from gradtui.tui.widgets import Status, StatusMessage, StatusMessages, message_line
+
+REFUSED = StatusMessage("there are none", "Refused", "warning")
+FAILED = StatusMessage("ctx moved while frozen", severity="error")
+TOLD = StatusMessage("written to x")
+
+
+def shown(messages: StatusMessages, now: float) -> tuple[str, int] | None:
+    status = messages.status(now, "v")
+    return None if status is None else (status.message.text, status.others)
+
+
+def test_the_gravest_message_is_shown_and_the_others_are_counted() -> None:
+    messages = StatusMessages()
+    assert shown(messages, 0.0) is None
+    for message in (TOLD, FAILED, REFUSED):
+        messages.add(message, 0.0)
+    assert shown(messages, 1.0) == ("ctx moved while frozen", 2)
+    messages.add(StatusMessage("blocks.7 moved while frozen", severity="error"), 2.0)
+    assert shown(messages, 2.0) == ("blocks.7 moved while frozen", 3)
+    messages.clear()
+    assert shown(messages, 2.0) is None
+
+
+def test_information_ends_after_its_time_and_warnings_stay() -> None:
+    messages = StatusMessages()
+    messages.add(StatusMessage("press again", seconds=10.0), 0.0)
+    messages.add(TOLD, 1.0)
+    assert shown(messages, 8.9) == ("written to x", 1)
+    assert shown(messages, 9.1) == ("press again", 0)
+    assert shown(messages, 10.1) is None
+    messages.add(REFUSED, 20.0)
+    messages.add(TOLD, 20.0)
+    assert shown(messages, 1000.0) == ("there are none", 0)
+
+
+def test_the_same_message_again_counts_once() -> None:
+    messages = StatusMessages()
+    messages.add(TOLD, 0.0)
+    messages.add(TOLD, 7.0)
+    assert shown(messages, 14.0) == ("written to x", 0)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 160])
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_line_fills_its_width(width: int, others: int) -> None:
+    message = StatusMessage("cannot freeze ctx:\nit is the last trainable parameter", "Refused", "warning")
+    assert line_width(message_line(Status(message, others, "v"), width)) == width
+
+
+def text(status: Status, width: int) -> str:
+    return "".join(words for words, _ in message_line(status, width))
+
+
+def test_a_line_names_the_severity_and_where_the_rest_is() -> None:
+    assert text(Status(REFUSED, 0, "v"), 40).rstrip() == " ! Refused: there are none"
+    assert text(Status(FAILED, 2, "v"), 60) == " ✖ ctx moved while frozen".ljust(60 - 12) + "  +2 more v "
+    cut = text(Status(StatusMessage("a word " * 20), 0, "V"), 40)
+    assert cut.startswith(" › a word a word")
+    assert cut.endswith("…  more V ")
+    two_lines = StatusMessage("Written to /state:\na.csv\nb.svg")
+    assert text(Status(two_lines, 0, "v"), 60).rstrip() == " › Written to /state: a.csv b.svg"
+
+
+def bottom(run: Session) -> str:
+    strip = run.app.screen._compositor.render_strips()[-1]
+    return "".join(segment.text for segment in strip)
+
+
+REFUSAL = ev.CommandRejected(2.0, 41, ZeroGradients(1), "there are none")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_a_message_takes_the_place_of_the_keys_until_the_next_key(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        keys = bottom(run)
+        await run.put(REFUSAL)
+        assert "there are none" in bottom(run)
+        await run.press("down")
+        assert bottom(run) == keys
+        await run.press("g", "g")
+        plots = bottom(run)
+        await run.put(REFUSAL)
+        assert "there are none" in bottom(run)
+        await run.press("up")
+        assert bottom(run) == plots
+
+
+@pytest.mark.parametrize("key", ["question_mark", "f", "N", "q", "enter"])
+async def test_a_message_stands_below_a_dialog(key: str) -> None:
+    async with session((80, 24)) as run:
+        await run.press(key)
+        dialog = run.app.screen
+        assert isinstance(dialog, Dialog)
+        box = dialog.query("#dialog, #question, #freezing").first().region
+        await run.put(REFUSAL)
+        await run.pump()
+        assert "there are none" in bottom(run)
+        assert box == dialog.query("#dialog, #question, #freezing").first().region, "nothing moves"
+        await run.press("down")
+        assert "there are none" not in bottom(run)
+
+
+async def test_a_click_on_the_message_gives_the_keys_back() -> None:
+    async with session() as run:
+        keys = bottom(run)
+        await run.put(REFUSAL)
+        await run.pilot.click("#keys", offset=(3, 0))
+        await run.pilot.pause()
+        assert bottom(run) == keys
+
+
+async def test_what_is_refused_before_it_is_sent_is_among_the_events_once() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        for _ in range(3):
+            await run.press("c")
+        assert run.sink.submitted == []
+        refused = [entry for entry in run.app.run_state.log if entry.kind == "message"]
+        assert len(refused) == 1
+        assert refused[0].text.startswith("Refused: ")
+        assert "ctx is a parameter" in refused[0].text
+        assert "ctx is a parameter" in bottom(run)
+        await run.press("v")
+        assert "ctx is a parameter" in " ".join(run.dashboard.events.text.split())
+
+
+async def test_an_answer_that_the_events_have_is_not_added_to_them() -> None:
+    async with session() as run:
+        await run.put(ev.CommandApplied(2.0, 41, SetMode(1, "ctx", False), "put it in eval mode", ()))
+        assert "put it in eval mode" in bottom(run)
+        assert [entry.kind for entry in run.app.run_state.log if "eval mode" in entry.text] == ["applied"]
+
+
+async def test_textual_shows_no_toast() -> None:
+    async with session() as run:
+        run.app.notify("from Textual itself")
+        assert "from Textual itself" in bottom(run)
+        assert len(run.app._notifications) == 0
