@@ -37,7 +37,8 @@ class CallRanks:
 def execution_sequence(modules: Sequence[ModuleInfo], ranks: Sequence[int]) -> Sequence[int]:
     """Return the indexes of all modules depth-first, with siblings in the order of their first calls.
 
-    A sibling without a rank follows those that have one, in the order of registration.
+    A module that is not called itself, such as a ModuleList, has the lowest rank of those in it. A sibling without a rank
+    follows those that have one, in the order of registration.
 
     Args:
         modules: the modules, depth-first in the order of registration.
@@ -46,12 +47,17 @@ def execution_sequence(modules: Sequence[ModuleInfo], ranks: Sequence[int]) -> S
     if not any(ranks):
         return range(len(modules))
     last = len(modules) + 1
+    firsts = list(ranks)
+    for index in range(len(modules) - 1, -1, -1):
+        parent = modules[index].parent
+        if parent >= 0 and not ranks[parent] and firsts[index]:
+            firsts[parent] = min(firsts[parent] or last, firsts[index])
     children: dict[int, list[int]] = {}
     for index, module in enumerate(modules):
         children.setdefault(module.parent, []).append(index)
     for siblings in children.values():
         if len(siblings) > 1:
-            siblings.sort(key=lambda index: ranks[index] or last)
+            siblings.sort(key=lambda index: firsts[index] or last)
     sequence: list[int] = []
     waiting = children.get(-1, [])[::-1]
     while waiting:

@@ -43,6 +43,13 @@ def test_siblings_are_in_the_order_of_their_first_calls() -> None:
     assert paths(rows) == ["", "p", "c", "c.weight", "b", "a", "a.weight"]
 
 
+def test_a_container_that_is_not_called_is_where_its_first_module_is() -> None:
+    blocks = Node("layers", "ModuleList", (), (leaf("0"), leaf("1")))
+    tree = found(Node("Net", "Net", (), (leaf("head"), blocks, leaf("embed"))))
+    # Modules: Net, head, layers, layers.0, layers.1, embed. Nothing calls `layers`.
+    assert list(execution_sequence(tree.modules, (1, 5, 0, 3, 4, 2))) == [0, 5, 2, 3, 4, 1]
+
+
 def test_without_ranks_the_order_is_that_of_registration() -> None:
     assert list(execution_sequence(MODEL.modules, ())) == list(range(len(MODEL.modules)))
 
