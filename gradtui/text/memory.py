@@ -87,6 +87,6 @@ def no_profile_text(state: RunState) -> str:
     if state.started is not None and state.started.device not in ("", "cpu"):
         return "The curve within a step comes with the first step whose phases' peaks the allocator has counted."
     return (
-        "The curve within a step comes when one is profiled: from step 3 on as the budget allows, in large or compiled models "
-        "only with t, which profiles the next step."
+        "No step has been profiled yet: t profiles the next one. Otherwise one is when its cost is small enough; never of "
+        "compiled or very large models."
     )

@@ -32,6 +32,9 @@ from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.vocabulary import Phase, StateReason
 
+_TIMES_OF_A_PROFILE, _SHARE_OF_A_PROFILE = 10, 0.05
+"""A memory profile takes about this many times as long as a sample, and at most this share of the training time so far."""
+
 _AFTER_A_TOGGLE = 2
 """Steps sampled regardless of cost after a toggle: the first shows gradients, the second all of the optimizer state."""
 
@@ -159,13 +162,15 @@ class StepSampler:
 
     def steps_until_due(self, step: int) -> int:
         """Return how many steps after the one that follows step `step` will not be sampled."""
-        traces = self._traces.steps_until_due(step, self._memory.device_type, only_requested=self._is_long)
+        traces = self._traces.steps_until_due(step, self._memory.device_type, only_requested=self._profile_is_long)
         return min(self._cadence.steps_until_due(step), traces)
 
     @property
-    def _is_long(self) -> bool:
-        """Whether a sample takes, or is expected to take, very long."""
-        return self._cadence.is_long or self._view.is_large
+    def _profile_is_long(self) -> bool:
+        """Whether a memory profile takes, or is expected to take, very long compared with the training so far."""
+        return self._view.is_large or (
+            self._cadence.is_long and not self._cadence.is_affordable(_TIMES_OF_A_PROFILE, _SHARE_OF_A_PROFILE)
+        )
 
     def trace_next(self) -> str | None:
         """Profile the memory of the next step. Return the reason in words if that is not possible."""
@@ -186,7 +191,7 @@ class StepSampler:
             self._cadence.record_cost(cost, self.times.newest_excess[True])
         self.sampled_step = None
         # A memory profile takes several times as long as a sample.
-        traced = self._traces.is_due(step, self._memory.device_type, only_requested=self._is_long)
+        traced = self._traces.is_due(step, self._memory.device_type, only_requested=self._profile_is_long)
         index = self._view.tree.index_of(root)
         is_new = index >= 0 and self._begun_with.get(index, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)

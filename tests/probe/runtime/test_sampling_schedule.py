@@ -278,6 +278,18 @@ def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
     assert cadence.is_long
 
 
+def test_what_takes_ten_measurements_is_affordable_after_two_hundred() -> None:
+    step_time = of_steps(0.5)
+    cadence = SamplingSchedule(0.01, step_time)
+    step_time.total = 1e9
+    assert not cadence.is_affordable(10, 0.05), "nothing is known of its cost"
+    cadence.record_cost(0.4)
+    step_time.total = 79.9
+    assert not cadence.is_affordable(10, 0.05)
+    step_time.total = 80.1
+    assert cadence.is_affordable(10, 0.05)
+
+
 @pytest.mark.parametrize(("cost", "measured_steps"), [(0.01, [0, 1, 2]), (0.2, [0, 1])])
 def test_the_steps_after_a_change_are_measured_also_if_the_one_before_it_was(
     cost: float, measured_steps: list[int]
