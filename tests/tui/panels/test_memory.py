@@ -131,7 +131,7 @@ def test_before_the_first_profile_it_says_when_one_comes_and_shows_what_is_held(
     lines = shown(state_after(*RUN), 50, 9)
     words = " ".join(" ".join(lines).split())
     assert "t profiles the next one" in words
-    assert "only with t, which profiles the next step" in words
+    assert "when its cost is small enough" in words
     assert "parameters 19.2" in words
     ended = state_after(*RUN, ev.RunEnded(9.0, 285, 0, None))
     assert "No step was profiled" in " ".join(shown(ended, 50, 9))
