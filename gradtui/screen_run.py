@@ -63,6 +63,7 @@ class ScreenRun:
     ) -> None:
         self._save_schedule, self._write_file = save_schedule, write_file
         log = settings.log or RunFiles(settings.target.name).new_log()
+        self._connection = connection
         self._training = TrainingRun(settings, program, str(log))
         self.events = self._training.events
         self._settings = settings
@@ -145,6 +146,7 @@ class ScreenRun:
             keys=self._settings.keys,
             remember_theme=remember_theme,
             interrupt=interrupt_script,
+            kill=self._connection.kill,
             pictures=self._plotter,
             write_file=self._write_file,
             save_schedule=self._save_schedule,

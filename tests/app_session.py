@@ -33,6 +33,7 @@ class Session:
     remembered: list[str] = field(default_factory=list)
     """The themes that were remembered."""
     interrupts: list[bool] = field(default_factory=list)
+    kills: list[bool] = field(default_factory=list)
     said: list[StatusMessage] = field(default_factory=list)
     """The messages that the footer showed."""
     app: GradtuiApp = field(init=False)
@@ -45,6 +46,7 @@ class Session:
             log=self.log,
             refresh_hz=0,
             interrupt=lambda: self.interrupts.append(True),
+            kill=lambda: self.kills.append(True),
             write_file=self.write_file,
             save_schedule=self.save_schedule,
             keys=self.keys,

@@ -7,6 +7,7 @@ that a shell's job control sees one job.
 Endings: a normal exit gives the same exit code. If a signal killed the training process, the supervisor kills itself by the
 same signal, so that a shell, `timeout` or a scheduler sees the same as under plain python (a shell reports 128+N). The
 supervisor forwards signals to the training process. The terminal sends Ctrl+C and Ctrl+\\ to both, so these are not forwarded.
+If the user asks to kill the run, the supervisor sends SIGTERM, and SIGKILL some seconds later.
 A terminal that goes away ends neither (`terminal.SighupAction`).
 """
 
@@ -27,13 +28,16 @@ from gradtui.runner.supervisor_connection import SupervisorConnection, TrainingP
 from gradtui.runner.terminal import ControllingTerminal, is_gone, terminal_width
 from gradtui.transport.log_tail import clip, last_lines
 
-_FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
+_FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGALRM}
 _FROM_KEYS = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
 """Signals that keys send to the whole group: forwarded only if a process sent them to the supervisor, which Linux reports."""
 _WATCHED = _FORWARDED | _FROM_KEYS | {signal.SIGCHLD}
 
 _SENT_BY_KERNEL = 0x80
 """`si_code`, in sigaction(2), of a signal from the terminal, which goes to the whole group."""
+
+KILL_S = 5
+"""Seconds between the SIGTERM and the SIGKILL of a process that the user asked to kill."""
 
 _MAX_DUMP = 1 << 20
 """Bytes of faulthandler's dump that are read."""
@@ -101,6 +105,12 @@ def _wait(process: int, terminal: ControllingTerminal | None, connection: Traini
                 # A shell that ends sends SIGHUP to its jobs; training continues.
                 continue
             connection.hang_up()
+        if number in (signal.SIGTERM, signal.SIGALRM) and connection.read().is_killed:
+            # The process may ignore SIGTERM, or its handler may never run.
+            if number == signal.SIGTERM:
+                signal.alarm(KILL_S)
+            else:
+                number = signal.SIGKILL
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
@@ -120,7 +130,7 @@ def _next_signal() -> int:
     while True:
         if sys.platform == "linux":
             info = signal.sigwaitinfo(_WATCHED)
-            if info.si_code != _SENT_BY_KERNEL:
+            if info.si_code != _SENT_BY_KERNEL or info.si_signo == signal.SIGALRM:
                 return info.si_signo
         else:
             number = signal.sigwait(_WATCHED)

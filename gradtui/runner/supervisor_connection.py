@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,12 +28,14 @@ class TerminalState:
         screen_up: the terminal is in application mode.
         log: the file that receives the output; None if it goes to the terminal.
         stop_group: a key requested the stop that follows, so it applies to the whole job.
+        is_killed: the user asked to kill the process.
         settings: the terminal's line settings before it was last put in application mode.
     """
 
     screen_up: bool = False
     log: str | None = None
     stop_group: bool = False
+    is_killed: bool = False
     settings: LineSettings | None = None
 
 
@@ -57,6 +60,12 @@ class SupervisorConnection:
         if os.getpid() == self._owner:
             with contextlib.suppress(OSError):  # the supervisor is gone, or its socket is full: nothing to be done here
                 os.write(self._descriptor, json.dumps(change).encode() + b"\n")
+
+    def kill(self) -> None:
+        """Have the supervisor end this process by SIGTERM, and by SIGKILL if it has not ended some seconds later."""
+        if self._supervisor is not None and not self.supervisor_is_gone():
+            self.report(is_killed=True)
+            os.kill(self._supervisor, signal.SIGTERM)
 
     def hang_up_requested(self) -> bool:
         """Return whether the supervisor received a SIGHUP that was not from the terminal."""

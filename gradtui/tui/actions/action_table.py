@@ -140,7 +140,7 @@ ACTIONS: tuple[Action, ...] = (
         "Training", "app", priority=True,
     ),
     Action(
-        "leave", ("q", "ctrl+q"), "Leave", "Stop training, or leave the screen and let it run.",
+        "leave", ("q", "ctrl+q"), "Leave", "Leave the screen and let training run, stop it, or kill the process.",
         "Training", "app", footer=7, label="leave",
     ),
     Action(

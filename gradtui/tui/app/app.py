@@ -74,6 +74,7 @@ class GradtuiApp(App[str]):
         keys: the keys of remapped actions.
         remember_theme: keeps the name of the theme that the user chose for the next run.
         interrupt: sends the script what Ctrl+C sends.
+        kill: ends the process from outside, whatever the script is doing.
         pictures: draws the curves; the app creates its own plotter by default.
         write_file, save_schedule: see `ActionContext`.
     """
@@ -98,6 +99,7 @@ class GradtuiApp(App[str]):
         keys: Sequence[RemappedKeys] = (),
         remember_theme: Callable[[str], None] | None = None,
         interrupt: Callable[[], None] | None = None,
+        kill: Callable[[], None] = lambda: None,
         pictures: Pictures | None = None,
         write_file: WriteFile | None = None,
         save_schedule: Callable[[RunState], str] | None = None,
@@ -108,7 +110,8 @@ class GradtuiApp(App[str]):
         super().__init__()
         self.animation_level = "none"
         self._filters.append(NoControls())
-        self._source, self._sink, self._interrupt = source, sink, interrupt
+        self._source, self._sink, self._interrupt, self._kill = source, sink, interrupt, kill
+        self._is_killed = False
         self._hz = refresh_hz
         self._redraws = RedrawScheduler(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
         for part, interval in INTERVALS.items():
@@ -185,8 +188,9 @@ class GradtuiApp(App[str]):
         if not self._redraws.begin():
             return
         self._drain()
-        if self.run_state.ended is not None and is_in_background(self):
+        if self.run_state.ended is not None and (self._is_killed or is_in_background(self)):
             # In the background the user does not see the end of the run, so the process ends like any other job.
+            # A script that handles SIGTERM ends by itself after the user has asked to kill it.
             self.exit("ended")
             return
         self._draw_header()
@@ -362,6 +366,11 @@ class GradtuiApp(App[str]):
             return
         if self.run_state.ended is not None:
             self.exit("ended")
+            return
+        if answer == "kill":
+            self._is_killed = True
+            self.notify("The process gets SIGTERM, and SIGKILL if it has not ended in 5 seconds.", severity="warning")
+            self._kill()
             return
         if answer == "stop":
             self._submit(StopTraining)

@@ -1,4 +1,4 @@
-"""The dialog of the action `leave`: stop training, let it run on without the screen, or stay. UI thread."""
+"""The dialog of the action `leave`: let training run on, stop it after a step, kill the process, or stay. UI thread."""
 
 from __future__ import annotations
 
@@ -13,49 +13,82 @@ from textual.widgets.option_list import Option
 
 from gradtui.tui.screens.dialog import Dialog
 
-Answer = Literal["stop", "leave"]
-_ANSWERS: dict[str, Answer] = {"stop": "stop", "leave": "leave"}
+Answer = Literal["stop", "leave", "kill"]
+_ANSWERS: dict[str, Answer] = {"stop": "stop", "leave": "leave", "kill": "kill"}
 
+_KILL = ("kill", "K", "Kill the process at once: nothing is saved")
+_KILL_ASKED = ("kill", "K", "Press K again to kill the process")
 _OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("leave", "l", "Leave the screen; training continues in the terminal"),
-    ("stop", "s", "Stop training at the next step boundary"),
+    ("stop", "s", "Stop training after this step"),
+    _KILL,
     ("stay", "esc", "Stay"),
 )
 _OPTIONS_AT_END = (("leave", "l", "Leave the screen"), _OPTIONS[-1])
 
 
 class LeaveDialog(Dialog[Answer | None]):
-    """Dismissed with an `Answer`, None for staying."""
+    """Dismissed with an `Answer`, None for staying. To kill takes two presses."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "dismiss('stop')", "stop", show=False),
         Binding("l", "dismiss('leave')", "leave", show=False),
+        Binding("K", "kill", "kill", show=False),
         Binding("q,c", "dismiss", "stay", show=False),
         Binding("k", "move(-1)", show=False),
         Binding("j", "move(1)", show=False),
     ]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._kill_asked = False
+
     def compose(self) -> ComposeResult:
         with Container(id="question") as box:
             box.border_title = Content.assemble(("Leave gradtui?", "bold"))
-            yield OptionList(*_options(_OPTIONS), compact=True, id="answers")
+            yield OptionList(*map(_option, _OPTIONS), compact=True, id="answers")
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
+        self._options.focus()
+
+    @property
+    def _options(self) -> OptionList:
+        return self.query_one(OptionList)
 
     def run_ended(self) -> None:
-        """Show that the run has ended while the dialog is open: the option to stop is removed."""
+        """Show that the run has ended while the dialog is open: what would end it is removed."""
         self.query_one("#question", Container).border_title = Content.assemble(("The run has ended. Leave?", "bold"))
-        options = self.query_one(OptionList)
+        options = self._options
         stays = options.highlighted == len(_OPTIONS) - 1
         options.clear_options()
-        options.add_options(_options(_OPTIONS_AT_END))
+        options.add_options(map(_option, _OPTIONS_AT_END))
         # If the user presses enter at this moment, "Stay" must not have turned into "Leave".
         options.highlighted = len(_OPTIONS_AT_END) - 1 if stays else 0
 
+    def action_kill(self) -> None:
+        """Kill the process at the second press; at the first, ask for it."""
+        if self._kill_asked:
+            self.dismiss("kill")
+        elif self._options.option_count == len(_OPTIONS):
+            self._options.highlighted = _OPTIONS.index(_KILL)
+            self._ask_to_kill(asked=True)
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        if self._kill_asked and event.option.id != "kill":
+            self._ask_to_kill(asked=False)
+
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(_ANSWERS.get(event.option.id or ""))
+        if event.option.id == "kill":
+            self.action_kill()
+        else:
+            self.dismiss(_ANSWERS.get(event.option.id or ""))
+
+    def _ask_to_kill(self, *, asked: bool) -> None:
+        self._kill_asked = asked
+        if self._options.option_count == len(_OPTIONS):
+            self._options.replace_option_prompt("kill", _option(_KILL_ASKED if asked else _KILL).prompt)
 
 
-def _options(rows: tuple[tuple[str, str, str], ...]) -> list[Option]:
-    return [Option(Content.assemble((f"{key:>3}  ", "bold"), text), id=answer) for answer, key, text in rows]
+def _option(row: tuple[str, str, str]) -> Option:
+    answer, key, text = row
+    return Option(Content.assemble((f"{key:>3}  ", "bold"), text), id=answer)

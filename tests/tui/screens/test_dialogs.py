@@ -213,6 +213,34 @@ async def test_enter_on_the_first_answer_lets_training_run_on() -> None:
         assert run.sink.submitted == []
 
 
+@pytest.mark.parametrize("keys", [("K", "K"), ("j", "j", "enter", "enter"), ("K", "enter")])
+async def test_to_kill_takes_two_presses_and_the_screen_stays_until_the_process_is_gone(keys: tuple[str, ...]) -> None:
+    async with session() as run:
+        await run.press("q", *keys[:-1])
+        assert run.kills == []
+        assert isinstance(run.app.screen, LeaveDialog)
+        options = run.app.screen.query_one("#answers", OptionList)
+        assert "Press K again" in str(options.get_option("kill").prompt)
+        await run.press(keys[-1])
+        assert run.kills == [True]
+        assert run.app.is_running
+        assert run.sink.submitted == []
+        assert "SIGTERM" in run.said[-1].text
+
+
+async def test_another_row_takes_the_first_press_back() -> None:
+    async with session() as run:
+        await run.press("q", "K", "up")
+        options = run.app.screen.query_one("#answers", OptionList)
+        assert "again" not in str(options.get_option("kill").prompt)
+        await run.press("K")
+        assert run.kills == []
+        await run.put(ev.RunEnded(9.0, 40, 0, None))
+        await run.press("K")
+        assert run.kills == []
+        assert run.app.is_running
+
+
 @pytest.mark.parametrize("key", ["escape", "q"])
 async def test_staying(key: str) -> None:
     async with session() as run:
@@ -263,7 +291,7 @@ async def test_the_question_whether_to_leave_changes_as_the_run_ends() -> None:
 
 async def test_who_was_about_to_stay_stays_as_the_run_ends() -> None:
     async with session() as run:
-        await run.press("q", "down", "down")
+        await run.press("q", "up")
         await run.put(ev.RunEnded(9.0, 40, 0, None))
         await run.press("enter")
         assert run.app.screen is run.dashboard
