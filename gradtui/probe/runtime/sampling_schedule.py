@@ -105,12 +105,10 @@ class SamplingSchedule:
         """Whether a measurement takes so long that only one step, not several, is measured regardless of the cost."""
         return bool(self._alone) and statistics.median(self._alone) > _LONG_S
 
-    def is_affordable(self, times: float, share: float) -> bool:
-        """Return whether something that takes `times` as long as a measurement is at most this share of the training time.
-
-        False before the first measurement.
-        """
-        return bool(self._alone) and times * statistics.median(self._alone) <= share * self.step_time.total
+    @property
+    def allows_profile(self) -> bool:
+        """Whether a memory profile, which takes about ten times as long as a sample, is at most 5 % of the training time so far."""
+        return bool(self._alone) and 10 * statistics.median(self._alone) <= 0.05 * self.step_time.total
 
     def force(self, steps: int = 1, *, at_boundary: bool = False) -> None:
         """Measure the next `steps` steps regardless of the cost, after a change. Only one if a measurement takes long.

@@ -32,9 +32,6 @@ from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.vocabulary import Phase, StateReason
 
-_TIMES_OF_A_PROFILE, _SHARE_OF_A_PROFILE = 10, 0.05
-"""A memory profile takes about this many times as long as a sample, and at most this share of the training time so far."""
-
 _AFTER_A_TOGGLE = 2
 """Steps sampled regardless of cost after a toggle: the first shows gradients, the second all of the optimizer state."""
 
@@ -168,9 +165,7 @@ class StepSampler:
     @property
     def _profile_is_long(self) -> bool:
         """Whether a memory profile takes, or is expected to take, very long compared with the training so far."""
-        return self._view.is_large or (
-            self._cadence.is_long and not self._cadence.is_affordable(_TIMES_OF_A_PROFILE, _SHARE_OF_A_PROFILE)
-        )
+        return self._view.is_large or (self._cadence.is_long and not self._cadence.allows_profile)
 
     def trace_next(self) -> str | None:
         """Profile the memory of the next step. Return the reason in words if that is not possible."""

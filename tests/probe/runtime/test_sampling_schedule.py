@@ -278,16 +278,16 @@ def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
     assert cadence.is_long
 
 
-def test_what_takes_ten_measurements_is_affordable_after_two_hundred() -> None:
+def test_a_profile_is_allowed_when_ten_samples_are_a_twentieth_of_the_time() -> None:
     step_time = of_steps(0.5)
     cadence = SamplingSchedule(0.01, step_time)
     step_time.total = 1e9
-    assert not cadence.is_affordable(10, 0.05), "nothing is known of its cost"
+    assert not cadence.allows_profile, "nothing is known of its cost"
     cadence.record_cost(0.4)
     step_time.total = 79.9
-    assert not cadence.is_affordable(10, 0.05)
+    assert not cadence.allows_profile
     step_time.total = 80.1
-    assert cadence.is_affordable(10, 0.05)
+    assert cadence.allows_profile
 
 
 @pytest.mark.parametrize(("cost", "measured_steps"), [(0.01, [0, 1, 2]), (0.2, [0, 1])])
