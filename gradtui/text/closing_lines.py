@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.cost_record import CostRecord
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_state import CostRecord, ModelRecord, NormSummary, PhaseRecord, RunState
+from gradtui.state.run_state import ModelRecord, NormSummary, PhaseRecord, RunState
 from gradtui.text.findings import finding_lines
 from gradtui.text.freezes import checkpoint_lines
 from gradtui.text.frontier import frontier_sentence

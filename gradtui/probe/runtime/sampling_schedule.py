@@ -107,7 +107,7 @@ class SamplingSchedule:
 
     @property
     def allows_profile(self) -> bool:
-        """Whether a memory profile, which takes about ten times as long as a sample, is at most 5 % of the training time so far."""
+        """Whether a memory profile, about ten times as long as a sample, takes at most 5 % of the training time so far."""
         return bool(self._alone) and 10 * statistics.median(self._alone) <= 0.05 * self.step_time.total
 
     def force(self, steps: int = 1, *, at_boundary: bool = False) -> None:
