@@ -16,6 +16,7 @@ from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline, oom_place, oom_report
 from gradtui.text.parameters import (
     STATE_MEANINGS,
+    STATE_SUMMARIES,
     STATE_WORDS,
     moved_text,
     state_counts,
@@ -57,6 +58,7 @@ __all__ = [
     "SECONDS_WIDTH",
     "SHARE_WIDTH",
     "STATE_MEANINGS",
+    "STATE_SUMMARIES",
     "STATE_WORDS",
     "breakpoint_text",
     "bytes_text",

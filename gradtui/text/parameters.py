@@ -25,17 +25,19 @@ STATE_WORDS: dict[ParameterState, str] = {
 }
 """The word for each state in the tree."""
 
-_COUNT_WORDS: dict[ParameterState, str] = {
+STATE_SUMMARIES: dict[ParameterState, str] = {
+    ParameterState.TRAINED: "gets a gradient, and its optimizer applies it",
     ParameterState.ZERO: "gradient exactly zero",
     ParameterState.UNREACHED: "trainable, but no gradient comes",
     ParameterState.FLOW_THROUGH: "frozen; the gradient goes through, activations are kept",
     ParameterState.CUT: "frozen; nothing is computed or kept",
-    ParameterState.ORPHAN: "trainable, but no step moves them",
+    ParameterState.ORPHAN: "trainable, but never moves",
     ParameterState.MOVED: "frozen, yet changed",
     ParameterState.NOT_FINITE: "gradient or values are NaN or Inf",
     ParameterState.SKIPPED: "the loss scaler skipped the step",
     ParameterState.UNKNOWN: "not known yet",
 }
+"""What each state means, in few words."""
 
 STATE_MEANINGS: dict[ParameterState, str] = {
     ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
@@ -112,7 +114,7 @@ def state_counts(tree: TreeState) -> list[tuple[ParameterState, str, str]]:
         (
             state,
             f"{STATE_WORDS[state]} {plural(count, 'tensor') if index == 0 else f'{count:,}'}",
-            _COUNT_WORDS.get(state, ""),
+            STATE_SUMMARIES[state] if state is not ParameterState.TRAINED else "",
         )
         for index, (state, count) in enumerate(found)
     ]

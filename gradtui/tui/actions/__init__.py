@@ -5,7 +5,7 @@ This package owns the table of actions, from which key bindings, the footer, the
 
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
-from gradtui.tui.actions.bindings import applicable, bindings, by_group, footer_actions
+from gradtui.tui.actions.bindings import actions_here, applicable, bindings, by_group, footer_actions
 from gradtui.tui.actions.keymap import Keymap, keymap
 from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS, plot_footer
 
@@ -14,6 +14,7 @@ __all__ = [
     "SHARED_WITH_PLOTS",
     "Action",
     "Keymap",
+    "actions_here",
     "applicable",
     "bindings",
     "by_group",

@@ -60,6 +60,8 @@ class Action:
     """The key shown in the footer, if it is not the first one."""
     on_row: bool = False
     """Whether its keys act on the row under the tree's cursor. They do so only while the tree has the focus."""
+    needs_run: bool = False
+    """Whether it has no effect once the run has ended."""
     call: str = ""
     """The call of a method that handles several actions, in Textual's syntax: `zoom(0.5)`. Otherwise the method has the id."""
 

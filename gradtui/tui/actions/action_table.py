@@ -22,12 +22,14 @@ def _request(
 ) -> Action:
     """An action that sends the command of the request of that name (`tui.requests.requests`)."""
     call = f"request('{id}')"
-    return Action(id, keys, title, help, "Training", "dashboard", footer, label, mouse, on_row=on_row, call=call)
+    return Action(
+        id, keys, title, help, "Training", "dashboard", footer, label, mouse, on_row=on_row, needs_run=True, call=call
+    )
 
 
 def _question(id: str, keys: tuple[str, ...], title: str, help: str) -> Action:
     """An action that opens the form of that name (`tui.requests.questions`)."""
-    return Action(id, keys, title, help, "Training", "dashboard", call=f"ask('{id}')")
+    return Action(id, keys, title, help, "Training", "dashboard", needs_run=True, call=f"ask('{id}')")
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -39,10 +41,10 @@ ACTIONS: tuple[Action, ...] = (
         footer=1, label="freeze", mouse="click on the letter", on_row=True,
     ),
     Action(
-        "freeze", ("f",), "Freeze…: choose what trains",
+        "freeze", ("f",), "Freeze a choice…",
         "Choose what trains by a preset (head, norms, last blocks), a glob or an expression; the rest is frozen, or the other "
         "way round. It says how many parameters that leaves.",
-        "Training", "dashboard", label="freeze…",
+        "Training", "dashboard", label="freeze…", needs_run=True,
     ),
     Action(
         "export_schedule", (), "Export the schedule",
@@ -62,10 +64,10 @@ ACTIONS: tuple[Action, ...] = (
         "breakpoints", ("b",), "Breakpoints",
         "Pause training at a step, when loss, gradient norm, learning rate or memory is above or below a value, or at a "
         "finding; list and clear what is set. Before an optimizer step with NaN: choose what to do with it.",
-        "Training", "dashboard", label="breakpoint",
+        "Training", "dashboard", label="breakpoint", needs_run=True,
     ),
     _request(
-        "toggle_checkpointing", ("c",), "Checkpoint or keep activations",
+        "toggle_checkpointing", ("c",), "Checkpoint activations",
         "Have backward compute the module under the cursor again instead of keeping its activations, or no longer: less "
         "memory, more time, the same result to the bit. It is tried in one step first.",
         label="checkpoint", on_row=True,
@@ -120,13 +122,13 @@ ACTIONS: tuple[Action, ...] = (
         "stop_training", (), "Stop training", "End the script at the next step boundary, as sys.exit(0) would.",
     ),
     Action(
-        "trace_step", ("t",), "Profile the memory within a step",
+        "trace_step", ("t",), "Profile a step's memory",
         "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell. While training "
         "is paused, run this step.",
         "Training", "dashboard", label="profile",
     ),
     _request(
-        "save_snapshot", ("S",), "Save an allocator snapshot",
+        "save_snapshot", ("S",), "Save allocator snapshot",
         "Write what the CUDA allocator holds to a file for https://pytorch.org/memory_viz.",
         label="snapshot",
     ),
@@ -154,7 +156,7 @@ ACTIONS: tuple[Action, ...] = (
         "Model", "dashboard", footer=5, label="filter",
     ),
     Action(
-        "back", ("escape",), "Clear the filter, or back to the tree",
+        "back", ("escape",), "Clear filter, go back",
         "Show every row again; in another panel, go back to the tree.", "Model", "dashboard",
     ),
     Action(
@@ -169,7 +171,7 @@ ACTIONS: tuple[Action, ...] = (
         "Model", "dashboard", footer=9, label="next problem",
     ),
     Action(
-        "next_parameter", ("right_square_bracket",), "Next parameter with a problem",
+        "next_parameter", ("right_square_bracket",), "Next row with a problem",
         "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
         "Model", "dashboard",
     ),
@@ -208,13 +210,13 @@ ACTIONS: tuple[Action, ...] = (
         "Screen", "dashboard", mouse="click on it",
     ),
     Action(
-        "show_memory", ("m",), "Memory: within a step, or by phase",
+        "show_memory", ("m",), "Memory: step or phases",
         "Show the memory panel; once more: switch between the curve within a step and the table by phase, where ↑ ↓ choose "
         "one. enter explains who holds the memory of the step, or of a CUDA device. esc goes back to the tree.",
         "Screen", "dashboard", mouse="click on a phase",
     ),
     Action(
-        "show_gradients", ("g",), "Show gradients, then the plots",
+        "show_gradients", ("g",), "Curves, then the plots",
         "Show the gradient panel; once more, and plots fill the screen: norms, how far steps move the weights, how a "
         "gradient is spread, norm by layer.",
         "Screen", "dashboard", footer=10, label="plots", mouse="click on the panel",

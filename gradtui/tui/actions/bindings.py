@@ -10,21 +10,24 @@ from textual.binding import Binding, BindingType
 from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, UP_DOWN, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS
 
-_BACK = next(replace(action, label="tree") for action in ACTIONS if action.id == "back")
+_BY_ID = {action.id: action for action in ACTIONS}
+_BACK = replace(_BY_ID["back"], label="tree", title="Back to the tree")
 _ONE_DOWN = Action("one_down", (UP_DOWN,), "", "", "Moving", "dashboard")
+_SCROLL = replace(_ONE_DOWN, label="scroll", title="Scroll")
 
 _FOOTERS: dict[str, tuple[Action, ...]] = {
-    "memory": (replace(_ONE_DOWN, label="phase"), _BACK),
-    "output": (replace(_ONE_DOWN, label="scroll"), _BACK),
-    "events": (replace(_ONE_DOWN, label="scroll"), _BACK),
+    "memory": (replace(_ONE_DOWN, label="phase", title="Choose a phase"), _BACK),
+    "output": (_SCROLL, _BACK),
+    "events": (_SCROLL, _BACK),
 }
 """Footer actions that come first while a panel has the focus, by the panel's id."""
 
 _TYPING = (
-    Action("keep_filter", ("enter",), "", "", "Model", "dashboard", label="keep the filter"),
-    replace(_BACK, label="clear it"),
-    replace(_ONE_DOWN, label="row"),
+    Action("keep_filter", ("enter",), "Keep the filter", "", "Model", "dashboard", label="keep the filter"),
+    replace(_BACK, label="clear it", title="Clear the filter"),
+    replace(_ONE_DOWN, label="row", title="Go to another row"),
 )
 
 
@@ -47,7 +50,6 @@ def bindings(scope: Scope, *others: str) -> list[BindingType]:
     ]
 
 
-_CHANGES_THE_RUN = ("toggle_trainable", "pause", "run_one_step")
 _HELD = (RunStatus.PAUSED, RunStatus.PAUSING)
 _OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED)
 
@@ -67,12 +69,39 @@ def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUN
 
 
 def applicable(actions: Iterable[Action], status: RunStatus) -> list[Action]:
-    """Leave out the actions that change the run if it is over; while it is paused, `pause` has the label "resume"."""
+    """Leave out the actions that need a run if it is over; while it is paused, `pause` resumes it."""
     if status in _OVER:
-        return [action for action in actions if action.id not in _CHANGES_THE_RUN]
+        return [action for action in actions if not action.needs_run]
     if status in _HELD:
-        return [replace(action, label="resume") if action.id == "pause" else action for action in actions]
+        return [
+            replace(action, label="resume", title="Resume") if action.id == "pause" else action for action in actions
+        ]
     return list(actions)
+
+
+def actions_here(focused: str | None, status: RunStatus = RunStatus.RUNNING) -> tuple[list[Action], list[Action]]:
+    """Return the actions whose keys act now: those of the widget with the focus, and those that have keys everywhere.
+
+    The keys that move a cursor in the tree are left out.
+
+    Args:
+        focused: id of the widget that has the focus; "plot" is the plots screen.
+        status: what the run is doing.
+    """
+    keyed = [action for action in applicable(ACTIONS, status) if action.keys]
+    if focused == "plot":
+        own = [action for action in keyed if action.scope == "plots"]
+        return own, [action for action in keyed if action.id in SHARED_WITH_PLOTS or action.priority]
+    if focused == "filter":
+        return list(_TYPING), [action for action in keyed if action.priority or action.id == "help"]
+    everywhere = [action for action in keyed if action.scope in ("app", "dashboard") and not action.on_row]
+    if focused in (None, "tree"):
+        own = [action for action in keyed if action.on_row or (action.scope == "tree" and action.group != "Moving")]
+        return sorted(own, key=lambda action: GROUPS.index(action.group)), everywhere
+    own = list(_FOOTERS.get(focused, ()))
+    if focused == "memory":
+        own.append(replace(_BY_ID["explain"], title="Explain the memory"))
+    return own, [action for action in everywhere if not own or action.id != "back"]
 
 
 def by_group(actions: Iterable[Action] = ACTIONS) -> list[tuple[str, list[Action]]]:

@@ -349,9 +349,11 @@ class GradtuiApp(App[str]):
     # Actions; `action_table.ACTIONS` describes each
 
     def action_help(self) -> None:
-        from gradtui.tui.screens.help import help_dialog
+        from gradtui.tui.screens.help import HelpDialog, here
 
-        self.push_screen(help_dialog(self.keymap.apply(ACTIONS)))
+        focused = self.dashboard.focused
+        place = "plot" if self.dashboard.plots is not None else focused.id if focused is not None else None
+        self.push_screen(HelpDialog(self.keymap.apply(ACTIONS), here(place, run_status(self.run_state), self.keymap)))
 
     def action_leave(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog

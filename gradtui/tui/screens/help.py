@@ -1,193 +1,235 @@
-"""The help: keys from the table of actions, and the meaning of every letter, symbol and colour. Pure except for the dialog."""
+"""The help: the keys that act now, what the signs of the screen mean, and a search in all actions and meanings. UI thread.
+
+The lines are pure. They come from the table of actions and from `meanings`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
-from gradtui.state.markers import MarkerKind
-from gradtui.text import STATE_MEANINGS
-from gradtui.tui.actions import ACTIONS, Action, by_group
-from gradtui.tui.panels import BEFORE_TRAINING, KINDS, PARTS
-from gradtui.tui.rendering import BLANK, MARKERS, Line, Span, state_letter, wrap
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Input
+
+from gradtui.state.selectors import RunStatus
+from gradtui.tui.actions import ACTIONS, Action, Keymap, actions_here, by_group
+from gradtui.tui.rendering import BLANK, Line, Span, fit, in_columns, line_width, wrap
+from gradtui.tui.screens.meanings import MEANINGS, Meaning, Meanings
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
-from gradtui.tui.tree import (
-    CONCERNED,
-    FREEZE,
-    HIDDEN,
-    MIXED,
-    PARTLY,
-    PASSES,
-    RECOMPUTED,
-    SPARK_WIDTH,
-    STOPS,
-    STOPS_TRAINS,
-    TIED,
-    TRAINS,
-    UNFREEZE,
-)
-from gradtui.tui.widgets import FULL
 
-_KEYS_WIDTH = 13
-_NAMES_WIDTH, _NAMES_WIDTH_NARROW = 25, 18
-_ROOM_FOR_COLUMNS = 90
+_KEYS_WIDTH = 9
+_ROOM_FOR_COLUMNS = 70
+_ROOM_FOR_BLANKS = 100
+_GAP = 2
+_MIN_TEXT = 10
 
-_MARKS: tuple[tuple[str, str, str], ...] = (
-    (FREEZE, "pending", "a freeze on its way to the next step boundary"),
-    (UNFREEZE, "pending", "an unfreeze on its way"),
-    (MIXED, "pending", "both, on different rows below"),
-    (f"{TIED}2", "accent", "one tensor under two names (tied); it counts once"),
-    ("▲", "warning", "the peak within a phase, where it is above what the phase ends with; ≥: at least that much"),
-    (RECOMPUTED, "activations", "checkpointed: backward computes again what autograd does not keep there"),
-    (
-        CONCERNED,
-        "error",
-        "left of a row's state: an open finding concerns the row, or one folded up in it; ! goes there",
-    ),
-    ("–", "muted", "not known, or not there; never a zero"),
-    ("×", "error", "NaN or Inf in a curve"),
-    ("⠶", "curve-1", "in a curve: one sample; the dim line to the next sample was not measured"),
-)
+_PLACES = {
+    "tree": "Selected row", "filter": "Filter", "memory": "Memory", "output": "Output", "events": "Events", "plot": "Plots",
+}  # fmt: skip
+"""The headings of the keys that only one widget has, by its id."""
 
-_MARKER_WORDS: dict[MarkerKind, str] = {
-    MarkerKind.MODEL: "the run has a new model; a curve breaks where none of its models had trained before",
-    MarkerKind.UNFREEZE: "parameters were unfrozen",
-    MarkerKind.FREEZE: "parameters were frozen",
-    MarkerKind.LEARNING_RATE: (
-        "a command changed a learning rate, or it jumped by half or more; schedules that move it all the time are not marked"
-    ),
-    MarkerKind.CHECKPOINTING: "a command turned activation checkpointing on or off",
-    MarkerKind.FINDING: "the first step of a confirmed finding",
+_STATUS_NOTES = {
+    RunStatus.PAUSED: "training is paused",
+    RunStatus.ENDED: "the run has ended",
+    RunStatus.INTERRUPTED: "the run was interrupted",
+    RunStatus.FAILED: "the run has failed",
 }
 
-_RAIL: tuple[tuple[str, str], ...] = (
-    (TRAINS, "the gradient comes here from the loss, and parameters here train"),
-    (PASSES, "the gradient only passes: it is computed for what is above"),
-    (
-        f"{STOPS_TRAINS} {STOPS}",
-        "and here backward stops: nothing before this needs a gradient, or what is before is detached or under no_grad",
-    ),
-    (PARTLY, "the gradient comes to a part of what is in here"),
-    (HIDDEN, "unknown: one operation stands for several modules (compiled, or a reentrant checkpoint)"),
-    (" ", "no line: backward never comes here: no gradient is stored, and nothing is kept for it"),
-)
 
-_CATEGORY_NAMES = {
-    "parameters": "what the model's parameters take",
-    "buffers": "running statistics and other buffers",
-    "gradients": "what .grad holds",
-    "optimizer_state": "momentum, Adam's averages and the like",
-    "activations": "what autograd keeps for backward",
-    "input": "batches: what a model or a DataLoader was given or gave, unless autograd keeps it too",
-    "offloaded": "saved on the host for backward; for models on a device also their tensors on the host, beside the total",
-    "other": (
-        "measured, but none of the above: temporary results, buffers that libraries (MKL, oneDNN) keep from the first step on, "
-        "fragmentation; activations while they are unknown"
-    ),
-    BEFORE_TRAINING: "in no category at the first forward: Python, libraries, data; left out of curve and bar; narrow: pre",
-}
+@dataclass(frozen=True)
+class Here:
+    """What can be pressed where the help was opened.
 
-_PART_NAMES = {BEFORE_TRAINING: "before training"}
+    Attributes:
+        place: the heading of `own`.
+        own: the actions of the widget with the focus.
+        others: the actions that have keys everywhere.
+        palette: the keys of the command palette.
+        note: what the run is doing, if that decides which keys act.
+    """
 
-_CURVE_WORDS: tuple[tuple[str, str], ...] = (
-    (
-        "curve within a step",
-        "the total after each allocation and free of one step, in their order, less what was there before",
-    ),
-    ("per cent", "the share of the phase in the time of a step, which is also its width on the curve"),
-    ("▲", "where the total is highest: the phase, and the module whose operation allocated last"),
-    (
-        "step, steps ago",
-        "the step of the figures; t profiles the next one, and others follow as the budget allows",
-    ),
-)
-
-_COLUMN_WORDS: tuple[tuple[str, str], ...] = (
-    ("state, st", "the state of the parameter, or all states there are in the module; the letters stand above"),
-    ("shape, type", "of the tensor"),
-    ("train", "elements in the module that are trainable"),
-    ("count, bytes", "elements, and what they take; a tensor with several names counts once"),
-    ("saved", "bytes that autograd saves in the module for backward: its activations"),
-    ("‖grad‖", "L2 norm of the gradient as the optimizer applied it"),
-    (f"last {SPARK_WIDTH}", "how that norm went in the newest measurements, on a log scale of their own range"),
-)
-
-_FINDING_WORDS: tuple[tuple[str, str], ...] = (
-    ("error", "the run does not do what its script asks for"),
-    ("warning", "something is very likely not as intended"),
-    ("note", "it may be intended, and is worth knowing"),
-    ("open", "the numbers confirm it, and it is still so"),
-    ("suspected", "it needs more samples; it is only in the list of findings"),
-    ("cleared", "it was so, and no longer is"),
-)
-
-_HEADER_WORDS: tuple[tuple[str, str], ...] = (
-    ("step · micro", "executed optimizer steps, and backward passes"),
-    (
-        "overhead",
-        "host time of gradtui's hooks (in part an estimate), or device time where that is longer; its share of the step",
-    ),
-    ("ui", "share of one core that this screen takes; it draws less often to stay within its budget"),
-)
+    place: str
+    own: tuple[Action, ...]
+    others: tuple[Action, ...]
+    palette: str
+    note: str = ""
 
 
-def help_lines(width: int, actions: Iterable[Action] = ACTIONS) -> Sequence[Line]:
-    """Return all lines of the help at a width; `actions` have their keys in force."""
+def here(focused: str | None, status: RunStatus, keymap: Keymap) -> Here:
+    """Return what can be pressed while the widget with the id `focused` has the focus."""
+    own, others = (tuple(keymap.apply(actions)) for actions in actions_here(focused, status))
+    palette = keymap.apply(action for action in ACTIONS if action.id == "command_palette")[0]
+    return Here(_PLACES.get(focused or "tree", ""), own, others, palette.key_text, _STATUS_NOTES.get(status, ""))
+
+
+def overview_lines(pressed: Here, width: int) -> list[Line]:
+    """Return the keys that act now, and each meaning of the overview in few words."""
+    lines = _key_lines(pressed, width)
+    note = f"Type to search what every action does; {pressed.palette} runs those without a key."
+    lines += wrap((((note, "muted")),), width)
+    for section in MEANINGS:
+        if section.is_overview:
+            lines += [BLANK] if width >= _ROOM_FOR_BLANKS else []
+            lines += [_heading(section.heading), *_brief(section, width)]
+    return lines
+
+
+def found_lines(actions: Iterable[Action], query: str, width: int) -> list[Line]:
+    """Return every action and meaning with all words of the query, in full; `actions` have their keys in force."""
+    words = query.lower().split()
     lines: list[Line] = []
-    wide = width >= _ROOM_FOR_COLUMNS
-    names = _NAMES_WIDTH if wide else _NAMES_WIDTH_NARROW
     for group, members in by_group(actions):
-        lines += _heading(group)
-        for action in members:
-            name: Line = () if action.keys else ((f"{action.title}: ", "text"),)
-            lines += _entry(((action.all_keys, "key"),), action.all_help, _KEYS_WIDTH, width, name)
-    lines += _heading("States of a parameter")
-    for state in ParameterState:
-        letter: Line = (state_letter(state.value), (f"  {STATE_NAMES[state]}", "strong"))
-        lines += _entry(letter, STATE_MEANINGS[state], names, width)
-    lines += _heading("The line left of the names")
-    for mark, words in _RAIL:
-        lines += _entry(((mark, "gradients"),), words, _KEYS_WIDTH, width)
-    lines += _meanings("Columns", _COLUMN_WORDS, names, width)
-    lines += _heading("Memory")
-    for category in PARTS:
-        sample: Line = ((f"{FULL} ", category), (_PART_NAMES.get(category, category.replace("_", " ")), "text"))
-        lines += _entry(sample, _CATEGORY_NAMES[category], names, width)
-    lines += _meanings("Memory within a step", _CURVE_WORDS, names, width)
-    lines += _heading("Marks")
-    for mark, role, words in _MARKS:
-        lines += _entry(((mark, role),), words, names, width)
-    lines += _heading("Markers of the curves")
-    for marker, words in _MARKER_WORDS.items():
-        glyph, role = MARKERS[marker]
-        lines += _entry(((glyph, role), (f"  {marker}", "text")), words, names, width)
-    lines += _meanings("Findings", _FINDING_WORDS, names, width)
-    lines += _heading("Events")
-    for glyph, role, kind, meaning in KINDS.values():
-        lines += _entry(((glyph, role), (f"  {kind}", "text")), meaning, names, width)
-    lines += _meanings("Header", _HEADER_WORDS, names, width)
-    return lines[1:]
+        found = [
+            action
+            for action in members
+            if _has(words, group, action.all_keys, action.title, action.label, action.all_help)
+        ]
+        lines += [_heading(group)] if found else []
+        for action in found:
+            text: Line = ((f"{action.title}: ", "text"), (action.all_help, "muted"))
+            lines += _wrapped(((action.all_keys, "key"),), text, _KEYS_WIDTH, width)
+    for section in MEANINGS:
+        entries = [
+            each
+            for each in section.entries
+            if _has(words, section.heading, *(part for part, _ in each.sign), each.brief, each.text)
+        ]
+        lines += [_heading(section.heading)] if entries else []
+        for each in entries:
+            lines += _wrapped(each.sign, ((each.text or each.brief, "muted"),), section.sign_width, width)
+    return lines or wrap(((f"Nothing matches {query.strip()!r}. esc shows the help again.", "muted"),), width)
 
 
-def _heading(text: str) -> list[Line]:
-    return [BLANK, ((text, "accent"),)]
+def _key_lines(pressed: Here, width: int) -> list[Line]:
+    columns = 2 if width >= _ROOM_FOR_COLUMNS else 1
+    cells = (width - _GAP * (columns - 1)) // columns
+    entries: list[Line] = []
+    headings = set()
+    for heading, members in ((pressed.place, pressed.own), *by_group(pressed.others)):
+        if members:
+            headings.add(_heading(heading))
+            entries.append(_heading(heading))
+            entries += [_row(((action.all_keys, "key"),), action.title, _KEYS_WIDTH) for action in members]
+    # No heading is the last row of a column.
+    while entries[last := -(-len(entries) // columns) - 1] in headings:
+        entries.insert(last, BLANK)
+    return in_columns([fit(entry, cells) for entry in entries], columns, _GAP)
 
 
-def _meanings(heading: str, words: Sequence[tuple[str, str]], column: int, width: int) -> list[Line]:
-    entries = (_entry(((word, "text"),), meaning, column, width) for word, meaning in words)
-    return [*_heading(heading), *(line for entry in entries for line in entry)]
+def _has(words: Sequence[str], *texts: str) -> bool:
+    text = " ".join(texts).lower()
+    return all(word in text for word in words)
 
 
-def _entry(left: Line, text: str, column: int, width: int, name: Line = ()) -> list[Line]:
-    used = sum(len(part) for part, _ in left) + 2
-    first, *rest = wrap((*name, (text, "muted")), max(20, width - column - 2))
-    indent: Span = (" " * (column + 2), "")
-    if used > column:
-        return [((" " * 2, ""), *left), *((indent, *line) for line in (first, *rest))]
-    gap: Span = (" " * (column - used + 2), "")
-    return [((" " * 2, ""), *left, gap, *first), *((indent, *line) for line in rest)]
+def _heading(text: str) -> Line:
+    return ((text, "accent"),)
 
 
-def help_dialog(actions: Sequence[Action]) -> TextDialog[None]:
-    """Make the help dialog; `actions` have their keys in force."""
-    return TextDialog("Help", DialogLines(lambda width: help_lines(width, actions)))
+def _row(sign: Line, text: str, column: int) -> Line:
+    gap: Span = (" " * max(1, column + 1 - line_width(sign)), "")
+    return ((" ", ""), *sign, gap, (text, "text"))
+
+
+def _brief(section: Meanings, width: int) -> list[Line]:
+    if width < _ROOM_FOR_COLUMNS or section.columns == 1:
+        return [
+            line for each in section.entries for line in _wrapped(each.sign, _words(each), section.sign_width, width)
+        ]
+    cells = (width - _GAP * (section.columns - 1)) // section.columns
+    rows = [fit(_row(each.sign, each.brief, section.sign_width + 1), cells) for each in section.entries]
+    return in_columns(rows, section.columns, _GAP)
+
+
+def _words(meaning: Meaning) -> Line:
+    return ((meaning.brief, "text"),)
+
+
+def _wrapped(sign: Line, text: Line, column: int, width: int) -> list[Line]:
+    indent = column + 3
+    first, *rest = wrap(text, max(_MIN_TEXT, width - indent))
+    gap: Span = (" " * max(1, indent - 1 - line_width(sign)), "")
+    return [((" ", ""), *sign, gap, *first), *(((" " * indent, ""), *line) for line in rest)]
+
+
+class SearchLine(Input):
+    """The search line. It leaves the key that opened the help to the dialog."""
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        return key != "question_mark" and super().check_consume_key(key, character)
+
+
+class HelpDialog(TextDialog[None]):
+    """The overview, and what a search finds: typed text goes to the search line.
+
+    Args:
+        actions: all actions, with their keys in force.
+        pressed: what can be pressed where the help was opened.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "clear_or_close", show=False),
+        Binding("question_mark,f1", "dismiss", show=False, priority=True),
+        Binding("home", "scroll_to_start", show=False, priority=True),
+        Binding("end", "scroll_to_end", show=False, priority=True),
+    ]
+
+    def __init__(self, actions: Sequence[Action], pressed: Here) -> None:
+        self._actions, self._pressed = actions, pressed
+        self._search = SearchLine(placeholder="type to search", compact=True, id="search")
+        super().__init__("Help", DialogLines(self._lines))
+        self._text.can_focus = False
+
+    @property
+    def query_text(self) -> str:
+        """The text to search for. The slash that opens a filter elsewhere may begin it."""
+        return self._search.value.removeprefix("/").strip()
+
+    @property
+    def note(self) -> str:
+        return self._pressed.note
+
+    @property
+    def keys(self) -> str:
+        return "esc clears the search" if self._search.value else "type to search"
+
+    def compose(self) -> ComposeResult:
+        with self._box:
+            self._show_title()
+            yield self._search
+            yield self._text
+
+    def on_mount(self) -> None:
+        self._search.cursor_blink = False
+        self._search.focus()
+
+    def on_input_changed(self) -> None:
+        self._text.top = 0
+        self.update()
+        self.on_dialog_lines_laid_out()
+
+    def on_input_submitted(self) -> None:
+        if not self._search.value:
+            self.dismiss(None)
+
+    def on_key(self, event: events.Key) -> None:
+        """Scroll by the keys that the search line leaves."""
+        self._text.on_key(event)
+
+    def action_clear_or_close(self) -> None:
+        if self._search.value:
+            self._search.value = ""
+        else:
+            self.dismiss(None)
+
+    def action_scroll_to_start(self) -> None:
+        self._text.scroll_top_to(0)
+
+    def action_scroll_to_end(self) -> None:
+        self._text.scroll_top_to(self._text.line_count(self._text.content_size.width - 1))
+
+    def _lines(self, width: int) -> Sequence[Line]:
+        query = self.query_text
+        return found_lines(self._actions, query, width) if query else overview_lines(self._pressed, width)

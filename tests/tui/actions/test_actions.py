@@ -2,18 +2,19 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from textual.actions import parse
 from textual.binding import Binding
 
 from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
-from gradtui.tui.actions.bindings import bindings, by_group, footer_actions
+from gradtui.tui.actions.bindings import actions_here, bindings, by_group, footer_actions
 from gradtui.tui.actions.plot_actions import plot_footer
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.screens.dashboard import Dashboard
-from gradtui.tui.screens.help import help_lines
+from gradtui.tui.screens.help import found_lines
 from gradtui.tui.screens.plots import PlotScreen
 from gradtui.tui.tree.view import ModuleTree
 from gradtui.tui.widgets.key_bar import key_bar
@@ -76,7 +77,7 @@ def test_every_action_is_bound_in_its_scope() -> None:
 
 
 def test_help_tells_of_every_action_and_key() -> None:
-    text = "\n".join("".join(part for part, _ in line) for line in help_lines(100))
+    text = "\n".join("".join(part for part, _ in line) for line in found_lines(ACTIONS, "", 100))
     words = " ".join(text.split())
     for action in ACTIONS:
         assert action.all_keys in words
@@ -101,6 +102,37 @@ def test_the_footer_offers_only_what_means_something_now() -> None:
     over = {action.id for action in footer_actions(status=RunStatus.FAILED)}
     assert over.isdisjoint({"toggle_trainable", "pause", "run_one_step"})
     assert {"explain", "leave", "help"} <= over
+
+
+def test_the_keys_that_act_depend_on_the_focus_and_on_the_run() -> None:
+    def ids(focused: str | None, status: RunStatus = RunStatus.RUNNING) -> tuple[set[str], set[str]]:
+        own, others = actions_here(focused, status)
+        return {action.id for action in own}, {action.id for action in others}
+
+    own, others = ids("tree")
+    assert {"toggle_trainable", "explain", "fold_all", "sort"} <= own
+    assert {"pause", "filter", "show_memory", "leave"} <= others
+    assert own.isdisjoint(others)
+    own, others = ids("memory")
+    assert own == {"one_down", "back", "explain"}
+    assert others.isdisjoint({"toggle_trainable", "toggle_checkpointing", "sort"})
+    own, others = ids("filter")
+    assert own == {"keep_filter", "back", "one_down"}
+    assert others == {"help", *(action.id for action in ACTIONS if action.priority)}
+    own, others = ids("plot")
+    assert own == {action.id for action in ACTIONS if action.scope == "plots"}
+    assert "pause" in others
+    assert others.isdisjoint({"undo", "filter", "leave"})
+    own, others = ids("tree", RunStatus.ENDED)
+    assert (own | others).isdisjoint({"toggle_trainable", "pause", "freeze", "breakpoints", "undo", "run_steps"})
+    assert {"explain", "findings", "trace_step", "leave"} <= own | others
+
+
+@pytest.mark.parametrize("focused", [None, "tree", "filter", "memory", "output", "plot"])
+def test_no_key_acts_twice_in_one_place(focused: str | None) -> None:
+    own, others = actions_here(focused)
+    keys = [key for action in (*own, *others) for key in action.keys if focused != "plot" or action in own]
+    assert len(keys) == len(set(keys))
 
 
 def test_eighty_columns_show_the_keys_that_matter() -> None:

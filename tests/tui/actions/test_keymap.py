@@ -7,8 +7,9 @@ from app_session import session
 
 from gradtui.protocol import commands
 from gradtui.settings import RemappedKeys
+from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, Keymap, keymap
-from gradtui.tui.screens.help import help_lines
+from gradtui.tui.screens.help import found_lines, here, overview_lines
 
 
 def entries(**keys: str) -> list[RemappedKeys]:
@@ -87,9 +88,13 @@ def test_an_entry_that_falls_back_to_a_taken_key_clashes_too() -> None:
 
 def test_the_help_shows_the_keys_in_force() -> None:
     found = keymap(entries(pause="ctrl+space", run_to="R"))
-    text = "\n".join("".join(part for part, _ in line) for line in help_lines(100, found.apply(ACTIONS)))
-    assert "  ctrl+space   Pause training at the next step boundary" in text
-    assert "  R            Run until a step" in text
+    lines = found_lines(found.apply(ACTIONS), "", 100)
+    text = "\n".join("".join(part for part, _ in line) for line in lines)
+    assert " ctrl+space Pause or resume: Pause training at the next step boundary" in text
+    assert " R          Run to a step: Run until a step" in text
+    lines = overview_lines(here("tree", RunStatus.RUNNING, found), 100)
+    text = "\n".join("".join(part for part, _ in line) for line in lines)
+    assert " ctrl+space Pause or resume" in text
 
 
 async def test_a_remapped_key_acts_and_is_shown() -> None:

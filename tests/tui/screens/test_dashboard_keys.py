@@ -124,7 +124,7 @@ async def test_the_palette_acts_on_the_tree_wherever_the_focus_is() -> None:
     async with session() as run:
         await run.go_to(BLOCK)
         run.dashboard.memory.focus()
-        await (await run.palette())["Checkpoint or keep activations  c"]()
+        await (await run.palette())["Checkpoint activations  c"]()
         assert run.sink.submitted == [SetCheckpointing(1, BLOCK, True)]
 
 

@@ -22,7 +22,6 @@ from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.rendering.lines import Line
 from gradtui.tui.screens.detail_dialogs import DetailDialog, StepDialog
-from gradtui.tui.screens.help import help_lines
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 
@@ -47,31 +46,11 @@ async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
         assert run.app.screen is run.dashboard
 
 
-async def test_help_can_be_read_to_its_end() -> None:
-    async with session((80, 24)) as run:
-        await run.press("question_mark")
-        assert isinstance(run.app.screen, TextDialog)
-        shown = run.app.screen.query_one("#dialog-lines")
-        assert "Training" in shown.text  # type: ignore[attr-defined]
-        await run.press("end")
-        assert "budget" in shown.text  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("width", [60, 100])
-def test_the_help_names_what_only_the_palette_has_and_after_the_keys(width: int) -> None:
-    told = ["".join(text for text, _ in line) for line in help_lines(width)]
-    nameless = [action.title for action in ACTIONS if not action.keys]
-    indices = [
-        next(at for at, line in enumerate(told) if line.startswith(f"  ctrl+p       {title}: ")) for title in nameless
-    ]
-    assert nameless
-    training = [index for index in indices if index < told.index("Model")]
-    assert min(training) > next(at for at, line in enumerate(told) if line.startswith("  q, ctrl+q"))
-
-
 async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
     async with session((80, 24)) as run:
-        await run.press("question_mark")
+        text: list[Line] = [(("one line", "text"),)] * 100
+        await run.app.push_screen(TextDialog("Title", DialogLines(lambda _: text)))
+        await run.pilot.pause()
         box = run.app.screen.query_one("#dialog")
         assert str(box.border_subtitle) == "↑↓ scroll · esc closes"
     async with session((160, 50)) as run:

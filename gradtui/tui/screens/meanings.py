@@ -1,0 +1,243 @@
+"""What every letter, mark and colour of the screen means, for the help. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.markers import MarkerKind
+from gradtui.text import STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS
+from gradtui.tui.panels import BEFORE_TRAINING, KINDS, PARTS
+from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
+from gradtui.tui.tree import (
+    CONCERNED,
+    FREEZE,
+    HIDDEN,
+    MIXED,
+    PARTLY,
+    PASSES,
+    RECOMPUTED,
+    SPARK_WIDTH,
+    STOPS,
+    STOPS_TRAINS,
+    TIED,
+    TRAINS,
+    UNFREEZE,
+)
+from gradtui.tui.widgets import FULL
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a sign or a word of the screen means."""
+
+    sign: Line
+    brief: str
+    """In few words."""
+    text: str = ""
+    """In sentences, if there is more to say."""
+
+
+@dataclass(frozen=True)
+class Meanings:
+    """Meanings under one heading."""
+
+    heading: str
+    entries: tuple[Meaning, ...]
+    columns: int = 1
+    """In how many columns they fit on a screen of 80 cells."""
+    is_overview: bool = True
+    """Whether they are part of the overview; others are found by a search."""
+
+    @property
+    def sign_width(self) -> int:
+        """The cells of the widest sign."""
+        return max(sum(len(part) for part, _ in entry.sign) for entry in self.entries)
+
+
+_RAIL: tuple[tuple[str, str, str], ...] = (
+    (TRAINS, "the gradient comes; it trains", "The gradient comes here from the loss, and parameters here train."),
+    (PASSES, "the gradient only passes", "The gradient only passes: it is computed for what is above."),
+    (
+        f"{STOPS_TRAINS} {STOPS}",
+        "backward stops here",
+        "Backward stops here: nothing before this needs a gradient, or what is before is detached or under no_grad.",
+    ),
+    (PARTLY, "it comes to a part of it", "The gradient comes to a part of what is in here."),
+    (
+        HIDDEN,
+        "unknown (compiled code)",
+        "Unknown: one operation stands for several modules (compiled, or a reentrant checkpoint).",
+    ),
+    (
+        " ",
+        "no line: it never comes here",
+        "No line: backward never comes here. No gradient is stored, and nothing is kept for it.",
+    ),
+)
+
+_MARKS: tuple[tuple[str, str, str, str], ...] = (
+    (FREEZE, "pending", "a freeze at the next step", "A freeze, pending until the next step boundary."),
+    (UNFREEZE, "pending", "an unfreeze at the next step", "An unfreeze, pending until the next step boundary."),
+    (MIXED, "pending", "both, on rows inside", "Freezes and unfreezes are pending on different rows below."),
+    (f"{TIED}2", "accent", "tied: one tensor, two names", "One tensor under two names (tied); it counts once."),
+    (
+        CONCERNED,
+        "error",
+        "an open finding concerns it",
+        "Left of a row's state: an open finding concerns the row, or one folded up in it; ! goes there.",
+    ),
+    (
+        RECOMPUTED,
+        "activations",
+        "checkpointed: computed again",
+        "Checkpointed: backward computes again what autograd does not keep there.",
+    ),
+    (
+        "▲",
+        "warning",
+        "the peak; ≥: at least",
+        "The peak within a phase, where it is above what the phase ends with; ≥: at least that much.",
+    ),
+    (
+        "–",
+        "muted",
+        "not known, never a zero",
+        f"Not known, or not there; never a zero. Of a parameter: {STATE_MEANINGS[ParameterState.UNKNOWN]}",
+    ),
+    ("×", "error", "NaN or Inf in a curve", ""),
+    (
+        "⠶",
+        "curve-1",
+        "a sample; dim: not measured",
+        "In a curve: one sample. The dim line to the next sample was not measured.",
+    ),
+)
+
+_MARKERS: dict[MarkerKind, str] = {
+    MarkerKind.MODEL: "The run has a new model. A curve breaks where none of its models had trained before.",
+    MarkerKind.UNFREEZE: "Parameters were unfrozen.",
+    MarkerKind.FREEZE: "Parameters were frozen.",
+    MarkerKind.LEARNING_RATE: (
+        "A command changed a learning rate, or it jumped by half or more. Schedules that move it all the time are not marked."
+    ),
+    MarkerKind.CHECKPOINTING: "A command turned activation checkpointing on or off.",
+    MarkerKind.FINDING: "The first step of a confirmed finding.",
+}
+
+_CATEGORIES: dict[str, tuple[str, str]] = {
+    "parameters": ("what the model's parameters take", ""),
+    "buffers": ("running statistics and other buffers", ""),
+    "gradients": ("what .grad holds", ""),
+    "optimizer_state": ("momentum, Adam's averages and the like", ""),
+    "activations": ("what autograd keeps for backward", ""),
+    "input": (
+        "batches: what a model was given or a DataLoader gave",
+        "Batches: what a model or a DataLoader was given or gave, unless autograd keeps it too.",
+    ),
+    "offloaded": (
+        "saved on the host for backward",
+        "Saved on the host for backward; for models on a device also their tensors on the host, beside the total.",
+    ),
+    "other": (
+        "measured, but none of the above: temporary results",
+        "Measured, but none of the above: temporary results, buffers that libraries (MKL, oneDNN) keep from the first step on, "
+        "fragmentation; activations while they are unknown.",
+    ),
+    BEFORE_TRAINING: (
+        "Python, libraries and data before the first forward",
+        "In no category at the first forward: Python, libraries, data. Left out of curve and bar.",
+    ),
+}
+
+_PART_NAMES = {BEFORE_TRAINING: "before training"}
+
+_STEP_WORDS: tuple[tuple[str, str], ...] = (
+    (
+        "curve within a step",
+        "the total after each allocation and free of one step, in their order, less what was there before",
+    ),
+    ("per cent", "the share of the phase in the time of a step, which is also its width on the curve"),
+    ("▲", "where the total is highest: the phase, and the module whose operation allocated last"),
+    ("step, steps ago", "the step of the figures; t profiles the next one, and others follow as the budget allows"),
+)
+
+_COLUMN_WORDS: tuple[tuple[str, str], ...] = (
+    ("state, st", "the state of the parameter, or all states there are in the module"),
+    ("shape, type", "of the tensor"),
+    ("train", "elements in the module that are trainable"),
+    ("count, bytes", "elements, and what they take; a tensor with several names counts once"),
+    ("saved", "bytes that autograd saves in the module for backward: its activations"),
+    ("‖grad‖", "L2 norm of the gradient as the optimizer applied it"),
+    (f"last {SPARK_WIDTH}", "that norm in the newest measurements, on a log scale of their own range"),
+)
+
+_FINDING_WORDS: tuple[tuple[str, str], ...] = (
+    ("error", "the run does not do what its script asks for"),
+    ("warning", "something is very likely not as intended"),
+    ("note", "it may be intended, and is worth knowing"),
+    ("open", "the numbers confirm it, and it is still so"),
+    ("suspected", "it needs more samples; it is only in the list of findings"),
+    ("cleared", "it was so, and no longer is"),
+)
+
+_HEADER_WORDS: tuple[tuple[str, str], ...] = (
+    ("step · micro", "executed optimizer steps, and backward passes where these are not as many"),
+    ("until", "the step at which a breakpoint pauses training"),
+    ("memory, peak", "what is allocated now, and the most there was"),
+    (
+        "overhead",
+        "host time of gradtui's hooks (in part an estimate), or device time where that is longer, and of this screen, which "
+        "draws less often to stay within its budget: its share of the time of a step",
+    ),
+)
+
+
+def _by_words(heading: str, words: Iterable[tuple[str, str]]) -> Meanings:
+    entries = tuple(Meaning(((word, "text"),), meaning) for word, meaning in words)
+    return Meanings(heading, entries, is_overview=False)
+
+
+MEANINGS: tuple[Meanings, ...] = (
+    Meanings(
+        "States: letter and word",
+        tuple(
+            Meaning(
+                (state_letter(state.value), (f" {STATE_WORDS[state]}", STATE_ROLES[state.value])),
+                STATE_SUMMARIES[state],
+                STATE_MEANINGS[state],
+            )
+            for state in ParameterState
+            if state is not ParameterState.UNKNOWN
+        ),
+    ),
+    Meanings(
+        "The line left of the names",
+        tuple(Meaning(((mark, "gradients"),), brief, text) for mark, brief, text in _RAIL),
+        columns=2,
+    ),
+    Meanings("Marks", tuple(Meaning(((mark, role),), brief, text) for mark, role, brief, text in _MARKS), columns=2),
+    Meanings(
+        "Markers of the curves",
+        tuple(Meaning((MARKERS[kind],), str(kind), text) for kind, text in _MARKERS.items()),
+        columns=3,
+    ),
+    Meanings(
+        "Memory",
+        tuple(
+            Meaning(((f"{FULL} ", part), (_PART_NAMES.get(part, part.replace("_", " ")), "text")), *_CATEGORIES[part])
+            for part in PARTS
+        ),
+    ),
+    _by_words("Columns", _COLUMN_WORDS),
+    _by_words("Memory within a step", _STEP_WORDS),
+    _by_words("Findings", _FINDING_WORDS),
+    Meanings(
+        "Events",
+        tuple(Meaning(((glyph, role), (f" {kind}", "text")), text) for glyph, role, kind, text in KINDS.values()),
+        is_overview=False,
+    ),
+    _by_words("Header", _HEADER_WORDS),
+)
+"""All meanings, those of the overview first."""
