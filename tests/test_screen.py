@@ -71,6 +71,12 @@ class Run(TerminalSession):
         self.send(key)
         self.wait_for(begins)
 
+    def toggle(self, question: str, answer: str) -> None:
+        """Press space, which asks what a large change would do, and press it again."""
+        self.answer(" ", f"Press space again to {question}")
+        assert answer not in self.text
+        self.answer(" ", answer)
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
@@ -96,7 +102,7 @@ def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(fresh_run: Run) -> No
     with fresh_run as run:
         show_events(run)
         run.select("body.0.weight")
-        run.answer(" ", "froze body.0.weight")
+        run.toggle("freeze body.0.weight", "froze body.0.weight: 1 tensor")
         run.wait_for("unchanged bit for bit for 10 steps")
         seen = run.sums("body.0.weight")
         still = next(step for step, value in enumerate(seen) if value == seen[-1])
@@ -105,7 +111,7 @@ def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(fresh_run: Run) -> No
         assert len(set(seen[:still])) == still
         moving = run.sums("head.weight")
         assert len(set(moving)) == len(moving)
-        run.answer(" ", "unfroze body.0.weight")
+        run.toggle("unfreeze body.0.weight", "unfroze body.0.weight: 1 tensor")
         count = len(run.sums("body.0.weight"))
         run.wait_until(lambda: len(run.sums("body.0.weight")) > count + 20, "more steps")
         assert run.sums("body.0.weight")[-1] != seen[-1]
@@ -121,7 +127,7 @@ def test_freezing_the_last_trainable_parameter_is_refused_with_the_reason(run: R
     with run:
         show_events(run)
         run.send("\x1b[H")  # home
-        run.answer(" ", "nothing would train")
+        run.toggle("freeze the model: 4 tensors", "refused: nothing would")
         before = len(run.sums("body.0.bias"))
         run.wait_until(lambda: len(run.sums("body.0.bias")) > before + 5, "training goes on")
         assert len(set(run.sums("body.0.bias")[before:])) > 1
@@ -172,7 +178,8 @@ def test_what_was_done_by_keyboard_is_done_again_by_its_schedule(run: Run, tmp_p
         run.send("f")
         run.wait_for("train only")
         run.send("head")
-        run.wait_for("leaves 2 tensors, 130 parameters")
+        run.wait_for("train only head (2 tensors): stops body")
+        run.wait_for("Leaves 2 tensors, 130 parameters")
         run.answer("\r", "trains only head: 2 tensors")
         run.send("f")
         run.wait_for("Freeze…")

@@ -249,6 +249,8 @@ class GradtuiApp(App[str]):
         if has_breakdown(self.run_state) != is_measured:
             # Until now the panel says that it waits for the memory breakdown.
             self._redraws.expedite("memory")
+        # A change and its results are rare, and the user waits for them.
+        self.dashboard.changes.update()
 
     def _pause_at_breakpoints(self, event: Event, before: list[Finding]) -> None:
         """Pause the run at the breakpoints of memory and findings that an event has reached."""
@@ -266,8 +268,9 @@ class GradtuiApp(App[str]):
         self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped))
 
     def _draw_now(self, *parts: str) -> None:
-        # What is pending stands in the explanation of the row too.
+        # What is pending stands in the explanation of the row and among the changes too.
         self.dashboard.why.update()
+        self.dashboard.changes.update()
         for part in parts:
             self.dashboard.draw(part)
         self._draw_header()

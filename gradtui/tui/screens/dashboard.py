@@ -168,9 +168,6 @@ class Dashboard(Screen[None]):
     def draw(self, part: str) -> None:
         """Redraw a part of the screen. If that raises, the part shows the error."""
         try:
-            if part == "gradients":
-                # A filter also moves the cursor, and its `CursorMoved` message stops at the pane around the tree.
-                self.select()
             self._draw[part]()
             self._set_titles(part)
         except Exception as error:  # noqa: BLE001  # a panel must never cost the screen

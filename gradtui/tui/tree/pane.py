@@ -86,6 +86,7 @@ class TreePane(Vertical):
         event.stop()
         if event.value != self.tree_view.rows.filter:
             self.tree_view.set_filter(event.value)
+            self._report_cursor()
             self._update_titles()
 
     def on_key(self, event: events.Key) -> None:
@@ -95,6 +96,11 @@ class TreePane(Vertical):
             event.stop()
             event.prevent_default()
             self.tree_view.move_to(self.tree_view.cursor + rows)
+            self._report_cursor()
+
+    def _report_cursor(self) -> None:
+        # A message that a child sends while this widget handles another one does not bubble beyond this widget.
+        self.post_message(ModuleTree.CursorMoved())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -131,6 +131,21 @@ async def test_an_answer_is_drawn_as_it_comes_and_not_when_the_tree_and_the_even
         assert "froze ctx" in events.text
 
 
+async def test_a_change_and_its_results_are_drawn_as_they_come() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        changes = run.dashboard.changes
+        assert "Nothing has been changed yet" in " ".join(changes.text.split())
+        await run.press("space", "space")
+        assert "○ 40 freeze ctx" in changes.text
+        run.source.put(ev.CommandApplied(2.0, 41, SetTrainable(1, "ctx", False), "froze ctx", ()))
+        run.app._drain()
+        assert "□ 41 froze ctx" in changes.text
+        run.source.put(ev.FreezeVerified(3.0, 51, 1, 1, 10, ()))
+        run.app._drain()
+        assert "unchanged bit for bit for 10 steps" in " ".join(changes.text.split())
+
+
 async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
     answer = ev.CommandApplied(2.0, 41, SetMode(1, BLOCK, False), "put it in eval mode", ())
     refusal = ev.CommandRejected(2.0, 41, ZeroGradients(2), "there are none")

@@ -207,10 +207,13 @@ async def test_a_script_that_never_trains_is_told_so() -> None:
         assert "hello" in run.dashboard.output.text
 
 
-async def test_the_gradient_panel_follows_the_cursor_that_a_filter_moves() -> None:
+async def test_the_curves_and_the_explanation_follow_the_cursor_that_a_filter_moves_before_they_are_due() -> None:
     async with session() as run:
-        await run.press("slash", *"blocks.7", "down", "down", "enter")
-        await run.pump()
-        selection = run.dashboard.gradients.selection
-        assert selection is not None
-        assert selection.name == run.row
+        await run.press("slash", *"blocks.7")
+        assert "blocks.7" in run.row
+        for keys in ((), ("down", "down"), ("enter",)):
+            await run.press(*keys)
+            selection = run.dashboard.gradients.selection
+            assert selection is not None
+            assert selection.name == run.row
+            assert str(run.dashboard.why.border_title).startswith(f"{run.row} · ")
