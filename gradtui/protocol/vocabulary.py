@@ -127,6 +127,12 @@ PROBLEM_STATES = frozenset(
 )
 """The states that need the user's attention; `jump to next problem` stops at them."""
 
+STATES_BY_URGENCY = (
+    ParameterState.NOT_FINITE, ParameterState.MOVED, ParameterState.ORPHAN, ParameterState.UNREACHED, ParameterState.ZERO,
+    ParameterState.SKIPPED, ParameterState.TRAINED, ParameterState.FLOW_THROUGH, ParameterState.CUT, ParameterState.UNKNOWN,
+)  # fmt: skip
+"""The states in the order in which several are named: those that need attention first."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeldStep:

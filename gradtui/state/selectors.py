@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,11 +11,21 @@ from itertools import accumulate
 
 from gradtui.protocol.commands import Pause, Resume, RunSteps, RunTo, StopTraining, TrainOnly
 from gradtui.protocol.events import CommandApplied
-from gradtui.protocol.vocabulary import PROBLEM_STATES, MemoryBytes, ModuleInfo, ParameterState, Phase
+from gradtui.protocol.vocabulary import (
+    PROBLEM_STATES,
+    STATES_BY_URGENCY,
+    MemoryBytes,
+    ModuleInfo,
+    ParameterState,
+    Phase,
+)
 from gradtui.state.model_parts import children
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.selection import NothingSelected, find
 from gradtui.state.series import Series, joint_norm
+
+_MOST_JOINED = 256
+"""The update ratios of at most this many parameters are joined."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,25 @@ def totals(tree: TreeState, module: ModuleInfo) -> SubtreeTotals:
     norm = joint_norm(tree.norms[where.start : where.stop]) if tree.norms is not None else None
     letters = "".join(dict.fromkeys(tree.states[where.start : where.stop]))
     return SubtreeTotals(count, trainable, size, norm, letters)
+
+
+def letters_of(tree: TreeState, where: range) -> str:
+    """Return the distinct state letters of a range of parameters, those that need attention first."""
+    states = tree.states
+    return "".join(state.value for state in STATES_BY_URGENCY if states.find(state.value, where.start, where.stop) >= 0)
+
+
+def joint_ratio(tree: TreeState, where: range) -> float | None:
+    """Return the norm of the last update of the trainable parameters of a range divided by the norm of their values.
+
+    None if it was measured for none of them, or if there are too many to go through.
+    """
+    if not tree.figures or len(where) > _MOST_JOINED:
+        return None
+    known = [tree.figures[index][1] for index in where if index in tree.figures and tree.trainable[index] == "1"]
+    measured = [(each.update_ratio, each.weight_norm) for each in known if each.update_ratio is not None]
+    weights = math.hypot(*(weight for _, weight in measured))
+    return math.hypot(*(ratio * weight for ratio, weight in measured)) / weights if weights else None
 
 
 def kept_for(tree: TreeState, index: int) -> int | None:

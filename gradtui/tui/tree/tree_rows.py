@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import chain, compress
 
 from gradtui.protocol.vocabulary import BufferInfo, ModuleInfo, ParameterInfo
+from gradtui.state.first_folds import first_folds, stacks_of
 from gradtui.state.run_state import TreeState
-from gradtui.tui.tree.first_folds import first_folds, stacks_of
 
 _FIRST_ROOM = 40
 """Default for the number of rows that a new tree may show without folding."""
@@ -47,7 +47,7 @@ class TreeRows:
         self._buffers = _by_module(tree)
         """The rows of each module's buffers."""
         self._folded = (
-            first_folds(self._modules, self._buffers, self.stacks, room)
+            first_folds(self._modules, self._own_rows(), self.stacks, room)
             if folded is None
             else {index for index, module in enumerate(self._modules) if module.path in folded}
         )
@@ -203,6 +203,10 @@ class TreeRows:
     @cached_property
     def _unfolded(self) -> Sequence[int]:
         return self._walk(set())
+
+    def _own_rows(self) -> list[int]:
+        """Return the number of tensors that each module has itself."""
+        return [each.own_parameters + len(self._buffers.get(i, ())) for i, each in enumerate(self._modules)]
 
     def _walk(self, folded: set[int]) -> Sequence[int]:
         """Return the rows that these folds do not hide."""

@@ -7,27 +7,19 @@ parameters, which are all joined once per row of norms; that takes half a millis
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
 from operator import mul
 
-from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.selectors import joint_ratio, letters_of
 from gradtui.state.series import joint_norm
 
 _BLOCK = 256
-_MOST_JOINED = 256
-"""The update ratios of at most this many parameters are joined for a module."""
 _IS_ONE = bytes(byte == ord("1") for byte in range(256))
 """Translation table from the characters of flags to the bytes 1 and 0."""
-_LETTERS = "".join(state.value for state in (
-    ParameterState.NOT_FINITE, ParameterState.MOVED, ParameterState.ORPHAN, ParameterState.UNREACHED, ParameterState.ZERO,
-    ParameterState.SKIPPED, ParameterState.TRAINED, ParameterState.FLOW_THROUGH, ParameterState.CUT, ParameterState.UNKNOWN,
-))  # fmt: skip
-"""The order of state letters in a module row: states that need attention come first."""
 
 
 class RangeNorms:
@@ -124,8 +116,7 @@ class TreeTotals:
 
     def letters(self, where: range) -> str:
         """Return the state letters that occur in a range of parameters, those that need attention first."""
-        states = self._tree.states
-        return "".join(letter for letter in _LETTERS if states.find(letter, where.start, where.stop) >= 0)
+        return letters_of(self._tree, where)
 
     def kept(self, index: int) -> int | None:
         """Return the bytes that autograd saves for backward in the subtree of module `index`; None until measured."""
@@ -149,18 +140,8 @@ class TreeTotals:
         None if it was measured for none of them, or if there are too many to go through.
         """
         if where not in self._ratios:
-            self._ratios[where] = self._joint_ratio(where)
+            self._ratios[where] = joint_ratio(self._tree, where)
         return self._ratios[where]
-
-    def _joint_ratio(self, where: range) -> float | None:
-        figures = self._tree.figures
-        if not figures or len(where) > _MOST_JOINED:
-            return None
-        flags = self._tree.trainable
-        known = [figures[index][1] for index in where if index in figures and flags[index] == "1"]
-        measured = [(each.update_ratio, each.weight_norm) for each in known if each.update_ratio is not None]
-        weights = math.hypot(*(weight for _, weight in measured))
-        return math.hypot(*(ratio * weight for ratio, weight in measured)) / weights if weights else None
 
     def recent(self, where: range) -> list[float | None]:
         """Return the newest joint norms of a range of parameters, oldest first."""

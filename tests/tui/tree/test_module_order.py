@@ -10,8 +10,8 @@ from fakes import Node, coop_model, coop_reach, coop_run, found, row_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.reducer import apply
+from gradtui.state.first_folds import first_folds, stacks_of
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.tui.tree.first_folds import first_folds, stacks_of
 from gradtui.tui.tree.module_order import CallRanks, execution_sequence
 from gradtui.tui.tree.sorting import sorted_rows
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH
@@ -87,7 +87,8 @@ def test_a_deep_network_fills_the_screen() -> None:
     assert shown[:6] == ["", "embed", "embed.weight", "layers", "layers.0", "layers.1"]
     assert "layers.47" in shown
     assert shown[-2:] == ["head", "head.weight"]
-    few = first_folds(tree.modules, {}, stacks_of(tree.modules), 10)
+    own = [module.own_parameters for module in tree.modules]
+    few = first_folds(tree.modules, own, stacks_of(tree.modules), 10)
     assert row_of(tree, "layers") in few, "six rows are shown, and the stack keeps its strip"
 
 

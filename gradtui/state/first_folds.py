@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 
 from gradtui.protocol.vocabulary import ModuleInfo
 
@@ -30,7 +30,7 @@ def stacks_of(modules: Sequence[ModuleInfo]) -> dict[int, tuple[int, ...]]:
 
 
 def first_folds(
-    modules: Sequence[ModuleInfo], buffers: Mapping[int, Sized], stacks: Mapping[int, Sequence[int]], room: int
+    modules: Sequence[ModuleInfo], own_rows: Sequence[int], stacks: Mapping[int, Sequence[int]], room: int
 ) -> set[int]:
     """Return the modules to fold so that the rows fill `room`. The first level is always shown.
 
@@ -39,11 +39,11 @@ def first_folds(
 
     Args:
         modules: the modules, depth-first.
-        buffers: the buffers of each module that has any.
+        own_rows: how many tensors of its own each module shows.
         stacks: the blocks of each stack.
-        room: rows on the screen.
+        room: rows to fill.
     """
-    sizes = [module.own_parameters + len(buffers.get(index, ())) for index, module in enumerate(modules)]
+    sizes = list(own_rows)
     children: dict[int, list[int]] = {}
     for index, module in enumerate(modules):
         if module.parent >= 0:
