@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradtui.probe.session import load_state_dict, state_dict
+    from gradtui.receipt import ChangeResult, NotAppliedError, Receipt
     from gradtui.watching import Watch, apply_schedule, watch
 
 __version__ = "0.1.0"
-__all__ = ["Watch", "__version__", "apply_schedule", "load_state_dict", "state_dict", "watch"]
+__all__ = [
+    "ChangeResult",
+    "NotAppliedError",
+    "Receipt",
+    "Watch",
+    "__version__",
+    "apply_schedule",
+    "load_state_dict",
+    "state_dict",
+    "watch",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +34,10 @@ def __getattr__(name: str) -> Any:
         from gradtui import watching
 
         return getattr(watching, name)
+    if name in ("ChangeResult", "NotAppliedError", "Receipt"):
+        from gradtui import receipt
+
+        return getattr(receipt, name)
     if name in ("load_state_dict", "state_dict"):
         from gradtui.probe import session
 

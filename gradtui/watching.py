@@ -9,7 +9,7 @@ from _thread import get_ident
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,22 +17,23 @@ from torch.optim import Optimizer
 
 from gradtui.export.schedule_file import load
 from gradtui.export.summary import summarise
+from gradtui.notebook import LiveTable, bundle
 from gradtui.probe.commands import ReplayedSchedule
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.session import Session, Viewer, active_probe, active_viewer
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable
 from gradtui.protocol.events import RunStarted
 from gradtui.protocol.schedule import Scheduled
+from gradtui.receipt import Receipt, WatchedRun
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.settings import DEFAULT_SHARE
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines, schedule_lines
+from gradtui.text.html import run_html
 from gradtui.transport.in_process import CommandQueue, EventQueue
-
-T = TypeVar("T")
 
 _watches: list[Watch] = []
 """The open watch, if there is one."""
@@ -142,6 +143,8 @@ class Watch:
         )
         self.probe = self._session.probe
         self._reporter = PlainReporter(self._events, silent=not progress)
+        self._run = WatchedRun(self.probe, self._reporter.look)
+        self._table: LiveTable | None = None
         self._progress = progress
         self._owner = os.getpid()
 
@@ -150,19 +153,55 @@ class Watch:
         """The state of the training, a fraction of a second old."""
         return self._reporter.state
 
-    def freeze(self, path: str, *, state: Literal["keep", "offload", "drop"] = "keep", statistics: bool = True) -> None:
-        """Freeze the parameters that `path` names at the next step boundary.
+    def freeze(
+        self, path: str, *, state: Literal["keep", "offload", "drop"] = "keep", statistics: bool = True
+    ) -> Receipt:
+        """Freeze the parameters that `path` names at the next step boundary. This call does not wait for it.
 
         Args:
             path: path of a parameter or module, or any selection (`gradtui.state.selection`); empty for the whole model.
             state: what to do with the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
             statistics: hold the running statistics of modules (BatchNorm) whose parameters are all frozen.
-        """
-        self._commands.submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
 
-    def unfreeze(self, path: str) -> None:
-        """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary."""
-        self._commands.submit(lambda id_: SetTrainable(id_, path, True))
+        Returns:
+            The receipt. `await receipt`, or `receipt.result(timeout=…)` on a thread other than the training thread, waits for
+            what the change did and what it measurably changed: memory in bytes, the duration of a step in seconds. Both raise
+            `gradtui.NotAppliedError` with the reason if the freeze was refused.
+        """
+        return self._submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
+
+    def unfreeze(self, path: str) -> Receipt:
+        """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary. Returns the receipt."""
+        return self._submit(lambda id_: SetTrainable(id_, path, True))
+
+    def checkpoint(self, path: str, on: bool = True) -> Receipt:
+        """Turn activation checkpointing of a module on or off at the next step boundary. The step that follows tries it first.
+
+        Args:
+            path: path of the module.
+            on: backward computes the module's activations again instead of keeping them.
+
+        Returns:
+            The receipt, as of `freeze`. It raises `gradtui.NotAppliedError` also if the trial gave other gradients.
+        """
+        return self._submit(lambda id_: SetCheckpointing(id_, path, on))
+
+    def _submit(self, make: Callable[[int], Command]) -> Receipt:
+        return Receipt(self._run, self._commands.submit(make))
+
+    def _repr_html_(self) -> str:
+        """Return the state of the run as HTML, which any notebook shows."""
+        return run_html(self.state, is_over=self._run.is_over)
+
+    def _ipython_display_(self) -> None:
+        """Display the state of the run as a table. In a Jupyter kernel it stays up to date until `close`."""
+        if self._table is None:
+            self._table = LiveTable(self._bundle, self._run.catch_up)
+        self._table.display(live=not self._run.is_over)
+
+    def _bundle(self) -> dict[str, str] | None:
+        is_over = self._run.is_over
+        return self._run.ask(lambda state: bundle(state, is_over=is_over))
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the run so far, as `gradtui --summary` writes it.
@@ -182,6 +221,9 @@ class Watch:
         _watches.remove(self)
         self._session.stop()
         self._reporter.finish()
+        self._run.is_closed = True
+        if self._table is not None:
+            self._table.close()
         closing = closing_lines(self.state) if self._progress else schedule_lines(self.state)
         for line in closing:
             self._reporter.say(line)
@@ -211,12 +253,13 @@ class WatchInRun(Watch):
         self.probe = probe
         self._commands = probe.commands
         self._viewer = viewer
-        self._owner = os.getpid()
+        self._run = WatchedRun(probe, viewer.look if viewer is not None else lambda _: None)
+        self._table = None
 
     @property
     def state(self) -> RunState:
         """The state of the run's viewer; an empty state in a forked process, or if the viewer does not answer."""
-        return self._ask(lambda state: state) or RunState()
+        return self._run.ask(lambda state: state) or RunState()
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the run so far, as `gradtui --summary` writes it. If the viewer does not answer, every value is
@@ -227,17 +270,7 @@ class WatchInRun(Watch):
         if self.probe.hooks.active and self.probe.hooks.thread == get_ident():
             self.probe.report()
         dropped = self._viewer.dropped() if self._viewer is not None else 0
-        return self._ask(lambda state: summarise(state, dropped=dropped)) or summarise(RunState(), dropped=0)
-
-    def _ask(self, at: Callable[[RunState], T]) -> T | None:
-        # A forked process has no thread that could answer, or that would release the locks of that thread.
-        if self._viewer is None or os.getpid() != self._owner:
-            return None
-        try:
-            found: T | None = self._viewer.look(at)
-        except Exception:  # noqa: BLE001 - the screen may fail at this moment; the script continues
-            return None
-        return found
+        return self._run.ask(lambda state: summarise(state, dropped=dropped)) or summarise(RunState(), dropped=0)
 
     def close(self) -> None:
         """Do nothing: the command continues to watch the run."""
