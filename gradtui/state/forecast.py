@@ -49,12 +49,17 @@ class Forecast:
     """Nothing would train: `loss.backward()` would fail."""
 
 
-def forecast(state: RunState, parameters: Collection[int], trainable: bool) -> Forecast:
-    """Return what a freeze (`trainable` False) or an unfreeze of these parameters changes."""
+def forecast(
+    state: RunState, parameters: Collection[int], trainable: bool, most_modules: int | None = None
+) -> Forecast:
+    """Return what a freeze (`trainable` False) or an unfreeze of these parameters changes.
+
+    `most_modules` bounds the time that this takes in very large models: see `freed_bytes`.
+    """
     flags = state.tree.trainable
     wanted = "0" if trainable else "1"
     changed = tuple(index for index in parameters if flags[index] == wanted)
-    return _forecast(state, () if trainable else changed, changed if trainable else ())
+    return _forecast(state, () if trainable else changed, changed if trainable else (), most_modules)
 
 
 def forecast_train_only(state: RunState, parameters: Collection[int]) -> Forecast:
@@ -71,7 +76,9 @@ def leaves_nothing(state: RunState, parameters: range) -> bool:
     return inside and flags.find("1", 0, parameters.start) < 0 and flags.find("1", parameters.stop) < 0
 
 
-def _forecast(state: RunState, stops: tuple[int, ...], starts: tuple[int, ...]) -> Forecast:
+def _forecast(
+    state: RunState, stops: tuple[int, ...], starts: tuple[int, ...], most_modules: int | None = None
+) -> Forecast:
     tree, infos = state.tree, state.tree.parameters
     changed = {*stops, *starts}
     places = _places(state, changed)
@@ -85,7 +92,7 @@ def _forecast(state: RunState, stops: tuple[int, ...], starts: tuple[int, ...]) 
     joined = dict.fromkeys(orphans if live else (), (live[joins], 0) if joins is not None else None)
     have_state = _have_state(state, starts, places)
     without_state = [index for index in recorded if index not in have_state]
-    freed, at_least = freed_bytes(tree, frozenset(stops)) if not starts else (None, False)
+    freed, at_least = freed_bytes(tree, frozenset(stops), most_modules) if not starts else (None, False)
     return Forecast(
         stops=stops,
         starts=starts,
@@ -147,7 +154,7 @@ def _places(state: RunState, parameters: set[int]) -> dict[int, tuple[int, int]]
     for at, optimizer in enumerate(state.optimizers):
         owned = parameters.intersection(() if optimizer.freed else optimizer.parameters) - found.keys()
         if owned:
-            groups = dict(zip(optimizer.parameters, optimizer.group_of))
+            groups = dict(zip(optimizer.parameters, optimizer.group_of)) if optimizer.groups > 1 else {}
             found |= {index: (at, groups.get(index, 0)) for index in owned}
     return found
 

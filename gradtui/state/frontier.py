@@ -6,6 +6,7 @@ but not out of, if something with parameters ran before that module in the same 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from gradtui.protocol.vocabulary import ModuleInfo, ParameterState, Reach
 from gradtui.state.run_state import TreeState
 
 _NEVER = 1 << 60
+_ENDS = Reach.ENDS.value
 _EMPTY_GRADIENT = (ParameterState.UNREACHED.value, ParameterState.CUT.value)
 
 
@@ -33,31 +35,31 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
     reach = tree.reach
     if reach is None or len(reach.reach) != len(tree.modules):
         return None
-    never = tuple(_topmost(tree.modules, reach.reach, Reach.NOT_ENTERED.value))
-    inside = modules_of(tree, model)
-    never = tuple(index for index in never if index in inside and tree.modules[index].subtree_parameters)
-    ranks = _first_calls(tree.modules, reach.called)
-    holding = with_ancestors(tree.modules, never)
+    modules, letters, inside = tree.modules, reach.reach, modules_of(tree, model)
+    topmost = _topmost(modules, letters, Reach.NOT_ENTERED.value)
+    never = tuple(index for index in topmost if index in inside and modules[index].subtree_parameters)
+    ranks = _first_calls(modules, reach.called)
+    holding = with_ancestors(modules, never)
     stops: list[int] = []
-    parameters: list[int] = []
-    upstream = frozenset(tree.saved.upstream) if tree.saved is not None and holding else frozenset[int]()
     for part in tree.models:
         if part.root not in inside:
             continue
-        end = part.root + tree.modules[part.root].subtree_modules
-        before = min((ranks[index] for index in never if part.root <= index < end), default=_NEVER)
-        index = part.root
-        while index < end:
-            module = tree.modules[index]
-            if reach.reach[index] == Reach.ENDS.value and index not in holding:
+        end = part.root + modules[part.root].subtree_modules
+        own = never[bisect_left(never, part.root) : bisect_left(never, end)]
+        before = min(map(ranks.__getitem__, own), default=_NEVER)
+        index = letters.find(_ENDS, part.root, end)
+        while index >= 0:
+            if index in holding:
+                after = index + 1
+            else:
+                after = index + modules[index].subtree_modules
                 if before < ranks[index] < _NEVER:
                     stops.append(index)
-                index += module.subtree_modules
-                continue
-            if index in holding:
-                own = range(module.first_parameter, module.first_parameter + module.own_parameters)
-                parameters += [i for i in own if i in upstream and tree.states[i] not in _EMPTY_GRADIENT]
-            index += 1
+            index = letters.find(_ENDS, after, end)
+    upstream = set(tree.saved.upstream) if tree.saved is not None and holding else set[int]()
+    parameters = sorted(
+        i for i in upstream if i >= 0 and tree.parameters[i].module in holding and tree.states[i] not in _EMPTY_GRADIENT
+    )
     return Frontier(tuple(stops), tuple(parameters), never)
 
 
@@ -81,20 +83,17 @@ def modules_of(tree: TreeState, model: int | None) -> range:
 
 
 def _topmost(modules: Sequence[ModuleInfo], letters: str, wanted: str) -> Iterator[int]:
-    index = 0
-    while index < len(modules):
-        if letters[index] == wanted:
-            yield index
-            index += modules[index].subtree_modules
-        else:
-            index += 1
+    index = letters.find(wanted)
+    while index >= 0:
+        yield index
+        index = letters.find(wanted, index + modules[index].subtree_modules)
 
 
 def _first_calls(modules: Sequence[ModuleInfo], called: Sequence[int]) -> list[int]:
     """Return the rank of the first call of each module or of a module within it; `_NEVER` if none was called."""
     ranks = [index if index >= 0 else _NEVER for index in called]
     for index in range(len(modules) - 1, -1, -1):
-        parent = modules[index].parent
-        if parent >= 0:
-            ranks[parent] = min(ranks[parent], ranks[index])
+        rank, parent = ranks[index], modules[index].parent
+        if parent >= 0 and rank < ranks[parent]:
+            ranks[parent] = rank
     return ranks

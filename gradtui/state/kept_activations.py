@@ -17,17 +17,22 @@ _SAVE_INPUT_FOR_WEIGHT = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding", "
 alone (`linear`, `mm` and `convolution` in PyTorch's tools/autograd/derivatives.yaml)."""
 
 
-def freed_bytes(tree: TreeState, stops: frozenset[int]) -> tuple[int | None, bool]:
+def freed_bytes(tree: TreeState, stops: frozenset[int], most: int | None = None) -> tuple[int | None, bool]:
     """Return the bytes that autograd no longer keeps once these parameters are frozen, and whether it may free more.
 
     Autograd records an operation only if one of its inputs requires a gradient (PyTorch: Autograd mechanics, "Setting
     requires_grad"). A module whose own parameters are all frozen keeps tensors only for a trainable parameter before it.
+    If the models have more than `most` modules, and other modules keep tensors for these parameters, it is not computed.
     """
     saved, reach = tree.saved, tree.reach
     if saved is None or reach is None or not saved.upstream or not reach.called:
         return None, False
     owners = {tree.parameters[index].module for index in stops}
-    passing = {index for index, upstream in enumerate(saved.upstream) if upstream in stops}
+    passing: set[int] = set()
+    if not stops.isdisjoint(saved.upstream):
+        if most is not None and len(tree.modules) > most:
+            return None, False
+        passing = {index for index, upstream in enumerate(saved.upstream) if upstream in stops}
     earliest = _Earliest(tree, stops)
     freed, at_least = 0, False
     for index in owners | passing:
@@ -62,6 +67,8 @@ def _beyond(tree: TreeState, upstream: Sequence[int], parameter: int, stops: fro
 def _own_trains(tree: TreeState, module: ModuleInfo, stops: frozenset[int]) -> bool:
     """Return whether a parameter for whose gradient the module's own operations keep tensors still trains."""
     own = range(module.first_parameter, module.first_parameter + module.own_parameters)
+    if tree.trainable.find("1", own.start, own.stop) < 0:
+        return False
     weights = (
         [i for i in own if len(tree.parameters[i].shape) > 1] if module.type_name in _SAVE_INPUT_FOR_WEIGHT else own
     )

@@ -97,7 +97,7 @@ def kept_for(tree: TreeState, index: int) -> int | None:
     module = tree.modules[index]
     own = subtree(module)
     upstream = tree.saved.upstream if tree.saved is not None else ()
-    found = upstream[index : index + module.subtree_modules]
+    found = dict.fromkeys(upstream[index : index + module.subtree_modules])
     return next((parameter for parameter in found if parameter >= 0 and parameter not in own), None)
 
 

@@ -239,5 +239,6 @@ def joint_norm(norms: Sequence[float | None]) -> float | None:
         # Mostly all are known, and trying takes a fifth of the time of checking each.
         return math.hypot(*norms)  # type: ignore[arg-type]
     except TypeError:
-        known = [norm for norm in norms if norm is not None]
-    return math.hypot(*known) if known else None
+        # Without zeros too, which change no norm: a filter without a function is faster.
+        known = [*filter(None, norms)]
+    return math.hypot(*known) if known or norms.count(None) < len(norms) else None

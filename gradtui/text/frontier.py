@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -58,14 +59,18 @@ def record_sentence(state: RunState, record: ModelRecord) -> str | None:
 
 def stop_text(tree: TreeState, line: Frontier, named: int = _NAMED) -> str | None:
     """Return where backward stops, as in "at X" and "at 3 places within Y"; None if it stops nowhere."""
-    names = [called(tree, index) for index in line.stops]
-    names += [tree.parameters[index].path for index in line.stop_parameters]
+    count = len(line.stops) + len(line.stop_parameters)
+    # The paths of the first and the last of them in the tree begin as those of all.
+    stops, parameters = (
+        indices if count <= named else (*indices[:1], *indices[-1:]) for indices in (line.stops, line.stop_parameters)
+    )
+    names = [called(tree, index) for index in stops] + [tree.parameters[index].path for index in parameters]
     if not names:
         return None
-    if len(names) <= named:
+    if count <= named:
         return f"at {' and '.join(names)}"
     common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*(n.split(".") for n in names)))]
-    return f"at {len(names):,} places{' within ' + '.'.join(common) if common else f', the first of them {names[0]}'}"
+    return f"at {count:,} places{' within ' + '.'.join(common) if common else f', the first of them {names[0]}'}"
 
 
 def called(tree: TreeState, index: int) -> str:
@@ -91,7 +96,7 @@ def why_it_stops(tree: TreeState, index: int, line: Frontier | None = None) -> s
     whole = line or frontier(tree) or Frontier()
     model = next(m for m in reversed(tree.models) if m.root <= index)
     end = model.root + tree.modules[model.root].subtree_modules
-    return _why_before(tree, Frontier((index,), (), tuple(i for i in whole.never_entered if model.root <= i < end)))
+    return _why_before(tree, Frontier((index,), (), _between(whole.never_entered, model.root, end)))
 
 
 def _why(tree: TreeState, indices: Sequence[int]) -> str:
@@ -131,16 +136,26 @@ _NOT_CHECKPOINTED = "not checkpointed"
 _WITHOUT_INPUT = "in a reentrant checkpoint without an input that requires a gradient; use_reentrant=False records it"
 
 
+_RECORDS, _CHECKPOINT = GradMode.GRAD.value, GradMode.NOT_CHECKPOINTED.value
+_NO_GRAD_MODES = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
+_UNKNOWN = ParameterState.UNKNOWN.value
+
+
 def _kind(tree: TreeState, index: int) -> str:
-    modes = set(tree.reach.grad_modes[index : index + tree.modules[index].subtree_modules]) if tree.reach else set()
-    if GradMode.GRAD.value not in modes and modes & {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}:
+    # A model can have tens of thousands of such modules, so strings are searched and not copied.
+    module = tree.modules[index]
+    end = index + module.subtree_modules
+    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    records = modes.find(_RECORDS, index, end) >= 0
+    if not records and any(modes.find(mode, index, end) >= 0 for mode in _NO_GRAD_MODES):
         return _NO_GRAD
-    trains = {tree.states[each] for each in subtree(tree.modules[index]) if tree.trainable[each] == "1"}
-    if trains and GradMode.GRAD.value not in modes and GradMode.NOT_CHECKPOINTED.value in modes:
+    where = subtree(module)
+    if tree.trainable.find("1", where.start, where.stop) < 0:
+        return _FROZEN
+    if not records and modes.find(_CHECKPOINT, index, end) >= 0:
         return _NOT_CHECKPOINTED
-    if trains == {ParameterState.UNKNOWN.value}:
-        return _NEW
-    return _DETACHED if trains else _FROZEN
+    is_new = all(tree.states[each] == _UNKNOWN for each in where if tree.trainable[each] == "1")
+    return _NEW if is_new else _DETACHED
 
 
 def _mode_words(tree: TreeState, index: int) -> str:
@@ -179,11 +194,18 @@ def backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -
     end = index + tree.modules[index].subtree_modules
     if line is not None and index in line.stops:
         return f"stops here, at parameters of its own: {why_it_stops(tree, index, line)}"
-    never = [each for each in line.never_entered if index < each < end] if line is not None else []
-    inside = f", but never into {listed([printable(tree.modules[each].path) for each in never], 1)}" if never else ""
+    never = (
+        [tree.modules[each].path for each in _between(line.never_entered, index + 1, end)] if line is not None else []
+    )
+    inside = f", but never into {printable(listed(never, 1))}" if never else ""
     if letter == Reach.THROUGH.value:
         return f"runs through it to the modules before it{inside}"
     return f"runs in it and ends at parameters of its own{inside}"
+
+
+def _between(indices: tuple[int, ...], first: int, end: int) -> tuple[int, ...]:
+    """Return those of ascending indexes that are in `range(first, end)`."""
+    return indices[bisect_left(indices, first) : bisect_left(indices, end)]
 
 
 def mode_words(state: RunState, index: int) -> str | None:

@@ -27,6 +27,8 @@ _MEANINGS = {
     ParameterState.UNKNOWN: "What happens to it is not known before a step is sampled.",
 }
 _NAMED = 2
+_MOST_JOINED = 1_000
+"""Statistics of at most this many parameters are joined."""
 
 
 def state_text(state: RunState, parameters: range) -> str:
@@ -35,17 +37,17 @@ def state_text(state: RunState, parameters: range) -> str:
         return "no parameters"
     tree = state.tree
     letters = tree.states[parameters.start : parameters.stop]
-    kinds = [ParameterState(letter) for letter in dict.fromkeys(letters)]
-    if len(kinds) != 1:
+    if letters.strip(letters[0]):
         flags = tree.trainable[parameters.start : parameters.stop]
         count = flags.count("1")
         return f"{count:,} of {len(parameters):,} tensors train" if count else "frozen"
+    kind = ParameterState(letters[0])
     changed = next((each for each in toggles_of(state, parameters) if each.changed), None)
     flag = tree.trainable[parameters.start] == "1"
     # The script may have changed it since the last command did.
-    if changed is None or kinds[0] is ParameterState.UNKNOWN or any(part.trainable != flag for part in changed.changed):
-        return STATE_WORDS[kinds[0]]
-    return f"{STATE_WORDS[kinds[0]]} since step {changed.step:,}"
+    if changed is None or kind is ParameterState.UNKNOWN or any(part.trainable != flag for part in changed.changed):
+        return STATE_WORDS[kind]
+    return f"{STATE_WORDS[kind]} since step {changed.step:,}"
 
 
 def parameter_sentences(state: RunState, index: int) -> list[str]:
@@ -76,7 +78,7 @@ def module_sentences(state: RunState, index: int, line: Frontier | None = None) 
     tree = state.tree
     where = subtree(tree.modules[index])
     sentences = [_problems(tree, where), _backward(tree, index, line), _kept(tree, index)]
-    joint = aggregated_stats(tree, where)
+    joint = aggregated_stats(tree, where) if len(where) <= _MOST_JOINED else None
     if joint is not None and joint.update_ratio is not None:
         sentences.append(f"Moves {ratio_words(joint.update_ratio)}.")
     return [sentence for sentence in sentences if sentence]

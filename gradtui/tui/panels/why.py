@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from gradtui.state.forecast import forecast, leaves_nothing
-from gradtui.state.frontier import Frontier, frontier
+from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, forecast_clauses
@@ -28,6 +28,9 @@ _WAITING = (
 )
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
+_MOST_FORECAST, _MOST_MODULES = 2_000, 5_000
+"""Of more tensors, or of saved tensors in models of more modules, the first press of the key forecasts what changes: a redraw
+must not take that long."""
 _DOT = "\N{NO-BREAK SPACE}·"
 """Ends a clause, so that no line begins with a dot."""
 
@@ -79,7 +82,9 @@ def _what_if(state: RunState, parameters: range, key: str) -> tuple[tuple[Span, 
     heading = ((key, "key"), (f" would {_verb(trainable=trainable)} it: ", "muted"))
     if not trainable and leaves_nothing(state, parameters):
         return heading, (NOTHING_WOULD_TRAIN,)
-    change = forecast(state, parameters, trainable)
+    if len(parameters) > _MOST_FORECAST:
+        return heading, (plural(len(parameters), "tensor"), "the first press says what changes, the second changes it")
+    change = forecast(state, parameters, trainable, _MOST_MODULES)
     undo = () if change.would_fail else ("u undoes",)
     return heading, (*forecast_clauses(change), *undo)
 
@@ -135,13 +140,14 @@ def _fitted(parts: Sequence[str], lines: Callable[[Sequence[str]], list[Line]], 
 
 
 class WhyPanel(LineView):
-    """Explains one row of the tree."""
+    """Explains one row of the tree. `frontier` returns the frontier in all models if it is known, as the tree does."""
 
-    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+    def __init__(
+        self, state: RunState, frontier: Callable[[], Frontier | None] = lambda: None, *, id: str | None = None
+    ) -> None:
         super().__init__(id=id)
-        self._state = state
+        self._state, self._frontier = state, frontier
         self._known: tuple[object, ...] = ()
-        self._line: tuple[tuple[object, ...], Frontier | None] = ((), None)
         self._why = why(state, None)
         self.key = "space"
         """The key that freezes and unfreezes the row."""
@@ -155,7 +161,7 @@ class WhyPanel(LineView):
         """The text for the row, as of the newest events."""
         facts = self._facts()
         if facts != self._known:
-            self._known, self._why = facts, why(self._state, self.row, self.key, self._frontier(facts[1:]))
+            self._known, self._why = facts, why(self._state, self.row, self.key, self._frontier())
         return self._why
 
     @property
@@ -177,11 +183,6 @@ class WhyPanel(LineView):
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         return why_lines(self.preview or self.explanation, width, height)
-
-    def _frontier(self, facts: tuple[object, ...]) -> Frontier | None:
-        if self._line[0] != facts:
-            self._line = (facts, frontier(self._state.tree))
-        return self._line[1]
 
     def _facts(self) -> tuple[object, ...]:
         """Return what the text depends on, as far as it is cheap to compare; the values of single parameters come first."""

@@ -13,7 +13,6 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import problem_count
 from gradtui.text import count_text
 from gradtui.tui.rendering import elide, printable
-from gradtui.tui.tree.tree_reach import frontier_words
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.tree.view import ColumnTitles, ModuleTree
 
@@ -115,7 +114,7 @@ class TreePane(Vertical):
         by = f"sorted by {by} · s: next" if by else ""
         look = f"{key} {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
         room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, by, look) if text)
-        stops = frontier_words(self._state.tree, self.tree_view.reach.line, room)
+        stops = self.tree_view.reach.words(room)
         size = tree_title(self._state.tree, self.tree_view.totals, self.content_size.width)
         titles = (size, matching, by, look, stops)
         if titles == self._titles:

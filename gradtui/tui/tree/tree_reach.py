@@ -21,6 +21,12 @@ _MIN_ROOM = 4
 _WITHOUT = frozenset({ParameterState.CUT.value, ParameterState.UNREACHED.value})
 
 
+_KINDS = str.maketrans({
+    state.value: state.value if state.value in {*_WITHOUT, ParameterState.UNKNOWN.value} else "x" for state in ParameterState
+})  # fmt: skip
+"""Makes those states equal between which the frontier, and the words for it, do not distinguish."""
+
+
 class TreeReach:
     """The symbol of each row. `update` applies new measurements."""
 
@@ -28,6 +34,8 @@ class TreeReach:
         self._tree = tree
         self._of: object = None
         self.line: Frontier | None = None
+        """The frontier in all models."""
+        self._words: tuple[int, str] | None = None
         self._stops: frozenset[int] = frozenset()
         self._stop_parameters: frozenset[int] = frozenset()
         self._holding: frozenset[int] = frozenset()
@@ -36,14 +44,23 @@ class TreeReach:
         """Recompute the frontier if its inputs have changed."""
         tree, reach = self._tree, self._tree.reach
         upstream = tree.saved.upstream if tree.saved is not None else ()
-        basis = None if reach is None else (reach.reach, reach.grad_modes, reach.called, upstream, tree.states)
+        kinds = tree.states.translate(_KINDS)
+        basis = (
+            None if reach is None else (reach.reach, reach.grad_modes, kinds, tree.trainable, reach.called, upstream)
+        )
         same, self._of = basis == self._of, basis
         if same:
             return
-        self.line = frontier(tree)
+        self.line, self._words = frontier(tree), None
         line = self.line or Frontier()
         self._stops, self._stop_parameters = frozenset(line.stops), frozenset(line.stop_parameters)
         self._holding = with_ancestors(tree.modules, line.never_entered)
+
+    def words(self, width: int) -> str:
+        """Describe the frontier in a few words, as `frontier_words` does."""
+        if self._words is None or self._words[0] != width:
+            self._words = width, frontier_words(self._tree, self.line, width)
+        return self._words[1]
 
     def mark(self, row: int, *, trains: bool) -> str:
         """Return one cell for a row (see `tree_rows`): blank if backward does not reach it, or if that is unknown.

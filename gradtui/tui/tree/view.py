@@ -12,6 +12,7 @@ from textual import events
 from textual.message import Message
 
 from gradtui.protocol.commands import SetCheckpointing
+from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import has_trained, is_classified, next_problem, pending_parameters
 from gradtui.text import number_text, state_counts
@@ -86,6 +87,14 @@ class ModuleTree(ScrollLines):
         """The row under the cursor if its gradients are measured; None for a buffer."""
         row = self.current
         return row if row is None or buffer_at(self._state.tree, row) is None else None
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """Where backward stops in all models, as of the newest events; None if that is unknown."""
+        if self._state.tree.version != self._version:
+            return None
+        self.reach.update()
+        return self.reach.line
 
     def update(self) -> None:
         """Apply a new structure if there is one, and repaint the rows that changed."""
