@@ -163,9 +163,8 @@ class ModuleTree(ScrollLines):
             value = self._state.loss.last
             words = "loss" if value is None else f"loss {number_text(value).strip()}"
             loss = [fit(((" ", ""), ("● ", "gradients"), (words, "muted")), width)]
-        legend = _states_legend(self._state.tree, width) if is_classified(self._state.tree) else []
-        blank = room - len(loss) - len(legend)
-        return [*loss, *[BLANK] * blank, *legend] if blank > 0 else loss[:room]
+        legend = _states_legend(self._state.tree, width, room - len(loss)) if is_classified(self._state.tree) else []
+        return [*loss, *[BLANK] * (room - len(loss) - len(legend)), *legend]
 
     def line_at(self, index: int, width: int) -> Line:
         if not len(self.rows):
@@ -349,17 +348,18 @@ def _room(height: int) -> int:
     return height - _FREE_ROWS if height >= _ROOM_FOR_MORE else height
 
 
-def _states_legend(tree: TreeState, width: int) -> list[Line]:
-    """Count the states and explain their words; empty if that is wider than the tree."""
-    parts: list[Span] = []
-    for state, count, meaning in state_counts(tree):
-        parts += [
-            (" · " if parts else "", "faint"),
-            (count, STATE_ROLES[state.value]),
-            (f" ({meaning})" if meaning else "", "faint"),
-        ]
-    lines = [((" ", ""), *line) for line in wrap(parts, max(1, width - 2))]
-    return [] if any(line_width(line) > width for line in lines) else lines
+def _states_legend(tree: TreeState, width: int, room: int) -> list[Line]:
+    """Count the states and explain their words, or only count them, in at most `room` lines; empty if that does not fit."""
+    counts = state_counts(tree)
+    for explained in (True, False):
+        parts: list[Span] = []
+        for state, count, meaning in counts:
+            note = f" ({meaning})" if meaning and explained else ""
+            parts += [(" · " if parts else "", "faint"), (count, STATE_ROLES[state.value]), (note, "faint")]
+        lines = [((" ", ""), *line) for line in wrap(parts, max(1, width - 2))]
+        if len(lines) <= room and all(line_width(line) <= width for line in lines):
+            return lines
+    return []
 
 
 class ColumnTitles(LineView):
