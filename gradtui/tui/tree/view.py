@@ -159,7 +159,9 @@ class ModuleTree(ScrollLines):
     def _below(self, width: int, room: int) -> list[Line]:
         """Return the lines for the free rows: the loss, from which the gradient rises, and at the bottom what states mean."""
         loss: list[Line] = []
-        if room and self.order == "execution" and self._ranks.ranks and not self.rows.filter and not self.sorted_by:
+        if room <= 0:
+            return loss
+        if self.order == "execution" and self._ranks.ranks and not self.rows.filter and not self.sorted_by:
             value = self._state.loss.last
             words = "loss" if value is None else f"loss {number_text(value).strip()}"
             loss = [fit(((" ", ""), ("● ", "gradients"), (words, "muted")), width)]
