@@ -72,10 +72,13 @@ def totals(tree: TreeState, module: ModuleInfo) -> SubtreeTotals:
     return SubtreeTotals(count, trainable, size, norm, letters)
 
 
+_LETTERS = "".join(state.value for state in STATES_BY_URGENCY)
+
+
 def letters_of(tree: TreeState, where: range) -> str:
     """Return the distinct state letters of a range of parameters, those that need attention first."""
     states = tree.states
-    return "".join(state.value for state in STATES_BY_URGENCY if states.find(state.value, where.start, where.stop) >= 0)
+    return "".join(letter for letter in _LETTERS if states.find(letter, where.start, where.stop) >= 0)
 
 
 def joint_ratio(tree: TreeState, where: range) -> float | None:
