@@ -36,6 +36,7 @@ def loaded_by(module: str) -> set[str]:
         ("gradtui.runner.supervisor", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.launch", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.tui.app.app", {"torch", "plotext"}),
+        ("gradtui.notebook", {"torch", "textual", "rich", "plotext", "IPython"}),
         ("gradtui.probe.probe", {"textual", "rich", "plotext"}),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,7 +81,11 @@ class Client(nbclient.NotebookClient):
 
 
 @pytest.mark.slow
-def test_the_table_follows_training_and_receipts_can_be_awaited(tmp_path: Any) -> None:
+def test_the_table_follows_training_and_receipts_can_be_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
     cells = (MODEL, WATCH, TRAIN, AWAIT, REFUSED, CLOSE)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     client = Client(notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
