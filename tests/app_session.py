@@ -17,6 +17,7 @@ from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.dashboard import Dashboard
+from gradtui.tui.screens.end import EndDialog
 from gradtui.tui.widgets import StatusMessage
 
 
@@ -33,6 +34,8 @@ class Session:
     remembered: list[str] = field(default_factory=list)
     """The themes that were remembered."""
     interrupts: list[bool] = field(default_factory=list)
+    shows_end: bool = False
+    """Whether the dialog at the end of the run stays open."""
     kills: list[bool] = field(default_factory=list)
     said: list[StatusMessage] = field(default_factory=list)
     """The messages that the footer showed."""
@@ -91,6 +94,8 @@ class Session:
     async def pump(self) -> None:
         self.app.pump()
         await self.pilot.pause()
+        if isinstance(self.app.screen, EndDialog) and not self.shows_end:
+            await self.press("escape")
 
     async def go_to(self, path: str) -> None:
         """Put the cursor on a row."""
@@ -112,10 +117,12 @@ async def session(
     write_file: WriteFile | None = None,
     save_schedule: Callable[[RunState], str] | None = None,
     keys: Sequence[RemappedKeys] = (),
+    shows_end: bool = False,
 ) -> AsyncIterator[Session]:
     """The app at `size` after it has taken in `events` (a CoOp-like run by default)."""
     source = ScriptedSource(coop_run(40) if events is None else events)
     made = Session(source, RecordingSink(), log or PrintedLog("epoch 1"), write_file, save_schedule, keys)
+    made.shows_end = shows_end
     async with made.app.run_test(size=size) as pilot:
         made.pilot = pilot
         await pilot.pause()

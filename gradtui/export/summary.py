@@ -21,7 +21,7 @@ from gradtui.state.model_records import MODE_WORDS, model_labels, model_records,
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
-from gradtui.text import command_text, nonfinite_text, record_sentence, state_reason
+from gradtui.text import command_text, nonfinite_text, record_sentence, report_lines, state_reason
 
 SCHEMA = 1
 
@@ -70,6 +70,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "unregistered": [asdict(module) for module in state.unregistered],
         "unregistered_omitted": state.unregistered_omitted,
         "cost": _cost(state, dropped),
+        "report": report_lines(state) if ended is not None or state.micro_steps else [],
     }
 
 

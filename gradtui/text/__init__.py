@@ -4,9 +4,9 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 """
 
 from gradtui.text.breakpoints import breakpoint_text, reached_text
-from gradtui.text.closing_lines import closing_lines, progress_line, schedule_lines, untrained_lines
 from gradtui.text.commands import command_text
 from gradtui.text.effects import change_results, change_words, effect_results, effect_text, sizes_text
+from gradtui.text.ending import EndRow, closing_lines, end_rows
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
@@ -24,6 +24,7 @@ from gradtui.text.parameters import (
     why_never,
     why_so,
 )
+from gradtui.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.text.units import (
     BYTES_WIDTH,
     COUNT_WIDTH,
@@ -60,6 +61,7 @@ __all__ = [
     "STATE_MEANINGS",
     "STATE_SUMMARIES",
     "STATE_WORDS",
+    "EndRow",
     "breakpoint_text",
     "bytes_text",
     "called",
@@ -74,6 +76,7 @@ __all__ = [
     "dtype_text",
     "effect_results",
     "effect_text",
+    "end_rows",
     "finding_counts_text",
     "finding_line",
     "finding_lines",
@@ -96,6 +99,7 @@ __all__ = [
     "reached_text",
     "record_sentence",
     "record_text",
+    "report_lines",
     "same_storage_text",
     "schedule_lines",
     "seconds_text",

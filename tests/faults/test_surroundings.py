@@ -145,7 +145,7 @@ def test_without_a_screen_it_is_told_as_ever(tmp_path: Path) -> None:
     ours = run(PLAIN, tmp_path / "run", script)
     assert ours.returncode == 3
     assert ours.stdout.startswith(b"closed\nover ")
-    assert b"gradtui: 8 steps, 8 micro-steps" in ours.stderr
+    assert b"8 steps, 8 micro-steps" in ours.stderr
     assert owned(tmp_path / "run") == {"of the script"}
 
 

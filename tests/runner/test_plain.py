@@ -12,14 +12,14 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
 from gradtui.state.run_state import RunState
-from gradtui.text import closing_lines
+from gradtui.text import report_lines
 
 
 def closing(*events: ev.Event) -> str:
     state = RunState()
     for event in events:
         apply(state, event)
-    return "\n".join(closing_lines(state))
+    return "\n".join(report_lines(state))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_findings_follow_when_the_first_step_fails() -> None:
     for event in (started(), ev.RunEnded(1.0, 0, 1, "Traceback\nRuntimeError: x")):
         apply(state, event)
     state.findings = [Finding("GT112", Level.ERROR, Status.CONFIRMED, "nothing trains", "why", "train something", 0, 0)]
-    first, second = closing_lines(state)
+    first, second = report_lines(state)
     assert first.startswith("the script failed before it trained anything")
     assert second == "error GT112: nothing trains; train something"
 

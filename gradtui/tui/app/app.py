@@ -42,7 +42,7 @@ from gradtui.tui.panels import HeaderState, has_breakdown
 from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette, own_themes
 from gradtui.tui.requests.requests import Make, Refusal
-from gradtui.tui.screens.action_context import ActionContext
+from gradtui.tui.screens.action_context import ActionContext, open_end
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
@@ -117,23 +117,23 @@ class GradtuiApp(App[str]):
         for part, interval in INTERVALS.items():
             self._redraws.add(part, interval)
         self._watched = WatchedParameters(self.run_state, sink)
-        self.dashboard = Dashboard(
-            ActionContext(
-                self.run_state,
-                self.request,
-                pictures if pictures is not None else Pictures(),
-                self._watched,
-                self._say,
-                write_file,
-                save_schedule,
-            ),
-            log,
+        context = ActionContext(
+            self.run_state,
+            self.request,
+            pictures if pictures is not None else Pictures(),
+            self._watched,
+            self._say,
+            write_file,
+            save_schedule,
         )
+        self.dashboard = Dashboard(context, log)
         if columns:
             self.dashboard.tree_view.chosen_columns = tuple(columns)
         self.dashboard.tree_view.order = "registration" if order == "registration" else "execution"
         self.messages = StatusMessages()
-        self._notifier = EventNotifier(self, self.run_state, self.dashboard, self._say)
+        self._notifier = EventNotifier(
+            self, self.run_state, self.dashboard, self._say, partial(open_end, self, context)
+        )
         self.key_queue = KeyQueue(self, self._handle_key)
         self._timer: Timer | None = None
         self._pictures_due = False
@@ -276,6 +276,7 @@ class GradtuiApp(App[str]):
         self._draw_header()
 
     def _draw_dialog(self) -> None:
+        self._notifier.open_end_dialog()
         if isinstance(self.screen, TextDialog) and self.screen.changes:
             self.screen.update()
 

@@ -57,10 +57,17 @@ class EventNotifier:
     """Turns events into messages and dialog changes."""
 
     def __init__(
-        self, app: App[str], state: RunState, dashboard: Dashboard, say: Callable[[StatusMessage | None], None]
+        self,
+        app: App[str],
+        state: RunState,
+        dashboard: Dashboard,
+        say: Callable[[StatusMessage | None], None],
+        open_end: Callable[[], None],
     ) -> None:
-        """Show messages by `say`; None drops those that are shown."""
+        """Show messages by `say`, where None drops those that are shown, and the end of the run by `open_end`."""
         self._app, self._state, self._dashboard, self._say = app, state, dashboard, say
+        self._open_end = open_end
+        self._end_is_due = False
 
     def announce(self, event: ev.Event) -> None:
         """Notify the user about an event that was just applied, if needed, and update the dialogs that depend on it."""
@@ -71,6 +78,7 @@ class EventNotifier:
             self._change_held_step_dialog(event)
         elif isinstance(event, ev.RunEnded):
             self._change_leave_dialog()
+            self._end_is_due = True
             self._change_held_step_dialog(ev.PauseChanged(event.at, event.step, False))
             if event.error is not None:
                 self._dashboard.show_panel("output")
@@ -97,6 +105,13 @@ class EventNotifier:
         is_in_front = self._app.screen in (self._dashboard, self._dashboard.plots)
         if event.held_step is not None and is_in_front and not isinstance(self._app.focused, Input):
             self._dashboard.action_breakpoints()
+
+    def open_end_dialog(self) -> None:
+        """Open the dialog at the end of the run, once, as soon as no other dialog is open and the user is not typing."""
+        is_in_front = self._app.screen in (self._dashboard, self._dashboard.plots)
+        if self._end_is_due and is_in_front and not isinstance(self._app.focused, Input):
+            self._end_is_due = False
+            self._open_end()
 
     def _asks(self, event: ev.Event) -> bool:
         """Return whether an open dialog says why the run is paused."""

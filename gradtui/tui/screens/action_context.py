@@ -155,6 +155,13 @@ def open_step(app: App[Any], context: ActionContext) -> None:
         app.push_screen(StepDialog(context.state, context.pictures, is_requested=not ended, runs_step=is_paused))
 
 
+def open_end(app: App[Any], context: ActionContext) -> None:
+    """Open the dialog at the end of the run."""
+    from gradtui.tui.screens.end import EndDialog
+
+    app.push_screen(EndDialog(context))
+
+
 def export_plots(app: App[Any], context: ActionContext, tables: list[tuple[str, Table]]) -> None:
     """Write the data of the plots and a picture of the screen."""
     script = context.state.started.script if context.state.started is not None else ""

@@ -1,4 +1,4 @@
-"""The lines of a run without a screen: its progress, and the closing report. Pure."""
+"""The progress of a run in one line, and the report on a run that has ended, which is in the summary. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradtui.text.parameters import problem_lines
 from gradtui.text.units import plural, size_text
 
 _MODELS_SHOWN = 8
-"""Maximum number of models in the closing lines, if the run had more than exist now. The summary has more."""
+"""Maximum number of models in the report, if the run had more than exist now. The summary has more."""
 
 _BUSY_CHILDREN_S = 0.5
 """Child processes that have used less CPU time together have trained nothing: importing torch takes longer."""
@@ -52,8 +52,8 @@ def schedule_lines(state: RunState) -> list[str]:
     return [f"schedule: {note}" for note in state.schedule_notes]
 
 
-def closing_lines(state: RunState) -> list[str]:
-    """Return the closing report of a run that has ended."""
+def report_lines(state: RunState) -> list[str]:
+    """Return all that is known of a run that has ended, in sentences."""
     tree = reported_tree(state)
     endings = [f"step {event.step:,}: {oom_headline(event)}" for event in state.out_of_memory if event.categories]
     endings += schedule_lines(state)
@@ -65,7 +65,7 @@ def closing_lines(state: RunState) -> list[str]:
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
     lines += finding_lines(state)
-    lines += _model_lines(state)
+    lines += model_lines(state)
     frontier = frontier_sentence(tree)
     if frontier is not None:
         lines.append(frontier[0].lower() + frontier[1:].rstrip("."))
@@ -84,7 +84,8 @@ def closing_lines(state: RunState) -> list[str]:
     return lines + _cost_lines(state.cost) + checkpoint_lines(state) + endings
 
 
-def _model_lines(state: RunState) -> list[str]:
+def model_lines(state: RunState) -> list[str]:
+    """Return a line for each of the newest models."""
     labels = model_labels(state)
     # A model that became part of another one before it was trained is not reported as a model of its own.
     records = [each for each in model_records(state) if each.part_of is None or each.has_trained]
@@ -102,7 +103,7 @@ def _phase_lines(state: RunState) -> list[str]:
             lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
     lines += [f"  {line}" for line in _clock_lines(state)]
     if state.traced is not None:
-        where = _peak_owner(state, state.traced.peak_module)
+        where = place_of(state, state.traced.peak_module)
         size = size_text(state.traced.peak)
         lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size}")
     return lines
@@ -217,7 +218,7 @@ def _phase_line(phase: Phase, record: PhaseRecord, elapsed: float, owner: str) -
     return f"  {phase.value:<10} {record.seconds:8.2f} s {share:5.1f} %{memory}"
 
 
-def _peak_owner(state: RunState, module: int) -> str:
+def place_of(state: RunState, module: int) -> str:
     """Return ` at PATH`, with the model's name if it is needed. If several models exist at once, their paths begin with it."""
     if module < 0:
         return ""

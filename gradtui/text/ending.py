@@ -1,0 +1,153 @@
+"""How a run ended, in a few labelled rows: the closing lines on stderr, and the dialog at the end of a run. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.state.findings import Level, by_gravity
+from gradtui.state.model_records import model_records, peak_owner, reported_tree, state_counts
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import highest_peak
+from gradtui.text.findings import finding_line
+from gradtui.text.freezes import checkpoint_lines, verified_text
+from gradtui.text.memory import graph_lines
+from gradtui.text.nonfinite import nonfinite_text
+from gradtui.text.out_of_memory import oom_headline
+from gradtui.text.parameters import problem_lines
+from gradtui.text.report import model_lines, place_of, schedule_lines, untrained_lines
+from gradtui.text.units import number_text, plural, size_text
+
+MOST_ROWS = 10
+"""More rows than these are there only if each of the others is a finding or says that something went wrong."""
+
+_DISPENSABLE = ("overhead", "tensors", "norm", "changed", "loss")
+"""Rows that give way to findings, the first one first. The summary has what they say."""
+
+_MODELS = 2
+_LABEL_WIDTH = 9
+
+
+@dataclass(frozen=True)
+class EndRow:
+    """A label and what it stands for.
+
+    Args:
+        label: one word.
+        text: a clause without a full stop.
+        level: how grave it is; None for a plain fact.
+    """
+
+    label: str
+    text: str
+    level: Level | None = None
+
+
+def closing_lines(state: RunState) -> list[str]:
+    """Return the rows as lines with their labels in a column."""
+    return [f"{row.label:<{_LABEL_WIDTH}} {row.text}" for row in end_rows(state)]
+
+
+def end_rows(state: RunState) -> list[EndRow]:
+    """Return how the run ended, what trained, where memory peaked, what was found and what was changed."""
+    rows = [
+        *_outcome(state),
+        *_training(state),
+        *_memory(state),
+        *_overhead(state),
+        *_troubles(state),
+        *_changes(state),
+    ]
+    for label in _DISPENSABLE:
+        if len(rows) > MOST_ROWS:
+            rows = [row for row in rows if row.label != label or row.level is not None]
+    return rows
+
+
+def _outcome(state: RunState) -> list[EndRow]:
+    error = state.ended.error if state.ended is not None else None
+    last = [line.strip() for line in (error or "").splitlines() if line.strip()][-1:]
+    rows = [EndRow("error", line, Level.ERROR) for line in last]
+    if state.step == 0 and state.micro_steps == 0:
+        first, *more = untrained_lines(state)
+        return [*rows, EndRow("trained", first, Level.WARNING), *(EndRow("", line) for line in more)]
+    by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
+    text = f"{plural(state.step, 'step')}{by_hand}, {plural(state.micro_steps, 'micro-step')} in {state.seconds:.1f} s"
+    if state.skipped_steps:
+        text += f", {state.skipped_steps} skipped"
+    if state.ended is not None and state.ended.exit_code:
+        text += f", exit code {state.ended.exit_code}"
+    return [*rows, EndRow("steps", text)]
+
+
+def _training(state: RunState) -> list[EndRow]:
+    models = [line.removeprefix("model ") for line in model_lines(state)][-_MODELS:]
+    earlier = len([each for each in model_records(state) if each.part_of is None or each.has_trained]) - len(models)
+    rows = [EndRow("trained", model) for model in models]
+    if earlier > 0 and rows:
+        rows[-1] = EndRow("trained", f"{rows[-1].text}; {plural(earlier, 'earlier model')}")
+    counts = state_counts(state, reported_tree(state))
+    if counts:
+        rows.append(EndRow("tensors", ", ".join(f"{count} {words}" for words, count in counts.items())))
+    if state.loss.last is not None:
+        steps, values = state.loss.steps, state.loss.values
+        rows.append(EndRow("loss", _course(values[0], steps[0], values[-1], steps[-1])))
+    norms = state.norm_summary
+    if norms.last is not None:
+        rows.append(EndRow("norm", _course(norms.first, norms.first_step, norms.last, norms.last_step)))
+    return rows
+
+
+def _course(first: float | None, first_step: int | None, last: float, last_step: int | None) -> str:
+    end = f"{number_text(last).strip()} (step {last_step:,})"
+    return end if first_step == last_step else f"{number_text(first).strip()} (step {first_step:,}) → {end}"
+
+
+def _memory(state: RunState) -> list[EndRow]:
+    highest = highest_peak(state)
+    if highest is None:
+        return []
+    phase, record = highest
+    owner = peak_owner(state, record)
+    exact = "" if record.peak_exact else "≥ "
+    text = f"peak {exact}{size_text(record.peak or 0)} in {phase}{f' with {owner}' if owner else ''}"
+    if state.traced is not None:
+        step = state.traced
+        text += f"; within step {step.step:,}: {size_text(step.peak)} in {step.peak_phase}{place_of(state, step.peak_module)}"
+    return [EndRow("memory", text)]
+
+
+def _overhead(state: RunState) -> list[EndRow]:
+    cost = state.cost
+    if not cost.steps:
+        return []
+    each = f"{cost.own_seconds * 1e6 / cost.steps:.0f} µs a step"
+    return [EndRow("overhead", f"{100 * (cost.share or 0.0):.1f} % ({each})")]
+
+
+def _troubles(state: RunState) -> list[EndRow]:
+    """Return what was found and what went wrong, gravest first."""
+    moved = [EndRow("moved", verified_text(event), Level.ERROR) for event in state.verified.values() if event.moved]
+    memory = [
+        EndRow("memory", f"step {event.step:,}: {oom_headline(event)}", Level.ERROR)
+        for event in state.out_of_memory
+        if event.categories
+    ]
+    bad = [] if state.bad_step is None else [EndRow("norm", nonfinite_text(state.bad_step), Level.ERROR)]
+    schedule = [EndRow("schedule", line.partition(": ")[2], Level.WARNING) for line in schedule_lines(state)]
+    findings = [EndRow("finding", finding_line(finding), finding.level) for finding in by_gravity(state.findings)]
+    graphs = [EndRow("graphs", line, Level.WARNING) for line in graph_lines(state)]
+    # A finding says the same with a remedy.
+    problems = (
+        [] if findings else [EndRow("state", line, Level.WARNING) for line in problem_lines(reported_tree(state))]
+    )
+    resume = [EndRow("resume", line, Level.WARNING) for line in checkpoint_lines(state) if "loads only" in line]
+    return [*moved, *memory, *bad, *schedule, *findings, *graphs, *problems, *resume]
+
+
+def _changes(state: RunState) -> list[EndRow]:
+    if not state.intervention_count:
+        return []
+    last = state.interventions[-1]
+    return [
+        EndRow("changed", f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {last.text}")
+    ]

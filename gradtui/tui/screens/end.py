@@ -1,0 +1,72 @@
+"""The dialog that opens once when the run has ended: how it ended, what trained, what was found. UI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from gradtui.state.run_state import RunState
+from gradtui.text import end_rows
+from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, detail_lines, printable
+from gradtui.tui.screens.action_context import ActionContext, export_schedule
+from gradtui.tui.screens.panel_layout import PanelLayout
+from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
+
+_TOP, _FOOTER = 1, 1
+_OWN_KEYS = {"q", "e", "escape", "enter", "up", "down", "k", "j", "pageup", "pagedown", "home", "end", "ctrl+q"}
+
+
+def end_lines(state: RunState, width: int) -> Sequence[Line]:
+    """Return the rows of the end of a run in lines of at most `width` cells."""
+    rows = [
+        DetailRow(row.label, ((printable(row.text), LEVEL_ROLES[row.level] if row.level is not None else "text"),))
+        for row in end_rows(state)
+    ]
+    return detail_lines(rows, width)
+
+
+class EndDialog(TextDialog[None]):
+    """The end of a run, above the output of the script. Keys that it does not know close it and act on the screen below."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+q", "app.leave", "leave", show=False),
+        Binding("e", "export_schedule", "export the schedule", show=False),
+        Binding("enter", "dismiss", "close", show=False),
+    ]
+
+    def __init__(self, context: ActionContext) -> None:
+        self._action_context = context
+        ended = context.state.ended
+        failed = ended is not None and (ended.error is not None or ended.exit_code != 0)
+        title = "The script failed" if failed else "The run has ended"
+        super().__init__(title, DialogLines(lambda width: end_lines(context.state, width)))
+
+    @property
+    def keys(self) -> str:
+        changed = self._action_context.state.intervention_count
+        return "q leaves" + (" · e writes a schedule" if changed else "")
+
+    def on_mount(self) -> None:
+        self._place()
+
+    def on_resize(self) -> None:
+        self._place()
+
+    def _place(self) -> None:
+        size = self.app.size
+        _, _, below = PanelLayout(size.width, size.height).rows
+        self._box.styles.offset = (0, _TOP)
+        self._box.styles.max_height = max(5, size.height - _TOP - below - _FOOTER)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key not in _OWN_KEYS:
+            event.stop()
+            event.prevent_default()
+            self.dismiss(None)
+            self.app.post_message(events.Key(event.key, event.character))
+
+    def action_export_schedule(self) -> None:
+        export_schedule(self.app, self._action_context)

@@ -1,0 +1,91 @@
+"""The dialog at the end of a run."""
+
+from __future__ import annotations
+
+import pytest
+from app_session import session
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.state.run_state import RunState
+from gradtui.tui.screens.end import EndDialog
+from gradtui.tui.screens.form import FormDialog
+from gradtui.tui.screens.plots import PlotScreen
+
+ENDED = ev.RunEnded(9.0, 40, 0, None)
+FAILED = ev.RunEnded(9.0, 40, 1, "Traceback (most recent call last):\n  File x\nValueError: boom\n")
+
+
+def text(dialog: EndDialog) -> str:
+    return dialog.query_one("#dialog-lines").text  # type: ignore[attr-defined,no-any-return]
+
+
+async def test_it_opens_once() -> None:
+    async with session(shows_end=True) as run:
+        await run.put(ENDED)
+        dialog = run.app.screen
+        assert isinstance(dialog, EndDialog)
+        for words in ("40 steps, 40 micro-steps in 9.0 s", "CoOp: ", "peak"):
+            assert words in " ".join(text(dialog).split())
+        assert "changed" not in text(dialog)
+        await run.press("escape")
+        await run.pump()
+        assert run.app.screen is run.dashboard
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
+async def test_it_says_the_error_and_leaves_the_traceback_in_sight(size: tuple[int, int]) -> None:
+    async with session(size, shows_end=True) as run:
+        await run.put(FAILED)
+        dialog = run.app.screen
+        assert isinstance(dialog, EndDialog)
+        assert text(dialog).splitlines()[0].split()[:2] == ["error", "ValueError:"]
+        box, output = dialog.query_one("#dialog").region, run.dashboard.output.region
+        assert run.dashboard.output.display
+        assert box.height > 5
+        assert not box.overlaps(output)
+
+
+async def test_q_leaves() -> None:
+    async with session(shows_end=True) as run:
+        await run.put(ENDED)
+        await run.press("q")
+        assert run.app.return_value == "ended"
+
+
+async def test_another_key_closes_it_and_does_what_it_does() -> None:
+    async with session(shows_end=True) as run:
+        await run.put(ENDED)
+        await run.press("v")
+        await run.pilot.pause()
+        assert run.app.screen is run.dashboard
+        assert run.dashboard.shows_newest_events
+
+
+async def test_it_writes_the_schedule() -> None:
+    saved: list[RunState] = []
+
+    def save(state: RunState) -> str:
+        saved.append(state)
+        return "written to x"
+
+    async with session(shows_end=True, save_schedule=save) as run:
+        await run.put(ev.CommandApplied(2.0, 30, SetTrainable(1, "ctx", False), "froze ctx", (0,)), ENDED)
+        dialog = run.app.screen
+        assert isinstance(dialog, EndDialog)
+        assert "1 change, the last at step 30: froze ctx" in " ".join(text(dialog).split())
+        await run.press("e")
+        assert saved == [run.app.run_state]
+        assert run.said[-1].text == "written to x"
+        assert run.app.screen is dialog
+
+
+async def test_it_waits_for_an_open_dialog_and_shows_over_the_plots() -> None:
+    async with session(shows_end=True) as run:
+        await run.press("N")
+        await run.put(ENDED)
+        assert isinstance(run.app.screen, FormDialog)
+        await run.press("escape", "g")
+        assert isinstance(run.app.screen, PlotScreen)
+        await run.pump()
+        assert isinstance(run.app.screen, EndDialog)
