@@ -1,8 +1,9 @@
 """gradtui: a terminal dashboard that runs any unedited PyTorch training script in the same process.
 
 Without the command, a notebook or a script calls `gradtui.watch(model, optimizer)`, or `gradtui.apply_schedule(file, model,
-optimizer)` to apply a schedule file to the training that follows. `gradtui.state_dict()` and `gradtui.load_state_dict(state)`
-let a script's checkpoint keep the freezes that the user made.
+optimizer)` to apply a schedule file to the training that follows. `freeze`, `unfreeze` and `checkpoint` of a watch return a
+`Receipt`, which can be awaited for a `ChangeResult` or a `NotAppliedError`. `gradtui.state_dict()` and
+`gradtui.load_state_dict(state)` let a script's checkpoint keep the freezes that the user made.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def watch(
 
     Returns:
         The watch; close it when training is over. Under the command `gradtui`, which already watches the run, this call only
-        names the model and its optimizers. The returned watch can toggle, and its summary is that of the run.
+        names the model and its optimizers. The returned watch can toggle, and its summary is that of the run. A notebook shows
+        a watch as a table, which is updated while a cell trains.
 
     Raises:
         RuntimeError: another watch is open in this process.
@@ -171,7 +172,7 @@ class Watch:
         return self._submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
 
     def unfreeze(self, path: str) -> Receipt:
-        """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary. Returns the receipt."""
+        """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary. Return the receipt."""
         return self._submit(lambda id_: SetTrainable(id_, path, True))
 
     def checkpoint(self, path: str, on: bool = True) -> Receipt:
