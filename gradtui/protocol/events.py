@@ -132,6 +132,9 @@ class Progress(Event):
     hooks took in them. Such a step may be reported one event later than the event that counts it in `steps`."""
     own_device_seconds: float = 0.0
     """Device time of gradtui's own operations that was read since the last event."""
+    epoch_steps: int | None = None
+    epoch_steps_left: int | None = None
+    """Steps of the present epoch, and those left of it; None where no DataLoader of known length yields the batches."""
 
 
 @dataclass(frozen=True, slots=True)

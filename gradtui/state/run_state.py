@@ -231,6 +231,9 @@ class RunState:
     micro_steps: int = 0
     skipped_steps: int = 0
     steps_per_second: float | None = None
+    epoch_steps: int | None = None
+    epoch_steps_left: int | None = None
+    """Steps of the present epoch, and those left of it; None where they are unknown."""
     unregistered: tuple[UnregisteredModule, ...] = ()
     """Modules that run inside a model without being registered with it."""
     unregistered_omitted: int = 0

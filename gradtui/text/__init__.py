@@ -48,6 +48,7 @@ from gradtui.text.units import (
     short_rate,
     size_text,
     steps_text,
+    time_left_text,
 )
 
 __all__ = [
@@ -113,6 +114,7 @@ __all__ = [
     "state_reason",
     "steps_text",
     "stop_text",
+    "time_left_text",
     "unregistered_lines",
     "untrained_lines",
     "verified_text",

@@ -194,6 +194,24 @@ def seconds_text(seconds: float | None) -> str:
     return text.rjust(SECONDS_WIDTH)
 
 
+def time_left_text(seconds: float) -> str:
+    """Format a time left, which is an estimate, in at most 6 cells: `12 s`, `3m 05s`, `25 min`, `1h 02m`, `14 h`, `4d 07h`."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    if not minutes:
+        return f"{rest} s"
+    if minutes < 10:
+        return f"{minutes}m {rest:02}s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if not hours:
+        return f"{minutes} min"
+    if hours < 10:
+        return f"{hours}h {minutes:02}m"
+    days, hours = divmod(round(seconds / 3600), 24)
+    if not days:
+        return f"{hours} h"
+    return f"{days}d {hours:02}h" if days < 10 else f"{days} d" if days <= 999 else ">999 d"
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     """Format a tensor's shape, of any width: `512×256`."""
     return "×".join(map(str, shape)) if shape else "scalar"

@@ -26,12 +26,15 @@ class Epochs:
         """The number of batches of the iterator. None where it is unknown, and once `ends` has been called."""
         self._ahead = 0
         """The number of further steps that may belong to the epoch whose last batch was fetched."""
+        self._steps_before = 0
+        """The number of steps before the first batch of the iterator."""
 
     def fetched(self, iterator: Any) -> None:
         """Handle a batch that a DataLoader's iterator has yielded."""
         self._ahead = 0
         if self._iterator() is not iterator:
             self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
+            self._steps_before = self._counter.steps
 
     @property
     def steps_left(self) -> int | None:
@@ -45,6 +48,15 @@ class Epochs:
     def steps(self) -> int:
         """The number of steps of an epoch."""
         return max(1, (self._batches or 0) // self._batches_a_step)
+
+    @property
+    def progress(self) -> tuple[int | None, int | None]:
+        """The number of steps of the epoch and of those left, None where they are unknown.
+
+        No step uses the batches of an evaluation, so they are known once a step has followed a batch of the iterator.
+        """
+        left = self.steps_left if self._counter.steps > self._steps_before else None
+        return (self.steps, left) if left is not None else (None, None)
 
     def ends(self) -> None:
         """Record that the last step of the epoch begins, unless batches were fetched ahead."""

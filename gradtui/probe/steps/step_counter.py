@@ -114,6 +114,7 @@ class StepCounter:
         norms_every: int,
         ledger_every: int,
         readings_dropped: int = 0,
+        epoch: tuple[int | None, int | None] = (None, None),
     ) -> Progress:
         """Return an event with the counts since the last flush."""
         steps, micro_steps = self._flushed
@@ -132,6 +133,7 @@ class StepCounter:
             self._exempt_steps,
             self._exempt_seconds + on_device.exempt_excess,
             on_device.device,
+            *epoch,
         )
         if not steps:
             self.setup_steps = self.steps

@@ -265,7 +265,7 @@ class GradtuiApp(App[str]):
         return self.dashboard.plots or self.dashboard
 
     def _draw_header(self) -> None:
-        self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped))
+        self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped, self.dashboard.output.bars))
 
     def _draw_now(self, *parts: str) -> None:
         # What is pending stands in the explanation of the row and among the changes too.

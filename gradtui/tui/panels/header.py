@@ -23,7 +23,10 @@ from gradtui.text import (
     short_bytes,
     short_rate,
     steps_text,
+    time_left_text,
 )
+from gradtui.transport.progress_bars import ProgressBar
+from gradtui.tui.panels.time_left import time_left
 from gradtui.tui.rendering import Line, Span, line_width, pad, printable, sparkline, spread
 from gradtui.tui.widgets import LineView
 
@@ -39,15 +42,23 @@ _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.FAILED: ("✖", "failed", "error"),
 }
 _BRAND = " gradtui "
-_LR_WIDTH, _TIME_WIDTH = 6, 7
+_LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6
+_LEFT, _EPOCH_LEFT = "left ", "epoch left "
 
 
 @dataclass(frozen=True)
 class HeaderState:
-    """What the header shows besides the run: the UI thread's share of one core, and the number of dropped events."""
+    """What the header shows besides the run.
+
+    Attributes:
+        ui_share: the UI thread's share of one core.
+        dropped: the number of dropped events.
+        bars: the progress bars of the script's output, the outermost first.
+    """
 
     ui_share: float | None = None
     dropped: int = 0
+    bars: Sequence[ProgressBar] = ()
 
 
 @dataclass(frozen=True)
@@ -58,27 +69,30 @@ class _Layout:
     script: int = 24
     digits: int = 7
     micro: bool = True
+    left: bool = True
+    """Whether the time left has a place."""
     spark: int = 10
     rates: bool = True
     peak: bool = True
-    label: bool = True
-    """Whether the memory has a label."""
+    label: str = "memory "
     gap: int = 2
 
 
 _REDUCTIONS: tuple[dict[str, object], ...] = (
     {"brand": False},
-    {"micro": False},
     {"script": 20},
     {"spark": 8},
     {"script": 16},
+    {"script": 14, "spark": 6},
+    {"micro": False, "script": 16, "spark": 8},
     {"peak": False},
     {"spark": 0},
-    {"script": 14},
-    {"rates": False},
     {"script": 12},
+    {"label": "mem ", "digits": 6},
+    {"left": False, "label": "memory ", "digits": 7},
+    {"rates": False},
     {"gap": 1},
-    {"label": False},
+    {"label": ""},
     {"digits": 5},
 )
 
@@ -107,6 +121,8 @@ def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line,
     left.append((("step ", "faint"), *_steps(state, layout)))
     left.append((_pace(state, layout),))
     left.append(((pad(seconds_text(state.seconds if state.started else None).strip(), _TIME_WIDTH), "muted"),))
+    if layout.left:
+        left.append(_time_left(state, facts))
     loss: Line = (("loss ", "faint"), _loss(state.loss.last))
     left.append(
         (*loss, *sparkline(state.loss.values[-layout.spark :], layout.spark, "muted")) if layout.spark else loss
@@ -142,6 +158,16 @@ def _pace(state: RunState, layout: _Layout) -> Span:
     if runs_to is not None and not layout.micro:
         return pad(f"→{steps_text(runs_to, RATE_WIDTH - 2).strip()}", RATE_WIDTH), "text"
     return pad(rate_text(state.steps_per_second).strip(), RATE_WIDTH), "text"
+
+
+def _time_left(state: RunState, facts: HeaderState) -> Line:
+    """Return the time left with what it is of; blank where it is unknown."""
+    known = time_left(state, facts.bars)
+    width = len(_EPOCH_LEFT) + _LEFT_WIDTH
+    if known is None:
+        return ((" " * width, ""),)
+    label = _EPOCH_LEFT if known.is_of_epoch else _LEFT
+    return ((label, "faint"), (pad(time_left_text(known.seconds), width - len(label)), "muted"))
 
 
 def _script(state: RunState, width: int) -> Line:
@@ -188,7 +214,7 @@ def _learning_rate(state: RunState) -> str:
 
 def _memory(state: RunState, layout: _Layout) -> Line:
     now, peak = memory_now(state)
-    spans: list[Span] = [("memory ", "faint")] if layout.label else []
+    spans: list[Span] = [(layout.label, "faint")] if layout.label else []
     spans.append((pad(short_bytes(now), BYTES_WIDTH), "text"))
     if layout.peak:
         spans += [(" peak ", "faint"), (pad(short_bytes(peak), BYTES_WIDTH), "text")]

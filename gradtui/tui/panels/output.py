@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
+from gradtui.transport.progress_bars import ProgressBar, progress_bars
 from gradtui.tui.rendering import Line, chunks, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
+
+_POLL_SECONDS = 1.0
 
 
 def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
@@ -25,15 +30,31 @@ class OutputPanel(FollowedLines):
         super().__init__(id=id)
         self._state, self._log = state, log
         self._printed: list[str] = []
+        self._is_unread = False
+        self._polled_at = -math.inf
+        self._bars: list[ProgressBar] = []
         self._ending: list[Line] = []
         self._laid_out: tuple[int, list[Line]] | None = None
+
+    @property
+    def bars(self) -> Sequence[ProgressBar]:
+        """The progress bars at the end of the output, at most a second old, also while the panel is hidden."""
+        if time.monotonic() - self._polled_at >= _POLL_SECONDS:
+            self._poll()
+        return self._bars
+
+    def _poll(self) -> None:
+        self._polled_at = time.monotonic()
+        if self._log is not None and self._log.poll():
+            self._is_unread, self._bars = True, progress_bars(self._log.lines)
 
     def update(self) -> None:
         """Read and show new output. While the user has scrolled up, the text does not move."""
         ended = self._state.ended
         ends_now = ended is not None and not self._ending
-        if (self.follows or ends_now) and self._log is not None and self._log.poll():
-            self._printed, self._laid_out = list(self._log.lines), None
+        self._poll()
+        if (self.follows or ends_now) and self._log is not None and self._is_unread:
+            self._printed, self._laid_out, self._is_unread = list(self._log.lines), None, False
         if ended is not None and not self._ending:
             self._ending = traceback_lines(ended.error, self._printed) if ended.error else []
             self._ending.append(((f"── exit code {ended.exit_code} ──", "error" if ended.exit_code else "muted"),))

@@ -13,6 +13,7 @@ from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text import short_bytes
+from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width
 
@@ -43,19 +44,38 @@ def test_everything_is_there_at_every_width(width: int) -> None:
 @given(
     step=st.integers(0, 10**9), micro=st.integers(0, 10**9), loss=st.floats(), rate=st.floats(), cost=st.floats(),
     share=st.none() | st.floats(), phase=st.sampled_from(Phase), width=st.sampled_from([80, 100, 120, 160]),
+    left=st.none() | st.integers(0, 10**9), bar=st.none() | st.floats(0, 10**9), seconds=st.floats(0, 10**9),
 )  # fmt: skip
 def test_nothing_jumps_whatever_the_values(
-    step: int, micro: int, loss: float, rate: float, cost: float, share: float | None, phase: Phase, width: int
-) -> None:
+    step: int, micro: int, loss: float, rate: float, cost: float, share: float | None, phase: Phase, width: int,
+    left: int | None, bar: float | None, seconds: float,
+) -> None:  # fmt: skip
     state = state_after(started())
     plain = text(state, width)
     state.step, state.micro_steps, state.steps_per_second, state.phase = step, micro, rate, phase
     state.cost.recent_us = state.cost.recent_share = cost
     state.loss.append(1, loss)
-    shown = text(state, width, HeaderState(share))
-    assert line_width(header_line(state, HeaderState(share), width)) == width
+    state.epoch_steps, state.epoch_steps_left, state.seconds = left, left, seconds
+    facts = HeaderState(share, bars=[ProgressBar("", 10, bar)] if bar is not None else [])
+    shown = text(state, width, facts)
+    assert line_width(header_line(state, facts, width)) == width
     words = ("step ", "loss ", "overhead ")
     assert [shown.index(word) for word in words] == [plain.index(word) for word in words]
+
+
+@pytest.mark.parametrize("width", [120, 160])
+def test_the_time_left_has_a_place_of_its_own(width: int) -> None:
+    state = state_after(*coop_run(40))
+    unknown = text(state, width)
+    assert "left" not in unknown
+    state.epoch_steps, state.epoch_steps_left, state.steps_per_second = 100, 30, 2.0
+    shown = text(state, width)
+    assert "epoch left 15 s " in shown
+    of_run = text(state, width, HeaderState(0.008, bars=[ProgressBar("", 45, 130.0)]))
+    assert " left 2m 10s " in of_run
+    assert "epoch left" not in of_run
+    places = [[line.index(word) for word in ("step ", "loss ", "overhead ")] for line in (unknown, shown, of_run)]
+    assert places[0] == places[1] == places[2]
 
 
 @pytest.mark.parametrize("width", [80, 160])

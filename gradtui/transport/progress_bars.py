@@ -1,0 +1,53 @@
+"""Read the progress bars of tqdm in the last lines of the script's output. Pure; standard library only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_BAR = re.compile(
+    r"(?P<name>[^|]*?)\s*\d{1,3}%\|[^|]*\|\s*"
+    r"(?P<done>[\d.]+)(?P<done_unit>[kMGTP]?)/(?P<total>[\d.]+)(?P<total_unit>[kMGTP]?)[^\[]*"
+    r"\[[^<\]]*<(?:(?P<days>\d+) days?, )?(?P<time>\d+(?::\d\d){1,2}|\?)"
+)
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_MAX_BARS = 8
+
+
+@dataclass(frozen=True)
+class ProgressBar:
+    """One unfinished progress bar.
+
+    Attributes:
+        name: its description, without the colon.
+        total: the number of its iterations.
+        seconds_left: the time left as tqdm estimates it.
+    """
+
+    name: str
+    total: float
+    seconds_left: float
+
+
+def progress_bars(lines: Sequence[str]) -> list[ProgressBar]:
+    """Return the unfinished bars at the end of the output that tell the time left, the outermost first.
+
+    tqdm writes the bar of an inner loop below that of the outer one.
+    """
+    found: list[ProgressBar] = []
+    for line in reversed(lines[-_MAX_BARS:]):
+        match = _BAR.match(line)
+        if match is None:
+            if line.strip():
+                break
+            continue
+        done, total = (float(match[key]) * _UNITS[match[f"{key}_unit"]] for key in ("done", "total"))
+        if match["time"] == "?" or done >= total:
+            continue
+        seconds = 0
+        for part in match["time"].split(":"):
+            seconds = seconds * 60 + int(part)
+        seconds += 86_400 * int(match["days"] or 0)
+        found.insert(0, ProgressBar(match["name"].strip().rstrip(":"), total, seconds))
+    return found

@@ -1,0 +1,54 @@
+"""The time left of the run or of its epoch, where it is known. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_state import RunState
+from gradtui.transport.progress_bars import ProgressBar
+
+_OF_EPOCH = re.compile(r"epochs?\W*\d", re.IGNORECASE)
+_NOT_TRAINING = re.compile(
+    r"\b(val|valid|validation|validating|eval|evaluating|evaluation|test|testing)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """An estimate of the time left.
+
+    Attributes:
+        seconds: how long.
+        is_of_epoch: whether it is that of the present epoch rather than of the run.
+    """
+
+    seconds: float
+    is_of_epoch: bool = False
+
+
+def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | None:
+    """Return the time left, None if it is unknown.
+
+    A progress bar over the whole run comes first, then the epoch's steps at their recent rate, then a bar over an epoch.
+
+    Args:
+        state: the state of the run.
+        bars: the progress bars of the script's output, the outermost first.
+    """
+    if state.ended is not None:
+        return None
+    training = [bar for bar in bars if not _NOT_TRAINING.search(bar.name)]
+    if len(bars) == 1 and state.phase is Phase.EVAL:
+        training = []  # a bar without a name may be that of the evaluation
+    outer = training[0] if training else None
+    of_epoch = outer is not None and (outer.total == state.epoch_steps or _OF_EPOCH.search(outer.name) is not None)
+    if outer is not None and not of_epoch:
+        return TimeLeft(outer.seconds_left)
+    left, rate = state.epoch_steps_left, state.steps_per_second
+    if left is not None and rate is not None and rate > 0 and math.isfinite(left / rate):
+        return TimeLeft(left / rate, is_of_epoch=True)
+    return TimeLeft(outer.seconds_left, is_of_epoch=True) if outer is not None else None
