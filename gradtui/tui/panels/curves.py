@@ -41,7 +41,7 @@ def curves_title(state: RunState) -> str:
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
     local = " of local shards" if state.tree.is_sharded else ""
-    return f"L2{local}{often}{f', {dropped:,} dropped' if dropped else ''} · g: plots"
+    return f"L2{local}{often}{f', {dropped:,} dropped' if dropped else ''}"
 
 
 @dataclass(frozen=True)

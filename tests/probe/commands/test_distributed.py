@@ -180,7 +180,7 @@ def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured
     assert [(info.count, info.local_count) for info in parameters] == [(32, 16), (8, 4), (16, 8), (2, 1)]
     assert list(seen.norms().values()) == pytest.approx(expected, rel=1e-5)
     assert [row["local_count"] for row in summarise(seen.state, dropped=0)["parameters"]] == [16, 4, 8, 1]
-    assert curves_title(seen.state) == "L2 of local shards · g: plots"
+    assert curves_title(seen.state) == "L2 of local shards"
     assert "holds 16 of its 32 elements" in (shard_words(parameters[0]) or "")
     assert "holds 16 of its 32 elements" in str(explain(seen.state, ~0))
 

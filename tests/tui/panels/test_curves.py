@@ -199,7 +199,7 @@ def test_what_was_not_measured_because_a_device_was_behind_is_told() -> None:
     state = state_after(*coop_run(3))
     assert "dropped" not in curves_title(state)
     apply(state, ev.Progress(2.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 3))
-    assert curves_title(state) == "L2, 3 dropped · g: plots"
+    assert curves_title(state) == "L2, 3 dropped"
     apply(state, ev.Progress(2.1, 5, 1, 1, 0, (1,), (), 0.0, 1, 1, 5))
     assert [entry.text for entry in state.log if "not measured" in entry.text] == [
         "gradients not measured: the device is too far behind, and training does not wait for it"
