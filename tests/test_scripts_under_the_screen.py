@@ -16,7 +16,7 @@ def session(directory: Path, script: str, *arguments: str) -> TerminalSession:
     (directory / "script.py").write_text(script, encoding="utf-8")
     command = [sys.executable, "-m", "gradtui", "script.py", *arguments]
     environment = {"XDG_STATE_HOME": str(directory), "OMP_NUM_THREADS": "1"}
-    return TerminalSession(command, columns=150, lines=40, env=environment, cwd=directory, forked=True)
+    return TerminalSession(command, columns=150, lines=50, env=environment, cwd=directory, forked=True)
 
 
 @pytest.mark.slow
