@@ -117,7 +117,7 @@ def _note_gone(state: RunState, event: ev.ModelsFound, before: TreeState) -> Non
         if record.part_of is not None and not record.has_trained:
             state.note(event, "model", f"{record.name} is part of {record.part_of} now")
         elif record.step is not None:
-            state.note(event, "model", f"{record.name} is gone: {record_text(record)}")
+            state.note(event, "model", f"{record.name} is no longer used: {record_text(record)}")
 
 
 def _device_found(state: RunState, event: ev.DeviceFound) -> None:

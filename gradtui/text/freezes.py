@@ -61,9 +61,9 @@ def holding_text(tree: TreeState, index: int) -> str | None:
     if not within:
         return None
     if within == [index]:
-        return "Held: until it is unfrozen it runs in eval mode, normalises by its running statistics and does not update them."
+        return "Until it is unfrozen it runs in eval mode: it normalises by its running statistics and does not update them."
     kinds = listed(list(dict.fromkeys(tree.modules[each].type_name for each in within)))
-    return f"Held in {plural(len(within), 'module')} in it ({kinds})."
+    return f"In eval mode until unfrozen: {plural(len(within), 'module')} in it ({kinds})."
 
 
 def checkpoint_lines(state: RunState) -> list[str]:

@@ -345,8 +345,8 @@ def test_the_detail_and_the_summary_say_what_is_held() -> None:
     def said(path: str) -> list[str]:
         return [fact.spans[0][0] for fact in explain(seen.state, numbers[path]) if fact.label == "statistics"]
 
-    assert said("0.1")[0].startswith("Held: ")
-    assert said("0") == ["Held in 2 modules in it (BatchNorm1d)."]
+    assert said("0.1")[0].startswith("Until it is unfrozen it runs in eval mode")
+    assert said("0") == ["In eval mode until unfrozen: 2 modules in it (BatchNorm1d)."]
     assert said("1") == said("2") == []
     assert summarise(seen.state, dropped=0)["freezes"]["holding_statistics"] == ["0.1", "0.3"]
 
