@@ -26,6 +26,7 @@ from gradtui.tui.widgets import LineView
 _WAITING = (
     "The row under the tree's cursor is explained here, with what a freeze of it would change, once a model is found."
 )
+_NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
 _MOST_FORECAST, _MOST_MODULES = 2_000, 5_000
@@ -55,7 +56,7 @@ def why(state: RunState, row: int | None, key: str = "space", line: Frontier | N
     """
     tree = state.tree
     if row is None:
-        return Why("Why", (_WAITING,))
+        return Why("Why", (_WAITING if state.ended is None else _NO_MODEL,))
     name = printable(row_path(tree, row)) or printable(tree.modules[row].name)
     if buffer_at(tree, row) is not None:
         return Why(f"{name} · buffer", (_BUFFER,))

@@ -6,6 +6,7 @@ from the `RunState` when it is drawn.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from textual import events
@@ -16,9 +17,10 @@ from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import has_trained, is_classified, next_problem, pending_parameters
 from gradtui.text import number_text, state_counts
-from gradtui.tui.actions import bindings
+from gradtui.tui.actions import ACTIONS, Action, Keymap, bindings
 from gradtui.tui.rendering import BLANK, STATE_ROLES, Line, Span, fit, line_width, wrap
 from gradtui.tui.tree.finding_rows import FindingRows
+from gradtui.tui.tree.loading_card import FIRST_KEYS, loading_lines
 from gradtui.tui.tree.module_order import CallRanks, Order, execution_sequence
 from gradtui.tui.tree.sorting import sorted_rows
 from gradtui.tui.tree.tree_cells import NOTHING_PENDING, PendingMarks, TreeCells
@@ -58,6 +60,7 @@ class ModuleTree(ScrollLines):
     ) -> None:
         super().__init__(id=id)
         self._state = state
+        self._made_at = time.monotonic()
         self._version = state.tree.version
         self.chosen_columns = tuple(columns)
         """Names of the columns to show, the most important first."""
@@ -191,14 +194,18 @@ class ModuleTree(ScrollLines):
         if self.rows.filter:
             text = f"No row matches {self.rows.filter!r}. Esc shows every row again."
         elif self._state.ended is None:
-            text = (
-                "Waiting for the script to build a model. It is found when it is first called or given to an optimizer."
-            )
+            seconds = max(self._state.seconds, time.monotonic() - self._made_at)
+            lines = loading_lines(self._state, self._first_actions(), seconds, max(1, width - 2))
+            return [((" ", ""), *line) for line in lines]
         elif has_trained(self._state):
             text = "The script trained something, but no module was found."
         else:
             text = "The script ended without training in this process: no module was called and no optimizer was made."
         return [((" ", ""), *line) for line in wrap(((text, "muted"),), max(1, width - 2))]
+
+    def _first_actions(self) -> list[Action]:
+        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
+        return keymap.apply(action for id in FIRST_KEYS for action in ACTIONS if action.id == id)
 
     # Cursor
 

@@ -39,7 +39,7 @@ async def first_paint():
     app = GradtuiApp(Ends(), Ends(), refresh_hz=0)
     async with app.run_test(size=(160, 50)) as pilot:
         await pilot.pause()
-        assert "Waiting for the script" in app.dashboard.tree_view.text
+        assert "Starting the script" in app.dashboard.tree_view.text
 
 asyncio.run(first_paint())
 before = set(sys.modules)
