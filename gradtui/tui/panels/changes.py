@@ -12,6 +12,7 @@ from gradtui.tui.rendering import Line, Span, elide, elide_start, fit, pad, prin
 from gradtui.tui.widgets import LineView
 
 EMPTY = "Nothing has been changed yet. space freezes the selected row; what came of it stands here."
+_NONE = "Nothing was changed in this run."
 
 _GLYPHS: dict[type[commands.Command], tuple[str, str]] = {
     commands.SetCheckpointing: ("◇", "accent"),
@@ -29,7 +30,9 @@ def changes_lines(state: RunState, width: int, height: int) -> list[Line]:
     """Return the newest changes in at most `height` lines of exactly `width` cells, the newest at the bottom."""
     listed = changes(state, height)
     if not listed:
-        return [fit(line, width) for line in wrap(((EMPTY, "muted"),), width)][:height]
+        return [fit(line, width) for line in wrap(((EMPTY if state.ended is None else _NONE, "muted"),), width)][
+            :height
+        ]
     step_width = max(len(f"{change.step:,}") for change in listed)
     before = 2 + step_width + 1
     room = max(1, int(_MOST_WORDS * width) - before)

@@ -59,3 +59,4 @@ async def test_after_a_run_without_a_model_nothing_promises_one() -> None:
     async with session((120, 36), [started(), ev.RunEnded(2.0, 0, 0, None)]) as run:
         assert "ended without training" in " ".join(run.dashboard.tree_view.text.split())
         assert run.dashboard.why.text == "No model was found: there is no row to explain."
+        assert run.dashboard.changes.text.strip() == "Nothing was changed in this run."
