@@ -69,6 +69,7 @@ class ProbeParts:
             context, sampler.tracer, sampler.batches.tensors, lambda *wish: self.dispatcher.hold(*wish)
         )
         self.norms = GradNormCollector(context, often, bad_steps, sampler.times, self.profiles.aside)
+        sampler.passing.loss_scale = self.norms.loss_scale
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
         self.oom_reporter = OomReporter(self, allocator, recent, options.write_file)
 

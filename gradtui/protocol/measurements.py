@@ -241,6 +241,9 @@ class GradientFlowMeasured(Measurement):
     """Per model: bytes of its parameters' `.grad` when the step has ended."""
     buckets: tuple[int, ...] = ()
     """Per model: bytes of a data-parallel wrapper's buckets, a second copy of those gradients. Empty where `reach` is."""
+    passing: tuple[float | None, ...] = ()
+    """Per module: the L2 norm of the gradient at its output, as it flows through in the step's last backward. None where it was
+    not read: only frozen modules are, blocks and what is in no block. Empty where none was."""
 
 
 @dataclass(frozen=True, slots=True)

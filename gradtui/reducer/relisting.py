@@ -143,6 +143,7 @@ class _IndexMapping:
             called=tuple(self.modules(event.called, -1)) if event.called else (),
             gradients=tuple(self.models(event.gradients, 0)),
             buckets=tuple(self.models(event.buckets, 0)) if event.buckets else (),
+            passing=tuple(self.modules(event.passing, None)) if event.passing else (),
         )
 
     def saved(self, event: SavedBytesMeasured) -> SavedBytesMeasured:

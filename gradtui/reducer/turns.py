@@ -84,6 +84,7 @@ def _merge(tree: TreeState) -> None:
         reach="".join(turn.reach.reach[part] for turn, part in zip(chosen, parts)),
         grad_modes="".join(turn.reach.grad_modes[part] for turn, part in zip(chosen, parts)),
         called=tuple(index for turn, part in zip(chosen, parts) for index in turn.reach.called[part]),
+        passing=_joined(chosen, parts),
     )
     if newest.saved is not None:
         whole = newest.saved
@@ -93,6 +94,16 @@ def _merge(tree: TreeState) -> None:
             by_module=tuple(n for s, part in zip(saved, parts) for n in s.by_module[part]),
             upstream=tuple(n for s, part in zip(saved, parts) for n in s.upstream[part]),
         )
+
+
+def _joined(turns: Sequence[Turn], parts: Sequence[slice]) -> tuple[float | None, ...]:
+    if not any(turn.reach.passing for turn in turns):
+        return ()
+    return tuple(
+        norm
+        for turn, part in zip(turns, parts)
+        for norm in (turn.reach.passing or (None,) * len(turn.reach.reach))[part]
+    )
 
 
 def _part(modules: Sequence[ModuleInfo], root: int) -> slice:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
 from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import has_trained
 from gradtui.text.units import number_text
 
@@ -29,6 +29,14 @@ def gradient_words(state: RunState, parameter: int) -> str | None:
     """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
     step, figures = state.tree.figures.get(parameter, (0, None))
     return _gradient(figures, f"step {step:,}") if figures is not None else None
+
+
+def passing_words(tree: TreeState, module: int) -> str | None:
+    """Describe the gradient that flows through a frozen module; None if it was not read."""
+    norm = tree.reach.passing[module] if tree.reach is not None and tree.reach.passing else None
+    if norm is None:
+        return None
+    return f"The gradient that flows through has norm {number_text(norm).strip()} at its output; nothing stores it."
 
 
 def update_words(state: RunState, parameter: int) -> str | None:

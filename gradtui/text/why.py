@@ -12,7 +12,7 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, optimizers_of, saved_bytes, state_of, subtree, toggles_of
 from gradtui.text.freezes import contending_text
 from gradtui.text.frontier import backward_clause
-from gradtui.text.gradients import ratio_words
+from gradtui.text.gradients import passing_words, ratio_words
 from gradtui.text.parameters import STATE_WORDS, why_so
 from gradtui.text.units import listed, short_bytes, short_rate
 
@@ -77,7 +77,7 @@ def module_sentences(state: RunState, index: int, line: Frontier | None = None) 
     """
     tree = state.tree
     where = subtree(tree.modules[index])
-    sentences = [_problems(tree, where), _backward(tree, index, line), _kept(tree, index)]
+    sentences = [_problems(tree, where), _backward(tree, index, line), passing_words(tree, index), _kept(tree, index)]
     joint = aggregated_stats(tree, where) if len(where) <= _MOST_JOINED else None
     if joint is not None and joint.update_ratio is not None:
         sentences.append(f"Moves {ratio_words(joint.update_ratio)}.")

@@ -16,6 +16,7 @@ from gradtui.probe.autograd.gradient_flow import (
 from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
+from gradtui.probe.autograd.module_outputs import ModuleOutputs
 from gradtui.probe.autograd.recomputation import Recomputation
 from gradtui.probe.autograd.saved_owners import SavedOwners
 from gradtui.probe.autograd.saved_tensors import walk
@@ -29,6 +30,7 @@ __all__ = [
     "KnownTensors",
     "ModuleCallLog",
     "ModuleCallLogger",
+    "ModuleOutputs",
     "Recomputation",
     "SavedOwners",
     "Target",

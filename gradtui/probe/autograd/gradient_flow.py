@@ -30,6 +30,9 @@ class GraphsOfStep:
     edges: set[tuple[int, int]] = field(default_factory=set)
     regions: dict[int, HiddenRegion] = field(default_factory=dict)
     """Reentrant checkpoints by the sequence number of their node, until their contents are known."""
+    norms: dict[int, float] | None = None
+    """Module -> L2 norm of the gradient at its output, in the last backward; only frozen modules are read. None if none could
+    be read in this step."""
 
     @property
     def opaque(self) -> set[int]:
@@ -60,7 +63,7 @@ class GraphsOfStep:
         }
 
     def copy(self) -> GraphsOfStep:
-        """Return a copy of the current results."""
+        """Return a copy of the current results, without the norms."""
         return GraphsOfStep({*self.active}, {*self.passing}, {*self.compiled}, {*self.edges}, {**self.regions})
 
 

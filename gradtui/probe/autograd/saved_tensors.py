@@ -8,7 +8,7 @@ autograd's in-place check.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
+from gradtui.probe.autograd.module_outputs import ModuleOutputs
 from gradtui.probe.model import Leaf
 from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import (
@@ -40,9 +41,18 @@ from gradtui.probe.torch_private.saved_origins import kept_by
 from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 
 
-def walk(roots: Iterable[torch.Tensor], trace: ModuleCallLog, known: KnownTensors) -> GraphSummary:
-    """Walk the graph of a backward on `roots`. Keeps nothing. Raises `TooDeepError` if walking would do harm."""
-    return _Walk(trace, known).over(roots)
+def walk(
+    roots: Sequence[torch.Tensor], trace: ModuleCallLog, known: KnownTensors, outputs: ModuleOutputs | None = None
+) -> GraphSummary:
+    """Walk the graph of a backward on `roots`. Keeps nothing, except what `outputs` asks for.
+
+    Raises `TooDeepError` if walking would do harm.
+    """
+    walking = _Walk(trace, known)
+    facts = walking.over(roots)
+    if outputs is not None:
+        walking.find_outputs(roots, outputs)
+    return facts
 
 
 _DOUBLE_BACKWARD = "BackwardBackward"
@@ -115,6 +125,20 @@ class _Walk:
                 raise TooDeepError
         self._conclude(self._follow())
         return self._facts
+
+    def find_outputs(self, roots: Iterable[torch.Tensor], outputs: ModuleOutputs) -> None:
+        """Add each output of an operation that the operation of another module takes, or that backward begins with."""
+        indices, leaves, ends = self._indices, self._leaves, self._ends
+        for root in roots:
+            if root.grad_fn is not None and root.grad_fn in indices:
+                outputs.add(root.grad_fn, root.output_nr, indices[root.grad_fn], OUTSIDE)
+        for at, node in enumerate(self._visited):
+            user = indices[node]
+            if all(indices[next_node] == user for next_node in self._following[ends[at] : ends[at + 1]]):
+                continue
+            for next_node, output in node.next_functions:
+                if next_node is not None and indices[next_node] != user and next_node not in leaves:
+                    outputs.add(next_node, output, indices[next_node], user)
 
     def _conclude(self, led_to: Container[GraphNode]) -> None:
         facts = self._facts

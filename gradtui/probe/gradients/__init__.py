@@ -5,7 +5,7 @@ This package owns the sampling of gradient norms and the handling of clipping, l
 
 from gradtui.probe.gradients import clipping, rounded_updates
 from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
-from gradtui.probe.gradients.grad_norms import GradNormSample
+from gradtui.probe.gradients.grad_norms import GradNormSample, norm_of
 from gradtui.probe.gradients.grad_scalers import GradScalers
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 
@@ -15,5 +15,6 @@ __all__ = [
     "GradScalers",
     "NonFiniteDetector",
     "clipping",
+    "norm_of",
     "rounded_updates",
 ]

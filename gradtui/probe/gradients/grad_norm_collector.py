@@ -200,7 +200,7 @@ class GradNormCollector:
         if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
             return
         loss = first.detach()
-        scale = self._loss_scale()
+        scale = self.loss_scale()
         if scale is not None:
             loss = unscaled(loss, scale)
         self._loss = HostCopy(loss.reshape(1)) if loss.is_cuda else loss.clone()
@@ -218,7 +218,7 @@ class GradNormCollector:
                 return
             with of_this_process.apart(self._devices), self._times.own():
                 parameters = (parameter for _, parameter in self._view.tree.live_parameters())
-                self.micro_steps.ended(step, parameters, self._loss_scale())
+                self.micro_steps.ended(step, parameters, self.loss_scale())
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
@@ -321,7 +321,8 @@ class GradNormCollector:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
         return [gradient for gradient in gradients if gradient is not None]
 
-    def _loss_scale(self) -> torch.Tensor | None:
+    def loss_scale(self) -> torch.Tensor | None:
+        """Return the factor by which a loss scaler multiplies the gradients of this step; None without one."""
         scaler = self._scaled_by() if self._scaled_by is not None else None
         return loss_scale(scaler) if scaler is not None else None
 

@@ -18,6 +18,7 @@ from gradtui.probe.autograd import (
 )
 from gradtui.probe.model import IndexMapping, bucket_bytes
 from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.protocol.events import GradientFlowMeasured
 
 
@@ -25,6 +26,9 @@ class GradientFlowReporter:
     """Emits `GradientFlowMeasured`, and remembers the grad mode in which models were evaluated between steps."""
 
     def __init__(self, context: ProbeContext) -> None:
+        self.passing = PassingGradients(context.hooks)
+        self._norms: tuple[float | None, ...] = ()
+        """The newest norms that `passing` has read. A step whose memory is profiled reads none."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter = context.counter
         self._evaluated: dict[int, str] = {}
@@ -46,6 +50,8 @@ class GradientFlowReporter:
         self._trained = self._trained and any(former >= 0 for former in moved.modules)
         self._reported = moved.of_modules(self._reported)
         self._last = None
+        self.passing.drop()
+        self._norms = ()
 
     def evaluation_began(self, root: nn.Module) -> None:
         """Record the grad mode of an evaluation as its root module is called."""
@@ -76,6 +82,8 @@ class GradientFlowReporter:
         if graphs is None:
             return
         tree, self._trained = self._view.tree, True
+        if graphs.norms is not None:
+            self._norms = tuple(map(graphs.norms.get, range(len(tree.modules)))) if graphs.norms else ()
         reach, modes, called = self._letters(graphs, trace)
         self._emit(
             GradientFlowMeasured(
@@ -88,6 +96,7 @@ class GradientFlowReporter:
                 called,
                 gradient_bytes(tree, device_type),
                 bucket_bytes(tree),
+                self._norms,
                 listing=tree.listing,
             )
         )

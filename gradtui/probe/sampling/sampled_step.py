@@ -24,6 +24,7 @@ from gradtui.probe.autograd import (
 from gradtui.probe.memory import MemoryAccountant
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.sampling.parameter_states import Classified, classify
+from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.probe.torch_private.graph_depth import TooDeepError
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
@@ -48,18 +49,26 @@ class SampledStep:
         """None until a backward has begun."""
 
     def on_backward(
-        self, outputs: Any, accountant: MemoryAccountant, recomputation: Recomputation
+        self, outputs: Any, accountant: MemoryAccountant, recomputation: Recomputation, passing: PassingGradients | None
     ) -> GraphSummary | None:
         """Walk the graph of the tensors that backward is about to run on; None if the graph is too deep for that."""
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(accountant)
+        returned = None
+        if passing is not None and len(known.leaves) < len(self.tree.parameters):
+            trains = {leaf.module for leaf in known.leaves.values()}
+            returned = passing.outputs_of(self.tree, self.trace.grad_modes, trains)
         try:
-            facts = walk(roots, self.trace, known)
+            facts = walk(roots, self.trace, known, returned)
         except TooDeepError:
             return None
         facts.is_whole = self._is_whole(facts)
         self.graphs = self.graphs or GraphsOfStep()
         self.graphs.add(facts)
+        if passing is not None:
+            self.graphs.norms = self.graphs.norms or {}
+            if returned is not None:
+                passing.begin(returned, self.graphs.norms)
         recomputation.expect(facts, known, self.trace, self.graphs)
         self._operations = max(self._operations, (facts.operations, facts.earlier_operations))
         if self._largest is None or facts.total > self._largest.total:

@@ -71,24 +71,22 @@ class StepSampler:
         self.sampled_step: SampledStep | None = None
         """The current step if it is sampled, else None."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
-        self._phases = phases
-        self._counter = context.counter
+        self._phases, self._counter = phases, context.counter
         self._memory = PhaseMemory(context, allocator, traces)
         self.batches = self._memory.batches
         self.extent = Extent.WHOLE
         """Which measurements the current step allows."""
         self.times = DeviceTimes(context, phases)
-        self._cadence = cadence
-        self.step_time = cadence.step_time
+        self._cadence, self.step_time = cadence, cadence.step_time
         self._traces = traces
         self.gradients = GradientPathRequests(context, cadence)
         self.states = ParameterStateReporter(context)
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
-        self._frozen = DriftDetector()
+        self._frozen, self.inputs = DriftDetector(), InputGradients(context)
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
         self._checkpoint, self._unused = LoadedCheckpoint(context), UnusedOptimizerState(context)
-        self.inputs = InputGradients(context)
         self._reach = GradientFlowReporter(context)
+        self.passing = self._reach.passing
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
         self._evaluated_at = -_EVALUATION_NS
@@ -201,8 +199,7 @@ class StepSampler:
                 self.tracer.stop()
             self._phases.listen(None)
             return
-        listening = self._phases.listen(self._guarded_end) == self._guarded_end
-        self._memory.begin_step(listening=listening)
+        self._memory.begin_step(listening=self._phases.listen(self._guarded_end) == self._guarded_end)
         self._view.refresh(step, verify=True)
         tree = self._view.tree
         index = tree.index_of(root)
@@ -226,7 +223,8 @@ class StepSampler:
             return
         with self.hooks.guarded("tied weights"):
             self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
-        facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation)
+        passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
+        facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
@@ -238,7 +236,8 @@ class StepSampler:
 
     @alone
     def on_backward_post(self) -> None:
-        """Record which parameters have a gradient after backward."""
+        """Record which parameters have a gradient after backward. Raises what a signal handler of the script raised in it."""
+        self.passing.end()
         if self.sampled_step is not None and self._can_sample():
             self.sampled_step.on_backward_post()
 

@@ -81,6 +81,11 @@ _OPERATOR_CALLS = {
 }
 
 
+def backward_is_compiled() -> bool:
+    """Return whether compiled autograd is on: it compiles the hooks on a graph together with the graph."""
+    return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False))
+
+
 def something_is_compiled() -> bool:
     """Return whether dynamo has compiled anything so far: a mode would make it fall back or recompile."""
     counters: dict[str, Any] = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})

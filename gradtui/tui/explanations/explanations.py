@@ -36,6 +36,7 @@ from gradtui.text.gradients import (
     gradient_words,
     joint_gradient_words,
     joint_update_words,
+    passing_words,
     shard_words,
     update_words,
 )
@@ -152,6 +153,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("highest", _height(state, index)),
         *_state_bytes(state, module.path),
         *text_rows("gradient", _norm_words(state, sums.norm)),
+        *text_rows("", passing_words(tree, index)),
         *text_rows("", joint_gradient_words(state, subtree(module))),
         *text_rows("update", joint_update_words(state, subtree(module))),
         *_whole_run(state, module),

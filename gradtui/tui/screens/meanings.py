@@ -17,6 +17,7 @@ from gradtui.tui.tree import (
     MIXED,
     PARTLY,
     PASSES,
+    PASSING,
     RECOMPUTED,
     SPARK_WIDTH,
     STOPS,
@@ -87,6 +88,12 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         "error",
         "an open finding concerns it",
         "Left of a row's state: an open finding concerns the row, or one folded up in it; ! goes there.",
+    ),
+    (
+        PASSING,
+        "muted",
+        "the norm of what flows through",
+        "Before a norm: of the gradient that only flows through a frozen module, read in sampled steps on the CPU.",
     ),
     (
         RECOMPUTED,

@@ -6,7 +6,7 @@ This package owns its rows, columns, cells and totals, and the filter.
 from gradtui.tui.tree.finding_rows import CONCERNED, findings_at, first_row
 from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
-from gradtui.tui.tree.tree_cells import RECOMPUTED, TIED
+from gradtui.tui.tree.tree_cells import PASSING, RECOMPUTED, TIED
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH
 from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS
 from gradtui.tui.tree.tree_rows import buffer_at, row_path
@@ -19,6 +19,7 @@ __all__ = [
     "MIXED",
     "PARTLY",
     "PASSES",
+    "PASSING",
     "RECOMPUTED",
     "SPARK_WIDTH",
     "STOPS",

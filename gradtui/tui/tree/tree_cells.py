@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from gradtui.tui.tree.tree_totals import TreeTotals
 TIED = "≡"
 RECOMPUTED = "↻"
 """Shown before the saved bytes of a checkpointed module: backward recomputes the rest."""
+PASSING = "→"
+"""Shown before the norm of a gradient that only flows through a module: nothing stores it."""
 FOLDED, UNFOLDED = "▸", "▾"
 _INDENT, _INDENT_NARROW = 2, 1
 _ROOM_TO_INDENT = 22
@@ -219,13 +222,18 @@ class TreeCells:
         return spans
 
     def _strip(self, row: int, room: int) -> Line:
-        """Return one cell per block of a folded stack: its gradient norm, or its saved bytes where none has a norm."""
+        """Return one cell per block of a folded stack: its gradient norm.
+
+        Where no block has one, the norm of the gradient that flows through it, or else its saved bytes.
+        """
         blocks = self.rows.stacks[row]
         cells = min(room, len(blocks))
         if cells < _FEWEST_CELLS:
             return ()
         values: list[float | None] = [self.totals.norm(subtree(self.tree.modules[block])) for block in blocks]
         role = "spark"
+        if not any(value is not None for value in values):
+            values, role = [self.totals.passing(block) for block in blocks], "muted"
         if not any(value is not None for value in values):
             values, role = [self.totals.kept(block) for block in blocks], "activations"
         groups = [values[i * len(values) // cells : (i + 1) * len(values) // cells] for i in range(cells)]
@@ -236,7 +244,11 @@ class TreeCells:
         if key == "spark":
             return sparkline(self.totals.recent(where), SPARK_WIDTH)
         if key == "norm" and where:
-            return _number_cell(self.totals.norm(where), width, "muted" if row >= 0 else "text")
+            norm = self.totals.norm(where)
+            passing = self.totals.passing(row) if row >= 0 and norm is None else None
+            if passing is not None:
+                return _passing_cell(passing, width)
+            return _number_cell(norm, width, "muted" if row >= 0 else "text")
         if key == "ratio" and where:
             return _number_cell(self.totals.ratio(where), width, "muted" if row >= 0 else "text")
         if row < 0:
@@ -263,6 +275,13 @@ def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:
     if key == "shape":
         return shape_text(info.shape)
     return dtype_text(info.dtype) if key == "dtype" else ""
+
+
+def _passing_cell(value: float, width: int) -> Line:
+    text = number_text(value).strip()
+    if len(PASSING + text) > width:
+        text = f"{value:.0e}"
+    return ((pad_start(PASSING + text, width), "muted" if math.isfinite(value) else "error"),)
 
 
 def _number_cell(value: float | None, width: int, role: str) -> Line:

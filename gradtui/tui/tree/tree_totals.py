@@ -71,6 +71,7 @@ class TreeTotals:
         self._recomputed: list[int] = []
         self._kept_of: object = None
         self._figures_of: object = None
+        self._passing: tuple[float | None, ...] = ()
         self._ratios: dict[range, float | None] = {}
 
     def update(self, state: RunState) -> None:
@@ -93,6 +94,10 @@ class TreeTotals:
             self._figures_of = tree.figures_step, len(tree.figures)
             self.norms_version += 1
             self._ratios = {}
+        passing = tree.reach.passing if tree.reach is not None else ()
+        if passing != self._passing:
+            self._passing = passing
+            self.norms_version += 1
         newest = self._recent[-1][0] if self._recent else -1
         history = state.history
         for step, row in zip(history.steps[-(self._recent.maxlen or 1) :], history.rows[-(self._recent.maxlen or 1) :]):
@@ -133,6 +138,10 @@ class TreeTotals:
     def norm(self, where: range) -> float | None:
         """Return the joint gradient norm of a range of parameters, None if it has none."""
         return None if self._current is None else self._current.norm(where)
+
+    def passing(self, index: int) -> float | None:
+        """Return the norm of the gradient that flows through frozen module `index`; None if it was not read."""
+        return self._passing[index] if index < len(self._passing) else None
 
     def ratio(self, where: range) -> float | None:
         """Return the norm of the last update of the trainable parameters of a range divided by the norm of their values.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from fakes import coop_model, coop_run, row_of
@@ -211,3 +212,34 @@ def test_pending_marks_equal_a_plain_search(wishes: dict[int, bool], a: int, b: 
     inside = {wish for index, wish in wishes.items() if first <= index < last}
     expected = MIXED if len(inside) == 2 else "" if not inside else UNFREEZE if inside.pop() else FREEZE
     assert PendingMarks(wishes).mark(first, last) == expected
+
+
+def passing_cells(width: int, norm: float) -> TreeCells:
+    """Return the cells of a run whose frozen modules all pass a gradient of this norm on."""
+    state = RunState()
+    for event in coop_run(10):
+        apply(state, event)
+    assert state.tree.reach is not None
+    count = len(state.tree.modules)
+    apply(state, replace(state.tree.reach, step=11, passing=(norm,) * count))
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    return TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(width))
+
+
+@pytest.mark.parametrize(("norm", "shown"), [(0.0371, "→0.037"), (1.23e-10, "→1e-10"), (math.nan, "→NaN"), (0.0, "→0")])
+def test_a_module_that_only_passes_shows_the_norm_that_flows_through(norm: float, shown: str) -> None:
+    made = passing_cells(84, norm)
+    row = row_of(made.tree, "text_encoder.ln_final")
+    line = made.line(row)
+    assert line_width(line) == 84
+    (cell,) = [part for part in line if "→" in part[0]]
+    assert cell[0].strip() == shown
+    assert cell[1] == ("error" if math.isnan(norm) else "muted")
+
+
+def test_a_gradient_that_is_stored_has_no_arrow() -> None:
+    made = passing_cells(84, 0.5)
+    trained = next(i for i in range(len(made.tree.parameters)) if made.tree.norms and made.tree.norms[i] is not None)
+    module = made.tree.parameters[trained].module
+    assert "→" not in text(made.line(module))
