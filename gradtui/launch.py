@@ -24,7 +24,7 @@ from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
-from gradtui.text import closing_lines
+from gradtui.text import closing_line, closing_lines
 from gradtui.transport.in_process import EventQueue
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _conclude(
     def interventions() -> None:
         written = files.closing(state)
         if written is not None:
-            reporter.say(written)
+            reporter.say(closing_line("repeat", written))
 
     def summary() -> None:
         if file is None:

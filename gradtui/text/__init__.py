@@ -6,7 +6,7 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 from gradtui.text.breakpoints import breakpoint_text, reached_text
 from gradtui.text.commands import command_text
 from gradtui.text.effects import change_results, change_words, effect_results, effect_text, sizes_text
-from gradtui.text.ending import EndRow, closing_lines, end_rows
+from gradtui.text.ending import EndRow, closing_line, closing_lines, end_rows
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
@@ -69,6 +69,7 @@ __all__ = [
     "change_results",
     "change_words",
     "checkpoint_lines",
+    "closing_line",
     "closing_lines",
     "command_text",
     "contended_text",

@@ -44,7 +44,12 @@ class EndRow:
 
 def closing_lines(state: RunState) -> list[str]:
     """Return the rows as lines with their labels in a column."""
-    return [f"{row.label:<{_LABEL_WIDTH}} {row.text}" for row in end_rows(state)]
+    return [closing_line(row.label, row.text) for row in end_rows(state)]
+
+
+def closing_line(label: str, text: str) -> str:
+    """Return a text behind its label, in the column of the closing lines."""
+    return f"{label:<{_LABEL_WIDTH}} {text}"
 
 
 def end_rows(state: RunState) -> list[EndRow]:
@@ -121,7 +126,12 @@ def _overhead(state: RunState) -> list[EndRow]:
     if not cost.steps:
         return []
     each = f"{cost.own_seconds * 1e6 / cost.steps:.0f} µs a step"
-    return [EndRow("overhead", f"{100 * (cost.share or 0.0):.1f} % ({each})")]
+    text = f"{100 * (cost.share or 0.0):.1f} % ({each})"
+    if cost.exempt_steps:
+        exempt = f"the budget does not apply to {min(cost.exempt_steps, cost.steps):,} of {plural(cost.steps, 'step')}"
+        others = cost.share_of_others
+        text += f"; {exempt}" + ("" if others is None else f", the others take {100 * others:.1f} %")
+    return [EndRow("overhead", text)]
 
 
 def _troubles(state: RunState) -> list[EndRow]:

@@ -7,6 +7,7 @@ from fakes import coop_run, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
 from gradtui.state.run_state import RunState
@@ -64,3 +65,21 @@ def test_a_run_that_trained_nothing_says_why() -> None:
     assert lines[0].startswith("trained   the script ran to its end without training anything in this process")
     assert lines[1].startswith(" " * 10 + "its child processes used 34.6 s of CPU time")
     assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("exempt_steps", "exempt_seconds", "text"),
+    [
+        (0, 0.0, "13.0 % (2600 µs a step)"),
+        # 0.01 s of measuring in the 1.75 s that are left without the 0.25 s.
+        (15, 0.25, "13.0 % (2600 µs a step); the budget does not apply to 15 of 100 steps, the others take 0.6 %"),
+        (100, 0.26, "13.0 % (2600 µs a step); the budget does not apply to 100 of 100 steps"),
+    ],
+)
+def test_a_high_overhead_names_the_steps_that_are_exempt(exempt_steps: int, exempt_seconds: float, text: str) -> None:
+    first = ev.Progress(1.0, 1, 1, 1, 0, (1,), (), 0.5, 1, 1)
+    time = (ev.PhaseTime(Phase.FORWARD, 2.0, 100),)
+    rest = ev.Progress(
+        9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1, exempt_steps=exempt_steps, exempt_seconds=exempt_seconds
+    )
+    assert [row.text for row in end_rows(after(started(), first, rest)) if row.label == "overhead"] == [text]

@@ -122,7 +122,10 @@ def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -
     model[1].requires_grad_(False)
     seen = train(model, {2: [freeze("0")], 3: [unfreeze("1")], 5: [set_back, Undo]})
     (rejected,) = seen.all(CommandRejected)
-    assert rejected.reason == "unfroze 1 cannot be undone: everything that it changed no longer exists or was changed again"
+    assert (
+        rejected.reason
+        == "unfroze 1 cannot be undone: everything that it changed no longer exists or was changed again"
+    )
     assert flags(model) == [True, True, False, False, True, True]
 
 
