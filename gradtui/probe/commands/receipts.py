@@ -111,9 +111,10 @@ class Receipts:
     def baseline(self) -> Baseline:
         """Return the measurements before a change that is about to be made."""
         length, memories = self._view.round_length, self._samples()
-        # The first round may lack some of the optimizer state.
+        # The first round after a change may lack some of the optimizer state, and the first of the run lacks all of it.
         settled = [each for each in memories if each.step > self._changes[-1] + length]
-        rounds = _rounds(settled or memories[-length:], length)
+        newest = [each if each.step > length else replace(each, peak=None, total=None) for each in memories[-length:]]
+        rounds = _rounds(settled or newest, length)
         return Baseline(tuple(rounds), self._widths(), tuple(self._durations(self._changed_at)[-_TIME_ROUNDS:]))
 
     def _samples(self) -> list[StepMemory]:

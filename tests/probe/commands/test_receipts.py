@@ -271,3 +271,16 @@ def test_a_receipt_waits_for_a_bounded_number_of_steps() -> None:
     made.run([0.1] * 250, sampled=True)
     assert [event.command for event in made.events] == [8]
     assert not made.receipts.open
+
+
+def test_the_total_of_the_first_step_is_not_compared_because_it_lacks_the_optimizer_state() -> None:
+    for sampled, totals_compared in ((1, False), (2, True)):
+        made = Made()
+        made.run([0.1] * sampled, sampled=True)
+        made.run([0.1] * 20)
+        made.receipts.begin(7, "froze a", made.step, joined=(("Adam", 1),))
+        made.run([0.1, 0.1], sampled=True)
+        (event,) = made.events
+        assert event.effect is not None
+        assert event.effect.before is not None
+        assert (event.effect.before.total is not None) is totals_compared
