@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.findings import Level, by_gravity
 from gradtui.state.model_records import model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.run_state import RunState
@@ -13,7 +14,7 @@ from gradtui.text.freezes import checkpoint_lines, verified_text
 from gradtui.text.memory import graph_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline
-from gradtui.text.parameters import problem_lines
+from gradtui.text.parameters import STATE_WORDS, problem_lines
 from gradtui.text.report import model_lines, place_of, schedule_lines, untrained_lines
 from gradtui.text.units import number_text, plural, size_text
 
@@ -22,6 +23,9 @@ MOST_ROWS = 10
 
 _DISPENSABLE = ("overhead", "tensors", "norm", "changed", "loss")
 """Rows that give way to findings, the first one first. The summary has what they say."""
+
+_WORDS = {STATE_NAMES[state]: words for state, words in STATE_WORDS.items() if state is not ParameterState.UNKNOWN}
+"""The words of the screen for the states that `state_counts` names."""
 
 _MODELS = 2
 _LABEL_WIDTH = 9
@@ -92,7 +96,9 @@ def _training(state: RunState) -> list[EndRow]:
         rows[-1] = EndRow("trained", f"{rows[-1].text}; {plural(earlier, 'earlier model')}")
     counts = state_counts(state, reported_tree(state))
     if counts:
-        rows.append(EndRow("tensors", ", ".join(f"{count} {words}" for words, count in counts.items())))
+        rows.append(
+            EndRow("tensors", ", ".join(f"{_WORDS.get(name, name)} {count:,}" for name, count in counts.items()))
+        )
     if state.loss.last is not None:
         steps, values = state.loss.steps, state.loss.values
         rows.append(EndRow("loss", _course(values[0], steps[0], values[-1], steps[-1])))

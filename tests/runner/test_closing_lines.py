@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_run, started
+from fakes import coop_model, coop_run, coop_states, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -31,6 +31,8 @@ def test_labels_stand_in_a_column() -> None:
     assert lines[0] == "steps     5 steps, 5 micro-steps in 9.0 s"
     assert all(line[9] == " " and line[10] != " " for line in lines)
     assert [line.split()[0] for line in lines][1:3] == ["trained", "tensors"]
+    letters, _ = coop_states(coop_model())
+    assert lines[2] == f"tensors   trains {letters.count('T')}, off {letters.count('C')}, passes {letters.count('F')}"
 
 
 def test_a_failure_begins_with_the_error() -> None:
