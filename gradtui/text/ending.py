@@ -8,7 +8,7 @@ from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.findings import Level, by_gravity
 from gradtui.state.model_records import model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import highest_peak
+from gradtui.state.selectors import highest_peak, unexplained_at_load
 from gradtui.text.findings import finding_line
 from gradtui.text.freezes import checkpoint_lines, verified_text
 from gradtui.text.memory import graph_lines
@@ -121,6 +121,9 @@ def _memory(state: RunState) -> list[EndRow]:
     owner = peak_owner(state, record)
     exact = "" if record.peak_exact else "≥ "
     text = f"peak {exact}{size_text(record.peak or 0)} in {phase}{f' with {owner}' if owner else ''}"
+    before = unexplained_at_load(state)
+    if before is not None:
+        text += f", {size_text(before)} of it from before training"
     if state.traced is not None:
         step = state.traced
         text += f"; within step {step.step:,}: {size_text(step.peak)} in {step.peak_phase}{place_of(state, step.peak_module)}"
