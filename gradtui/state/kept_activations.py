@@ -22,7 +22,8 @@ def freed_bytes(tree: TreeState, stops: frozenset[int], most: int | None = None)
 
     Autograd records an operation only if one of its inputs requires a gradient (PyTorch: Autograd mechanics, "Setting
     requires_grad"). A module whose own parameters are all frozen keeps tensors only for a trainable parameter before it.
-    If the models have more than `most` modules, and other modules keep tensors for these parameters, it is not computed.
+    `most` bounds the time: nothing is computed if more than `most` other modules keep tensors for these parameters, or any do
+    among more than ten times as many modules.
     """
     saved, reach = tree.saved, tree.reach
     if saved is None or reach is None or not saved.upstream or not reach.called:
@@ -30,9 +31,11 @@ def freed_bytes(tree: TreeState, stops: frozenset[int], most: int | None = None)
     owners = {tree.parameters[index].module for index in stops}
     passing: set[int] = set()
     if not stops.isdisjoint(saved.upstream):
-        if most is not None and len(tree.modules) > most:
+        if most is not None and len(tree.modules) > 10 * most:
             return None, False
         passing = {index for index, upstream in enumerate(saved.upstream) if upstream in stops}
+        if most is not None and len(passing) > most:
+            return None, False
     earliest = _Earliest(tree, stops)
     freed, at_least = 0, False
     for index in owners | passing:

@@ -194,10 +194,9 @@ def backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -
     end = index + tree.modules[index].subtree_modules
     if line is not None and index in line.stops:
         return f"stops here, at parameters of its own: {why_it_stops(tree, index, line)}"
-    never = (
-        [tree.modules[each].path for each in _between(line.never_entered, index + 1, end)] if line is not None else []
-    )
-    inside = f", but never into {printable(listed(never, 1))}" if never else ""
+    never = _between(line.never_entered, index + 1, end) if line is not None else ()
+    more = f" and {len(never) - 1:,} more" if len(never) > 1 else ""
+    inside = f", but never into {printable(tree.modules[never[0]].path)}{more}" if never else ""
     if letter == Reach.THROUGH.value:
         return f"runs through it to the modules before it{inside}"
     return f"runs in it and ends at parameters of its own{inside}"

@@ -147,7 +147,10 @@ def test_what_an_unknown_module_keeps_in_parts_is_unknown() -> None:
 
 
 def test_a_freeze_frees_what_is_kept_for_the_frozen_parameters_elsewhere() -> None:
-    made = forecast(saving((-1, -1, 0), last="Attention", states="TTFF"), A, False)
+    state = saving((-1, -1, 0), last="Attention", states="TTFF")
+    assert forecast(state, A, False, most_modules=0).activations is None
+    assert forecast(state, A, False, most_modules=1) == forecast(state, A, False)
+    made = forecast(state, A, False)
     assert (made.activations, made.at_least) == (-130, False)
 
 

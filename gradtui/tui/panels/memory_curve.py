@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, log10
+from operator import itemgetter
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.step_curve import StepCurve
@@ -140,7 +141,8 @@ def curve_lines(columns: Sequence[Column], owner: str, scale: Scale, baseline: i
         rows = height - 1
         levels = _levels(columns, scale, baseline, rows)
         label = _above(peak_at, room, owner)
-    canvas = [_row(columns, levels, row) for row in range(rows - 1, -1, -1)]
+    roles = [phase_role(column.phase) for column in columns]
+    canvas = [_row(roles, levels, row) for row in range(rows - 1, -1, -1)]
     if label is not None:
         start, text = label
         line = canvas.pop(0) if rows == height else [(" ", "")] * room
@@ -169,10 +171,13 @@ def _levels(columns: Sequence[Column], scale: Scale, baseline: int, rows: int) -
     return [min(full, max(1, round((each.total - baseline - scale.low) / span * full))) for each in columns]
 
 
-def _row(columns: Sequence[Column], levels: Sequence[int], row: int) -> list[Span]:
+def _row(roles: Sequence[str], levels: Sequence[int], row: int) -> list[Span]:
     """Return the cells of one row, counted from the lowest."""
-    heights = [min(_EIGHTHS, max(0, level - row * _EIGHTHS)) for level in levels]
-    return [(_HEIGHTS[height], phase_role(column.phase) if height else "") for height, column in zip(heights, columns)]
+    low, high = row * _EIGHTHS, (row + 1) * _EIGHTHS
+    return [
+        (_HEIGHTS[_EIGHTHS if level >= high else level - low], role) if level > low else (_HEIGHTS[0], "")
+        for level, role in zip(levels, roles)
+    ]
 
 
 def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: str) -> tuple[int, str] | None:
@@ -220,8 +225,8 @@ def _axis(label: str, margin: int) -> Span:
 
 
 def _spans(cells: Sequence[Span]) -> Iterator[Span]:
-    for role, group in groupby(cells, key=lambda cell: cell[1]):
-        yield "".join(text for text, _ in group), role
+    for role, group in groupby(cells, key=itemgetter(1)):
+        yield "".join([text for text, _ in group]), role
 
 
 def phase_line(columns: Sequence[Column], shares: Mapping[Phase, float], margin: int) -> Line:

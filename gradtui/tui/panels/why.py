@@ -29,8 +29,8 @@ _WAITING = (
 _NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
-_MOST_FORECAST, _MOST_MODULES = 2_000, 5_000
-"""Of more tensors, or of saved tensors in models of more modules, the first press of the key forecasts what changes: a redraw
+_MOST_FORECAST, _MOST_MODULES = 2_000, 1_000
+"""Of more tensors, or where more modules keep tensors for them, only the first press of the key forecasts everything: a redraw
 must not take that long."""
 _DOT = "\N{NO-BREAK SPACE}·"
 """Ends a clause, so that no line begins with a dot."""

@@ -19,14 +19,14 @@ class CallRanks:
 
     def __init__(self, tree: TreeState) -> None:
         self._tree = tree
-        self._of: object = None
+        self._of: tuple[int, ...] | None = None
         self.ranks: list[int] = []
         """By module, from 1; 0 while unknown. Empty while none is known."""
 
     def update(self) -> bool:
         """Apply the newest order of calls. Return True if a rank has become known."""
         called = self._tree.reach.called if self._tree.reach is not None else ()
-        if called is self._of or len(called) != len(self._tree.modules):
+        if called == self._of or len(called) != len(self._tree.modules):
             return False
         self._of = called
         ranks = self.ranks or [0] * len(called)

@@ -1,4 +1,5 @@
-"""How much a redraw of the tree does, counted: it must not grow with the model, on the busiest machine either.
+"""How much a redraw of the tree and of the panel below it does, counted: it must not grow with the model, on the busiest
+machine either.
 
 Counted are the Python functions of ours that run until the screen is painted, and all functions, Textual's too, that the
 drawing itself calls. The limits are what was found with Python 3.11, plus about a tenth.
@@ -86,3 +87,51 @@ async def test_a_redraw_does_not_grow_with_the_model(known: str) -> None:
     for found, found_of_many, most in zip(small, large, MAX_CALLS):
         assert found <= most, (small, large)
         assert found_of_many <= 1.07 * found
+
+
+MOST_EXPLAINED = 750
+"""Found: 681 calls of ours, for a row of 100 parameters."""
+
+
+def sample(model: ev.ModelsFound, states: str, step: int) -> list[ev.Event]:
+    """A sampled step: every other module is never entered, and what autograd keeps differs from step to step."""
+    modules = model.modules
+    is_leaf = [module.subtree_modules == 1 for module in modules]
+    reach = "".join(
+        "e" if not leaf or states[module.first_parameter] == "T" else "-" for leaf, module in zip(is_leaf, modules)
+    )
+    count, size = len(modules), 1_000 + step
+    saved, ranks = tuple(size if leaf else 0 for leaf in is_leaf), tuple(range(count))
+    return [
+        ev.ParametersClassified(float(step), step, states, states.translate({ord("C"): "0", ord("T"): "1"})),
+        ev.GradientFlowMeasured(float(step), step, 0, reach, "g" * count, "1" * count, ranks, (1_000,)),
+        ev.SavedBytesMeasured(float(step), step, saved, sum(saved), tuple(2 if leaf else -1 for leaf in is_leaf)),
+    ]
+
+
+async def calls_of_an_explanation(parameters: int) -> dict[str, int]:
+    """Calls of ours for drawing the explanation after a sampled step, by the row under the cursor; the least of some."""
+    model = large_model(parameters)
+    states = "".join("CCTT"[index % 4] for index in range(len(model.parameters)))
+    found = {}
+    async with session((160, 50), events=[started(), model, *sample(model, states, 1)]) as run:
+        for path in ("", "layers.0", "layers.0.fc1.weight"):
+            await run.go_to(path)
+            counts = []
+            for step in range(2, 5):
+                run.source.put(*sample(model, states, step))
+                run.app._drain()
+                run.dashboard.draw("tree")
+                with counting() as drawn:
+                    run.dashboard.draw("why")
+                counts.append(drawn.ours)
+            found[path] = min(counts)
+            assert "Autograd keeps" in run.dashboard.why.text or path.endswith("weight")
+    return found
+
+
+async def test_an_explanation_does_not_grow_with_the_model() -> None:
+    small, large = await calls_of_an_explanation(10_000), await calls_of_an_explanation(30_000)
+    for path, calls in large.items():
+        assert calls <= 1.07 * small[path], (small, large)
+    assert max(small.values()) <= MOST_EXPLAINED, small
