@@ -115,6 +115,38 @@ class Run(TerminalSession):
         assert "this panel failed" not in self.text
 
 
+def check_panels_and_states(run: Run) -> None:
+    """All panels are there at once, at every size; states are words where there are no colours."""
+    for size, titles in ((NARROW, ("│ Events │ Changes",)), (WIDE, ("│ Events", "Nothing has been changed yet"))):
+        run.resize(*size)
+        run.wait_panels(*titles)
+        states = [run.state_of(row) for row in ("embed", "prompt", "body", "tail")]
+        assert states == ["off", "trains", "passes", "trains"]
+    colours = {int(found) for found in re.findall(rb"[34]8;5;(\d+)", run.raw)}
+    assert colours <= set(GREY)
+    assert not re.search(rb"\x1b\[(?:\d+;)*[34][0-7](?:;\d+)*m|[34]8;2;", run.raw)
+
+
+def freeze_tail(run: Run) -> None:
+    """A large freeze: what it would change, a second press, pending, applied, and what came of it."""
+    run.hold()
+    run.send("p")
+    run.wait_held()
+    run.send("/tail\r")
+    run.wait_until(lambda: re.search(r"─ tail · ", run.text), "the row explained")
+    run.send(" ")
+    run.wait_for("Press space again to freeze tail: 4 tensors")
+    assert "Nothing has been changed yet" in run.changes
+    run.send(" ")
+    run.wait_until(lambda: "freeze tail waits for the next step" in run.changes, "pending")
+    run.wait_for("pending: freeze at the next step")
+    run.let_go()
+    run.wait_until(lambda: re.search(r"\d+ froze tail ", run.changes), "applied")
+    run.wait_until(lambda: "unchanged bit for bit for 10 steps" in run.changes, "the receipt")
+    run.wait_until(lambda: "waits for" not in run.text, "nothing pending")
+    run.wait_until(lambda: run.state_of("tail") == "passes", "the new state")
+
+
 @pytest.mark.slow
 def test_what_the_main_screen_shows_and_does(tmp_path: Path) -> None:
     with Run(tmp_path) as run:
@@ -126,15 +158,7 @@ def test_what_the_main_screen_shows_and_does(tmp_path: Path) -> None:
         run.let_go()
         run.wait_paused(20)
 
-        # All panels at once, at every size; states are words where there are no colours.
-        for size, titles in ((NARROW, ("│ Events │ Changes",)), (WIDE, ("│ Events", "Nothing has been changed yet"))):
-            run.resize(*size)
-            run.wait_panels(*titles)
-            states = [run.state_of(row) for row in ("embed", "prompt", "body", "tail")]
-            assert states == ["off", "trains", "passes", "trains"]
-        colours = {int(found) for found in re.findall(rb"[34]8;5;(\d+)", run.raw)}
-        assert colours <= set(GREY)
-        assert not re.search(rb"\x1b\[(?:\d+;)*[34][0-7](?:;\d+)*m|[34]8;2;", run.raw)
+        check_panels_and_states(run)
 
         run.pause_at(30)
         run.send("p")
@@ -149,23 +173,7 @@ def test_what_the_main_screen_shows_and_does(tmp_path: Path) -> None:
         run.wait_gone("gradtui ran this one step")
         run.wait_paused(31)
 
-        # A large freeze: what it would change, a second press, pending, applied, and what came of it.
-        run.hold()
-        run.send("p")
-        run.wait_held()
-        run.send("/tail\r")
-        run.wait_until(lambda: re.search(r"─ tail · ", run.text), "the row explained")
-        run.send(" ")
-        run.wait_for("Press space again to freeze tail: 4 tensors")
-        assert "Nothing has been changed yet" in run.changes
-        run.send(" ")
-        run.wait_until(lambda: "freeze tail waits for the next step" in run.changes, "pending")
-        run.wait_for("pending: freeze at the next step")
-        run.let_go()
-        run.wait_until(lambda: re.search(r"\d+ froze tail ", run.changes), "applied")
-        run.wait_until(lambda: "unchanged bit for bit for 10 steps" in run.changes, "the receipt")
-        run.wait_until(lambda: "waits for" not in run.text, "nothing pending")
-        run.wait_until(lambda: run.state_of("tail") == "passes", "the new state")
+        freeze_tail(run)
         run.send("q")
         run.wait_for("Stop training")
         run.send("s")
