@@ -242,6 +242,7 @@ class GradtuiApp(App[str]):
         elif tree.states is not states and tree.states.count(_UNKNOWN) < states.count(_UNKNOWN):
             # Until now rows show their states as unknown, at the start or after a change.
             self._redraws.expedite("tree")
+            self._redraws.expedite("why")
         if not asked <= self.run_state.pending.keys():
             # An answered command must not still be shown as pending, however long the redraw intervals are.
             self._redraws.touched()

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from gradtui.tui.screens.plots import PlotScreen
 
 INTERVALS: dict[str, float] = {
-    "tree": 1.0, "memory": 1.0, "gradients": 2.0, "why": 1.0, "changes": 1.0, "output": 0.5,
+    "tree": 1.0, "memory": 1.0, "gradients": 2.0, "why": 2.0, "changes": 1.0, "output": 0.5,
     "events": 0.5, "plots": 2.0,
 }  # fmt: skip
 """Minimum seconds between two redraws of each part."""

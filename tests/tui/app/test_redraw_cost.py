@@ -16,7 +16,7 @@ from gradtui.protocol import events as ev
 pytestmark = pytest.mark.slow
 
 LIMIT = 0.03
-PART = ("tree", "memory", "gradients", "output", "events")
+PART = ("tree", "memory", "gradients", "why", "changes", "output", "events")
 
 
 async def cpu_of(run: Session, change: Callable[[], None], draw: Callable[[], None], times: int = 9) -> float:
