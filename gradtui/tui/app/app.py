@@ -259,8 +259,6 @@ class GradtuiApp(App[str]):
 
     def _pause_at_breakpoints(self, event: Event, before: list[Finding]) -> None:
         """Pause the run at the breakpoints of memory and findings that an event has reached."""
-        if not self.run_state.breakpoints:
-            return
         for command, value, step in reached(self.run_state, event, before):
             self._submit(partial(Pause, reason=reached_text(command, value, step), breakpoint=command.id))
 
@@ -373,10 +371,9 @@ class GradtuiApp(App[str]):
             self.push_screen(LeaveDialog(), self._leave)
 
     def _leave(self, answer: Answer | None) -> None:
-        if answer is None:
-            return
-        if self.run_state.ended is not None:
+        if answer is not None and self.run_state.ended is not None:
             self.exit("ended")
+        if answer is None or self.run_state.ended is not None:
             return
         if answer == "kill":
             self._is_killed = True
@@ -394,9 +391,7 @@ class GradtuiApp(App[str]):
         self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name
 
     def action_interrupt(self) -> None:
-        if self.run_state.ended is not None:
-            self.exit("ended")
-        elif self._interrupt is not None:
+        if self.run_state.ended is None and self._interrupt is not None:
             self._interrupt()
         else:
             self.action_leave()
