@@ -30,6 +30,8 @@ def reached(state: RunState, event: Event, before: Sequence[Finding]) -> Iterato
 
     The event has been applied to the state. `before` are the findings before it.
     """
+    if not state.breakpoints:
+        return
     asked = {each.breakpoint for each in state.pending.values() if isinstance(each, Pause)}
     rules = sorted(rule for rule, _ in _confirmed(state.findings) - _confirmed(before))
     for number, command in state.breakpoints.items():
