@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -141,7 +142,7 @@ def test_pause_holds_the_training_thread_and_one_step_is_one_step(run: Run) -> N
         before = len(run.record.read_text(encoding="utf-8").splitlines())
         run.send("n")
         run.wait_until(lambda: len(run.record.read_text(encoding="utf-8").splitlines()) == before + 1, "one step")
-        run.wait_until(lambda: run.text.count("  paused") == 2, "held again")
+        run.wait_until(lambda: len(re.findall("▶ .* paused", run.text)) == 2, "held again")
         run.send("p")
         run.wait_until(lambda: len(run.record.read_text(encoding="utf-8").splitlines()) > before + 5, "running")
 
