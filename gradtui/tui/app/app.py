@@ -222,7 +222,11 @@ class GradtuiApp(App[str]):
     def _drain(self) -> None:
         tree = self.run_state.tree
         structure, states, is_measured = tree.version, tree.states, has_breakdown(self.run_state)
-        asked, was_over = set(self.run_state.pending), self.run_state.ended is not None
+        asked, was_paused, was_over = (
+            set(self.run_state.pending),
+            self.run_state.paused,
+            self.run_state.ended is not None,
+        )
         for event in self._source.drain(_BATCH):
             before = self.run_state.findings
             try:
@@ -250,10 +254,9 @@ class GradtuiApp(App[str]):
         if has_breakdown(self.run_state) != is_measured:
             # Until now the panel says that it waits for the memory breakdown.
             self._redraws.expedite("memory")
-        if self.run_state.ended is not None and not was_over:
-            # What still waits for the run must say at once that nothing more comes.
-            for part in self._front.visible_parts():
-                self._redraws.expedite(part)
+        if (self.run_state.paused and not was_paused) or (self.run_state.ended is not None and not was_over):
+            # The user looks at what there is now, and what still waits for the run must say that nothing more comes.
+            self._redraws.expedite(*self._front.visible_parts())
         # A change and its results are rare, and the user waits for them.
         self.dashboard.changes.update()
 

@@ -84,9 +84,10 @@ class RedrawScheduler:
         """Record that the user did something. Its CPU time counts towards `share`, but not towards the cost of a part."""
         self._touched = True
 
-    def expedite(self, name: str) -> None:
-        """Make a part due at the next tick, regardless of the stretched intervals."""
-        self._parts[name].due = 0.0
+    def expedite(self, *names: str) -> None:
+        """Make parts due at the next tick, regardless of the stretched intervals."""
+        for name in names:
+            self._parts[name].due = 0.0
         self._due = 0.0
 
     def poll_often(self) -> None:

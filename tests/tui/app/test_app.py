@@ -265,3 +265,24 @@ async def test_no_cell_keeps_the_ground_of_the_theme_before() -> None:
 
 def cells(run: Session) -> list[Segment]:
     return [segment for strip in run.app.screen._compositor.render_strips() for segment in strip]
+
+
+async def test_a_pause_makes_every_part_due() -> None:
+    now = 0.0
+    redraws = RedrawScheduler(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
+    for part in INTERVALS:
+        redraws.add(part, 600.0)
+    async with session() as run:
+        run.app._redraws = redraws
+        for _ in INTERVALS:
+            now += 1
+            run.app._tick()
+        visible = run.dashboard.visible_parts()
+        assert redraws.choose(visible) is None
+        run.source.put(ev.PauseChanged(9.0, 41, True))
+        drawn = set()
+        for _ in visible:
+            now += 1
+            run.app._drain()
+            drawn.add(redraws.choose(visible))
+        assert drawn == set(visible)
