@@ -55,7 +55,7 @@ class Effect:
     """None also where the durations differ by no more than their noise."""
     joined: tuple[tuple[str, int], ...] = ()
     """The optimizers that parameters joined: the name of the type, the number of parameters."""
-    within_noise: frozenset[str] = frozenset()
+    within_noise: tuple[str, ...] = ()
     """The names of the values of `StepMemory` that differ by no more than they did before from batch to batch."""
     others: int = 0
     """Number of other changes at the same step boundary, whose effect cannot be told apart from this one's."""

@@ -43,12 +43,12 @@ class Baseline:
     durations: tuple[float, ...]
     """Of the newest rounds that were not sampled, in seconds, since the change before."""
 
-    def within_noise(self, after: StepMemory) -> frozenset[str]:
+    def within_noise(self, after: StepMemory) -> tuple[str, ...]:
         """Return the names of the values that differ from those before the change by no more than these varied.
 
         The activations, and with them the peak, depend on the batch, for example on the length of its longest sequence.
         """
-        return frozenset(name for name in _VALUES if self._is_within_noise(name, getattr(after, name)))
+        return tuple(name for name in _VALUES if self._is_within_noise(name, getattr(after, name)))
 
     def _is_within_noise(self, name: str, after: int | None) -> bool:
         before: list[int] = [value for each in self.memories if (value := getattr(each, name)) is not None]
