@@ -49,6 +49,10 @@ def _nothing(now: int) -> None:
     """Do nothing: an empty callback."""
 
 
+def _no_call() -> None:
+    """Do nothing: no part is to be called."""
+
+
 def _ignore(error: BaseException, ends: bool) -> None:
     """Ignore an exception of the script."""
 
@@ -114,6 +118,8 @@ class HookSet:
         """Whether the training thread is alive."""
         self._others: dict[int, ThreadLife] = {}
         """Threads other than the training thread that have run a backward."""
+        self.other_begins: Callable[[], None] = _no_call
+        """Called before the first backward of such a thread, on that thread."""
         self._failures = Failures(report)
         self._off = self._failures.off
         self.guarded = self._failures.guarded
@@ -135,7 +141,7 @@ class HookSet:
             self._others[thread] = ThreadLife()
             # This backward may write the tensors that gradtui is reading.
             with self.looking:
-                pass
+                self.other_begins()
 
     def is_alone(self) -> bool:
         """Return whether no other living thread has run a backward.

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Generator, Iterable
+from contextlib import suppress
 from time import perf_counter_ns
 
 import torch
@@ -56,6 +57,8 @@ class PassingGradients:
         """The norms of the step, which belong to the caller."""
         self._raised: BaseException | None = None
         """What a signal handler of the script has raised in a hook."""
+        # Its graph may share operations with this one, and no two threads can run a generator at once.
+        hooks.other_begins = self._remove
 
     def outputs_of(self, tree: ModuleTree, called: Container[int], trains: Iterable[int]) -> ModuleOutputs | None:
         """Return what the walk of a graph is to find: outputs of the frozen modules that the step `called`; None for none.
@@ -69,6 +72,8 @@ class PassingGradients:
 
     def begin(self, outputs: ModuleOutputs, norms: dict[int, float]) -> None:
         """Add the hooks for the backward that is about to run. Its end writes into `norms`, by module."""
+        # The backward of an earlier call has not run if a signal handler of the script raised before it.
+        self.drop()
         self._norms = norms
         for node, modules_of in outputs.operations.items():
             hook = self._hook(modules_of)
@@ -104,9 +109,10 @@ class PassingGradients:
         self._unread.clear()
 
     def _remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        # Two threads may be here at once.
+        with suppress(IndexError):
+            while True:
+                self._handles.pop().remove()
 
     def _hook(self, modules_of: dict[int, tuple[int, ...]]) -> _Hook:
         while True:

@@ -6,6 +6,7 @@ import gc
 import math
 import signal
 import sys
+import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -306,6 +307,49 @@ def test_what_a_signal_handler_raises_waits_until_backward_has_ended() -> None:
     finally:
         signal.signal(signal.SIGALRM, former)
     hook.close()
+
+
+def test_another_thread_may_run_backward_over_the_same_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Sequential(nn.Linear(WIDTH, WIDTH)))
+    model[1].requires_grad_(False)
+    errors: list[Exception] = []
+
+    def other() -> None:
+        try:
+            second.backward(retain_graph=True)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=other)
+
+    def while_reading(_: Tensor) -> float:
+        # The training thread is within a hook, and the other one comes to the same operation.
+        thread.start()
+        thread.join()
+        return 1.0
+
+    monkeypatch.setattr(passing_gradients, "_norm", while_reading)
+    with watched():
+        shared = model(batch())
+        first, second = shared.sum(), shared.square().sum()
+        first.backward(retain_graph=True)
+    assert thread.ident is not None
+    assert not errors
+
+
+def test_a_backward_that_never_ran_leaves_no_hooks() -> None:
+    reader = PassingGradients(HookSet(lambda *_: None))
+    norms: dict[int, float] = {}
+    x = torch.ones(4, requires_grad=True)
+    y = x * 2
+    for _ in range(2):
+        outputs = ModuleOutputs({0}, (-1,))
+        outputs.add(y.grad_fn, 0, 0, -1)
+        reader.begin(outputs, norms)
+    y.sum().backward()
+    reader.end()
+    # One element each: sqrt(1 + 1 + 1 + 1).
+    assert norms == {0: pytest.approx(2.0)}
 
 
 def test_joint_norm_of_several_outputs() -> None:
