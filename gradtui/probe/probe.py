@@ -272,6 +272,7 @@ class Probe:
         step = self._steps.ended(optimizer)
         if step is None or step.nested:
             return
+        is_skipped = bool(self._step_hold.hidden) and self._step_hold.restore()
         if step.with_closure:
             self._order.on_closure_step()
         else:
@@ -281,7 +282,6 @@ class Probe:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps + 1, optimizer, has_run=True)
         self.phases.on_step_post(now)
-        is_skipped = bool(self._step_hold.hidden) and self._step_hold.restore()
         self._on_step_end(now, optimizer, skipped=is_skipped or self._scalers.skips(optimizer))
 
     def _on_step_skipped(self, now: int, optimizer: Optimizer) -> None:

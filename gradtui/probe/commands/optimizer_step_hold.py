@@ -75,7 +75,7 @@ class OptimizerStepHold:
                     parameter.grad = None
 
     def restore(self) -> bool:
-        """Put the hidden gradients back, when the step has ended. Return True."""
+        """Put the hidden gradients back as soon as the step has ended, before its memory is measured. Return True."""
         hidden, self.hidden = self.hidden, []
         for parameter, gradient in hidden:
             parameter.grad = gradient

@@ -28,6 +28,7 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
 from gradtui.protocol.schedule import Scheduled
+from gradtui.protocol.vocabulary import Phase
 
 BAD = 2
 """The number of the batch whose loss is NaN: the third step."""
@@ -177,6 +178,13 @@ def test_the_script_finds_its_gradients_as_it_left_them() -> None:
             seen_gradients.append([a if a is b else None for a, b in zip(before, [p.grad for p in model.parameters()])])
     assert all(gradient is not None for gradients in seen_gradients for gradient in gradients)
     assert not seen.probe.dispatcher.step_hold.hidden
+
+
+def test_the_gradients_of_a_skipped_step_count_as_gradients() -> None:
+    _, seen = held([SkipStep, Resume], lambda: train(sgd, value=math.nan))
+    # 4 x 4 and 4 x 2 weights of four bytes, in each step: those of the skipped step are there as well.
+    measured = [each.held.gradients for each in seen.ledgers(Phase.OPTIMIZER)]
+    assert measured == [96] * STEPS
 
 
 def test_one_skip_is_one_step_and_the_pause_is_over() -> None:
