@@ -38,7 +38,7 @@ def _optimizer_clauses(forecast: Forecast) -> list[str]:
             f"{plural(forecast.joining, 'tensor')} join{'s' if forecast.joining == 1 else ''} {_joined(forecast)}"
         )
     if forecast.stops and owners and forecast.kept_state != 0:
-        clauses.append(f"{owners} {_keep(forecast)} {_size(forecast.kept_state)}")
+        clauses.append(_kept(owners, forecast.kept_state))
     if forecast.starts and forecast.new_state != 0:
         clauses.append(
             f"new optimizer state {'not known' if forecast.new_state is None else _change(forecast.new_state)}"
@@ -50,12 +50,8 @@ def _joined(forecast: Forecast) -> str:
     return forecast.joins or "an optimizer"
 
 
-def _keep(forecast: Forecast) -> str:
-    return "keep" if len(forecast.owners) > 1 else "keeps"
-
-
-def _size(size: int | None) -> str:
-    return "its state" if size is None else f"about {short_bytes(size)}"
+def _kept(owners: str, size: int | None) -> str:
+    return f"the state of {owners} stays" if size is None else f"about {short_bytes(size)} of {owners}'s state stay"
 
 
 def _activations(forecast: Forecast) -> str:

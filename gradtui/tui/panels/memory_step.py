@@ -203,8 +203,9 @@ def step_title(state: RunState, width: int) -> str:
     if step is None:
         return step_words(state, held.step, width) if held is not None and held.step else ""
     peak = short_bytes(max(0, step.peak - (unexplained_at_load(state) or 0)))
-    full = f"within {step_words(state, step.step)} · peak {peak}"
+    full = f"within {step_words(state, step.step)} · peak {peak} in {step.peak_phase}"
     shorter = (
+        f"{step_words(state, step.step)} · peak {peak} in {step.peak_phase}",
         f"{step_words(state, step.step)} · peak {peak}",
         f"step {step.step:,} · peak {peak}",
         f"{step.step:,} · {peak}",

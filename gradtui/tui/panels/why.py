@@ -87,7 +87,7 @@ def _what_if(state: RunState, parameters: range, key: str) -> tuple[tuple[Span, 
     if len(parameters) > _MOST_FORECAST:
         return heading, (plural(len(parameters), "tensor"), "the first press says what changes, the second changes it")
     change = forecast(state, parameters, trainable, _MOST_MODULES)
-    undo = () if change.would_fail else ("u undoes",)
+    undo = () if change.would_fail else ("then u undoes it",)
     return heading, (*forecast_clauses(change), *undo)
 
 

@@ -16,7 +16,7 @@ from gradtui.protocol.commands import SetCheckpointing
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import has_trained, is_classified, next_problem, pending_parameters
-from gradtui.text import number_text, state_counts
+from gradtui.text import state_counts
 from gradtui.tui.actions import ACTIONS, Action, Keymap, bindings
 from gradtui.tui.rendering import BLANK, STATE_ROLES, Line, Span, fit, line_width, wrap
 from gradtui.tui.tree.finding_rows import FindingRows
@@ -165,9 +165,7 @@ class ModuleTree(ScrollLines):
         if room <= 0:
             return loss
         if self.order == "execution" and self._ranks.ranks and not self.rows.filter and not self.sorted_by:
-            value = self._state.loss.last
-            words = "loss" if value is None else f"loss {number_text(value).strip()}"
-            loss = [fit(((" ", ""), ("● ", "gradients"), (words, "muted")), width)]
+            loss = [fit(((" ", ""), ("● ", "gradients"), ("loss", "muted")), width)]
         legend = _states_legend(self._state.tree, width, room - len(loss)) if is_classified(self._state.tree) else []
         return [*loss, *[BLANK] * (room - len(loss) - len(legend)), *legend]
 

@@ -162,9 +162,10 @@ def test_graphs_that_stay_alive_and_growth_have_a_line() -> None:
 
 def test_the_title_names_the_step_its_age_and_the_peak() -> None:
     state = state_after(*RUN, profile())
-    assert memory_title(state) == "within step 285 · peak 52.6 MiB"
+    assert memory_title(state) == "within step 285 · peak 52.6 MiB in backward"
+    assert memory_title(state, 36) == "step 285 · peak 52.6 MiB in backward"
     state.step = 379
-    assert memory_title(state) == "within step 285, 90+ steps ago · peak 52.6 MiB"
+    assert memory_title(state) == "within step 285, 90+ steps ago · peak 52.6 MiB in backward"
     assert memory_title(state, 41) == "step 285, 90+ steps ago · peak 52.6 MiB"
     assert memory_title(state, 24) == "step 285 · peak 52.6 MiB"
     assert memory_title(state, 16) == "285 · 52.6 MiB"

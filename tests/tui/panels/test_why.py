@@ -50,8 +50,8 @@ def test_a_freeze_is_described_by_what_it_frees_and_keeps() -> None:
     text = why(run(), A)
     assert text.title == "a · trains"
     words = said(text)
-    assert "space would freeze it: 20 parameters · gradients about −80 B · SGD keeps about 80 B" in words
-    assert words.endswith("activations not known · u undoes")
+    assert "space would freeze it: 20 parameters · gradients about −80 B · about 80 B of SGD's state stay" in words
+    assert words.endswith("activations not known · then u undoes it")
 
 
 def test_an_unfreeze_says_which_optimizer_takes_the_orphans() -> None:
