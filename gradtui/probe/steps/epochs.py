@@ -55,7 +55,8 @@ class Epochs:
 
         No step uses the batches of an evaluation, so they are known once a step has followed a batch of the iterator.
         """
-        left = self.steps_left if self._counter.steps > self._steps_before else None
+        is_known = self._batches is not None and self._counter.steps > self._steps_before
+        left = self.steps_left if is_known else None
         return (self.steps, left) if left is not None else (None, None)
 
     def ends(self) -> None:
