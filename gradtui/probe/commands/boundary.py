@@ -128,6 +128,8 @@ class Boundary:
                 self._wait(step)
         finally:
             self.held_step = None
+            # After a Ctrl+C that the script catches, the run is held again at the next boundary.
+            self._hold = replace(self._hold, held_step=None)
         return refused
 
     def refuse_skips(self, reason: str) -> None:

@@ -4,6 +4,7 @@
 # mypy: disable-error-code="override,no-any-return,unused-ignore,call-arg"
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
 from gradtui.protocol.schedule import Scheduled
 from gradtui.protocol.vocabulary import Phase
+from gradtui.transport.in_process import CommandQueue
 
 BAD = 2
 """The number of the batch whose loss is NaN: the third step."""
@@ -207,6 +209,25 @@ def test_why_it_is_held_and_where() -> None:
     found = seen.events.index(seen.all(NonFiniteFound)[0])
     assert found < seen.events.index(event), "the cause is known first"
     assert any(entry.text.startswith("paused before the step of SGD: first NaN") for entry in seen.state.log)
+
+
+def test_after_a_caught_interrupt_it_is_held_at_a_boundary() -> None:
+    def interrupt(_: CommandQueue) -> None:
+        raise KeyboardInterrupt
+
+    model = model_of()
+    optimizer = sgd(model)
+    commands = ScriptedCommands([interrupt, lambda queue: queue.submit(Resume)])
+    with watched(commands=commands) as seen:
+        seen.submit(PauseAtBadStep)
+        for number in range(STEPS):
+            optimizer.zero_grad()
+            (model(X).square().mean() * (math.nan if number == BAD else 1.0)).backward()
+            with contextlib.suppress(KeyboardInterrupt):
+                optimizer.step()
+    # The interrupted step is not executed, and the next one ends before the next boundary.
+    before = (True, BAD, "SGD")
+    assert pauses(seen) == [before, (False, BAD, None), (True, BAD + 1, None), (False, BAD + 1, None)]
 
 
 def test_one_more_step_holds_after_it() -> None:
