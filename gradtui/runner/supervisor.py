@@ -98,6 +98,7 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
 
 def _wait(process: int, terminal: ControllingTerminal | None, connection: TrainingProcessConnection) -> int:
     """Handle signals until the training process has ended. Returns its wait status."""
+    has_alarm = False
     while True:
         number = _next_signal()
         if number == signal.SIGHUP and terminal is not None:
@@ -107,10 +108,9 @@ def _wait(process: int, terminal: ControllingTerminal | None, connection: Traini
             connection.hang_up()
         if number in (signal.SIGTERM, signal.SIGALRM) and connection.read().is_killed:
             # The process may ignore SIGTERM, or its handler may never run.
-            if number == signal.SIGTERM:
-                signal.alarm(KILL_S)
-            else:
-                number = signal.SIGKILL
+            # Further requests do not postpone the SIGKILL.
+            has_alarm = has_alarm or signal.alarm(KILL_S) == 0
+            number = signal.SIGKILL if number == signal.SIGALRM else number
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)

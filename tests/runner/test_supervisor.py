@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -228,3 +229,26 @@ def subprocess_of(program: str, *arguments: str):
 
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run([sys.executable, "-c", program, *arguments], env=environ, capture_output=True, timeout=60)
+
+
+_ASKED_REPEATEDLY = """
+import signal, sys, time
+from gradtui.runner import supervisor
+
+supervisor.KILL_S = 1
+
+def child(connection):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        connection.kill()
+        time.sleep(0.1)
+    return 0
+
+sys.exit(supervisor.supervise(child))
+"""
+
+
+def test_repeated_requests_to_kill_do_not_postpone_the_end() -> None:
+    ended = subprocess.run([sys.executable, "-c", _ASKED_REPEATEDLY], check=False, capture_output=True, timeout=30)
+    assert ended.returncode == -signal.SIGKILL
