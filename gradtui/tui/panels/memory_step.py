@@ -207,6 +207,7 @@ def step_title(state: RunState, width: int) -> str:
     shorter = (
         f"{step_words(state, step.step)} · peak {peak} in {step.peak_phase}",
         f"{step_words(state, step.step)} · peak {peak}",
+        f"step {step.step:,} · peak {peak} in {step.peak_phase}",
         f"step {step.step:,} · peak {peak}",
         f"{step.step:,} · {peak}",
     )

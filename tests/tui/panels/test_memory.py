@@ -167,6 +167,7 @@ def test_the_title_names_the_step_its_age_and_the_peak() -> None:
     state.step = 379
     assert memory_title(state) == "within step 285, 90+ steps ago · peak 52.6 MiB in backward"
     assert memory_title(state, 41) == "step 285, 90+ steps ago · peak 52.6 MiB"
+    assert memory_title(state, 38) == "step 285 · peak 52.6 MiB in backward"
     assert memory_title(state, 24) == "step 285 · peak 52.6 MiB"
     assert memory_title(state, 16) == "285 · 52.6 MiB"
     assert memory_title(state_after(*RUN)) == "step 285"
