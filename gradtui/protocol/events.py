@@ -43,6 +43,8 @@ class RunStarted(Event):
     ledger: str
     torch_version: str
     log: str | None
+    stop_after: int | None = None
+    """The run is stopped after this many optimizer steps (`--steps`); None if it is not."""
 
 
 @dataclass(frozen=True, slots=True)

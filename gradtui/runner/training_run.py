@@ -56,7 +56,8 @@ class TrainingRun:
         self._began = perf_counter_ns()
         target = self.settings.target
         identity = (target.name, target.arguments, os.getpid())
-        self.events.put(RunStarted(0.0, 0, *identity, device="", ledger="", torch_version="", log=self.log))
+        steps = self.settings.steps
+        self.events.put(RunStarted(0.0, 0, *identity, "", "", torch_version="", log=self.log, stop_after=steps))
         arrival = when_torch_is_imported(self._watch)
         owner = os.getpid()
         try:

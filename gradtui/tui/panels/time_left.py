@@ -33,7 +33,8 @@ class TimeLeft:
 def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | None:
     """Return the time left, None if it is unknown.
 
-    A progress bar over the whole run comes first, then the epoch's steps at their recent rate, then a bar over an epoch.
+    The steps of `--steps` come first, then a progress bar over the whole run, then the epoch's steps, then a bar over an epoch.
+    Steps take the time of the recent ones.
 
     Args:
         state: the state of the run.
@@ -41,6 +42,10 @@ def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | N
     """
     if state.ended is not None:
         return None
+    stop_after = state.started.stop_after if state.started is not None else None
+    of_run = _time_of(state, None if stop_after is None else max(0, stop_after - state.step))
+    if of_run is not None:
+        return TimeLeft(of_run)
     training = [bar for bar in bars if not _NOT_TRAINING.search(bar.name)]
     if len(bars) == 1 and state.phase is Phase.EVAL:
         training = []  # a bar without a name may be that of the evaluation
@@ -48,7 +53,13 @@ def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | N
     of_epoch = outer is not None and (outer.total == state.epoch_steps or _OF_EPOCH.search(outer.name) is not None)
     if outer is not None and not of_epoch:
         return TimeLeft(outer.seconds_left)
-    left, rate = state.epoch_steps_left, state.steps_per_second
-    if left is not None and rate is not None and rate > 0 and math.isfinite(left / rate):
-        return TimeLeft(left / rate, is_of_epoch=True)
+    of_steps = _time_of(state, state.epoch_steps_left)
+    if of_steps is not None:
+        return TimeLeft(of_steps, is_of_epoch=True)
     return TimeLeft(outer.seconds_left, is_of_epoch=True) if outer is not None else None
+
+
+def _time_of(state: RunState, steps: int | None) -> float | None:
+    """Return the seconds that a number of steps takes at the recent rate, None if that is unknown."""
+    rate = state.steps_per_second
+    return steps / rate if steps is not None and rate is not None and rate > 0 and math.isfinite(steps / rate) else None

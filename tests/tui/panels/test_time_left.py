@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from fakes import started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
@@ -84,3 +87,12 @@ def test_progress_brings_the_steps_of_the_epoch_and_takes_them_away() -> None:
     assert (run.epoch_steps, run.epoch_steps_left) == (10, 5)
     apply(run, ev.Progress(2.0, 10, 5, 5, 0, (5,), (), 0.0, 1, 1))
     assert (run.epoch_steps, run.epoch_steps_left) == (None, None)
+
+
+def test_the_steps_after_which_the_run_is_stopped_come_first() -> None:
+    known = state(steps=100, left=40)
+    known.started = dataclasses.replace(started(), stop_after=500)
+    known.step = 300
+    assert time_left(known, [bar(45.0)]) == TimeLeft(100.0), "200 steps at 2 steps a second"
+    known.step = 501
+    assert time_left(known) == TimeLeft(0.0)
