@@ -27,7 +27,6 @@ _WAITING = (
     "The row under the tree's cursor is explained here, with what a freeze of it would change, once a model is found."
 )
 _NO_MODEL = "No model was found: there is no row to explain."
-_NO_MODEL = "The run ended before a model was found: there is nothing to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
 _MOST_FORECAST, _MOST_MODULES = 2_000, 1_000

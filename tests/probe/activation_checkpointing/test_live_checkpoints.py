@@ -319,7 +319,7 @@ def test_within_one_that_is_checkpointed_is_refused_and_around_one_the_outer_cou
     _, seen = train([Plain], {1: [on("blocks.0")], 4: [on("blocks.0.inner")], 5: [on("blocks.0")]})
     reasons = [event.reason for event in seen.all(CommandRejected)]
     assert reasons == ["it is within blocks.0, which is checkpointed", "that is already the case"]
-    _, seen = train([Plain], {1: [on("blocks.0.inner")], 4: [on("blocks.0")]}, steps=10)
+    _, seen = train([Plain], {2: [on("blocks.0.inner")], 6: [on("blocks.0")]}, steps=12)
     assert "blocks.0.inner within it count again when it no longer is" in seen.all(CommandApplied)[1].text
     assert [receipt.held for receipt in seen.all(ReceiptTaken)] == [True, True]
 

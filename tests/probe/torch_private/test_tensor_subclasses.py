@@ -18,6 +18,7 @@ from watched import ScriptedCommands, watched
 import gradtui
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
+    ClearBreakpoint,
     Command,
     FollowMicroSteps,
     Intervention,
@@ -83,6 +84,7 @@ MAKE: dict[type[Command], Callable[[int], Command]] = {
     **COMMANDS,
     SetCheckpointing: lambda id_: SetCheckpointing(id_, "nowhere", True),
     RunTo: lambda id_: RunTo(id_, 100),
+    ClearBreakpoint: lambda id_: ClearBreakpoint(id_, 1),
     FollowMicroSteps: lambda id_: FollowMicroSteps(id_, True),
     Watch: lambda id_: Watch(id_, ("0.weight", "3.bias")),
     TraceGradient: lambda id_: TraceGradient(id_, "0"),
