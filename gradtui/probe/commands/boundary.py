@@ -90,7 +90,7 @@ class Boundary:
     def holds_within(self, executed: int, steps: int) -> bool:
         """Return whether the run will be held after at most `steps` more than the `executed` steps."""
         is_near = self._hold_at is not None and 0 < self._hold_at - executed <= steps
-        return is_near or self._breakpoints.holds_within(executed, steps)
+        return is_near or (self._breakpoints.is_set and self._breakpoints.holds_within(executed, steps))
 
     def hold(self, command: Command, reason: str) -> bool:
         """Hold at the next boundary, as `command` asked, if the user could resume the run. Return whether it will hold.
