@@ -76,7 +76,7 @@ def test_a_name_that_is_not_there_ends_the_run_before_its_first_step(script: Pat
     run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
     assert (run.returncode, run.stdout) == (2, "")
     assert (
-        "gradtui: schedule: entry 1 (step 4): there is no module or parameter '0.wieght'; did you mean 0.weight"
+        "gradtui: schedule  entry 1 (step 4): there is no module or parameter '0.wieght'; did you mean 0.weight"
         in run.stderr
     )
     assert "Traceback" not in run.stderr
@@ -88,7 +88,7 @@ def test_entries_that_were_not_reached_are_told_and_change_no_exit_code(script: 
     run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
     alone = gradtui(tmp_path, str(script))
     assert (run.returncode, run.stdout) == (0, alone.stdout)
-    found = "schedule: 1 of 1 entries never reached: the run ended at step 20, the next one is for step 99"
+    found = "1 of 1 entries never reached: the run ended at step 20, the next one is for step 99"
     assert found in run.stderr
 
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_is_resumed_with_the_schedule_and_after_an_undo_without(tmp
     alone = gradtui(tmp_path, str(script), kept, "--resume")
     assert alone.returncode == 1
     assert "the script failed before it trained anything" in alone.stderr
-    assert "schedule: Adam has 2 parameters and the script loads a state of 4: if an unfreeze added" in alone.stderr
+    assert "Adam has 2 parameters and the script loads a state of 4: if an unfreeze added" in alone.stderr
     again = gradtui(tmp_path, "--schedule", str(schedule), str(script), kept, "--resume")
     assert (again.returncode, again.stdout) == (0, "4 4\n")
     schedule.write_text(schedule.read_text() + '[[do]]\nstep = 6\ncommand = "undo"\n')
@@ -171,4 +171,4 @@ def test_a_script_that_never_imports_torch_leaves_its_schedule_unreached_and_tha
     (tmp_path / "hello.py").write_text("print('hello')\n")
     run = gradtui(tmp_path, "--schedule", "s.toml", "hello.py")
     assert (run.returncode, run.stdout) == (0, "hello\n")
-    assert "gradtui: schedule: 1 of 1 entries never reached: torch was not imported" in run.stderr
+    assert "gradtui: schedule  1 of 1 entries never reached: torch was not imported" in run.stderr

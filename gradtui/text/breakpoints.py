@@ -12,7 +12,7 @@ _OF_MEMORY = ("memory", "peak")
 def breakpoint_text(command: SetBreakpoint) -> str:
     """Return the condition of a breakpoint: `step 500`, `loss > 3`, `memory peak > 2.0 GiB`, `finding GT203`."""
     if command.metric == "step":
-        return f"step {int(command.value):,}"
+        return f"step {command.value:,.0f}"
     if command.metric == "finding":
         return f"finding {command.rule}" if command.rule else "any finding"
     return f"{_NAMES.get(command.metric, command.metric)} {_limit(command)}"

@@ -105,14 +105,14 @@ def look(session: TerminalSession, case: Case, log: Path) -> None:
         return
     session.wait_for("pause")
     session.send("po")
-    session.wait_until(lambda: re.search(r"‖ paused.* step \d", session.text), "the pause")
-    paused = re.search(r"‖ paused.* step (\d+)\b", session.text)
+    session.wait_until(lambda: re.search(r"‖ .* step \d.* paused ", session.text), "the pause")
+    paused = re.search(r"‖ .* step (\d+)\b.* paused ", session.text)
     assert paused is not None
     # A script may have executed steps before the key arrived.
     begun = int(paused[1])
     for step in range(begun + 1, begun + case.stops[-1] + 1):
         session.send("n")
-        session.wait_until(lambda step=step: re.search(rf"‖ paused.* step {step}\b", session.text), f"step {step}")
+        session.wait_until(lambda step=step: re.search(rf"‖ .* step {step}\b.* paused ", session.text), f"step {step}")
         if step - begun in case.stops:
             wait_for_bar(session, case.bar(step), log)
     for size in (NARROW if case.size == WIDE else WIDE, case.size):
@@ -130,4 +130,4 @@ def wait_for_bar(session: TerminalSession, bar: str, log: Path) -> None:
             return "".join(panel(session)).count(bar) == 1 and is_shown(session, log) and is_laid_out(session)
         return False
 
-    session.wait_until(lambda: "‖ paused" in session.text and there(), f"the bar {bar!r}")
+    session.wait_until(lambda: re.search("‖ .* paused ", session.text) and there(), f"the bar {bar!r}")

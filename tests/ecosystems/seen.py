@@ -24,14 +24,15 @@ def on_a_terminal(output: bytes) -> list[str]:
 
 
 def panel(session: TerminalSession) -> list[str]:
-    """The lines within the frame of the output panel."""
+    """The lines of the output panel: within its frame, or on a small screen below its title."""
     display = session.screen.display
-    top = next(row for row, line in enumerate(display) if re.search("╭─[^╮]*Output[^╮]*╮$", line.rstrip()))
-    left = display[top].rindex("╭")
-    lines = [line[left:].rstrip() for line in display[top + 1 :]]
-    bottom = next(row for row, line in enumerate(lines) if line.startswith("╰"))
-    assert all(line[0] == line[-1] == "│" for line in lines[:bottom]), "\n".join(display)
-    return [line[1:-1].replace("▐", " ").strip() for line in lines[:bottom]]
+    top = next(row for row, line in enumerate(display) if re.search("─ ?Output │", line))
+    lines = [line.rstrip() for line in display[top + 1 : -1]]
+    if display[top].startswith("╭"):
+        bottom = next(row for row, line in enumerate(lines) if line.startswith("╰"))
+        assert all(line[0] == line[-1] == "│" for line in lines[:bottom]), "\n".join(display)
+        lines = [line[1:-1] for line in lines[:bottom]]
+    return [line.replace("▐", " ").strip() for line in lines]
 
 
 def flowing(lines: list[str]) -> str:
@@ -45,7 +46,13 @@ def is_shown(session: TerminalSession, log: Path) -> bool:
 
 
 def is_laid_out(session: TerminalSession) -> bool:
-    """Whether there are frames from edge to edge between the header and the keys, and nothing beside or below them."""
+    """Whether there are frames, or on a small screen titles, between the header and the keys, and nothing below them."""
     display, columns = session.screen.display, session.screen.columns
     framed = all(line[0] in "╭│╰" and line[columns - 1] in "╮│╯" for line in display[1:-1])
-    return framed and display[0].lstrip()[:1] in "‖●" and "leave" in display[-1] and not STRAY.search(session.text)
+    titled = any(line.startswith("─Model") for line in display[1:3]) and any("─Output" in line for line in display)
+    return (
+        (framed or titled)
+        and display[0].lstrip()[:1] in "‖●"
+        and "leave" in display[-1]
+        and not STRAY.search(session.text)
+    )

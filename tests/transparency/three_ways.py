@@ -18,7 +18,7 @@ import fork_server
 from terminal_session import ROOT, TerminalSession
 
 SCRIPTS = Path(__file__).with_name("scripts")
-OVER = re.compile("[✔✖] (ended|failed|interrupted)")
+OVER = re.compile(r"[✔✖] .*\b(ended|failed|stopped)\b")
 """What the header says when there is nothing more to come."""
 
 
