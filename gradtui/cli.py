@@ -80,7 +80,7 @@ class _Command(click.Command):
     """The command without a subcommand, whose words may begin with one."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete an option: of the subcommand after its name, of nobody after a script."""
+        """Complete an option of the subcommand after its name. After a script there is nothing to complete."""
         if ctx.params.get("words"):
             return _complete_words(ctx, self.params[0], incomplete)
         return super().shell_complete(ctx, incomplete)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _POLL_S = 0.05
 _STILL_POLLS = 20
-"""If the training thread awaits a receipt, and no step has ended in so many polls, none is expected."""
+"""Number of polls without a new step after which a receipt that the training thread awaits is given up."""
 _PATIENCE = 50
 """Steps of each optimizer after which no measurement of a change is expected."""
 _MOST_CHANGES = 2_000
@@ -57,7 +57,7 @@ class WatchedRun:
 
     Args:
         probe: the probe of the run.
-        look: applies a function to the state with all events so far, and returns its result; None if nobody answers.
+        look: applies a function to the state with all events so far. Returns its result, or None without an answer.
     """
 
     def __init__(self, probe: Probe, look: Callable[[Callable[[RunState], Any]], Any]) -> None:
@@ -68,8 +68,8 @@ class WatchedRun:
         """Whether the watch is closed: all events of the run have been applied."""
 
     def ask(self, at: Callable[[RunState], T]) -> T | None:
-        """Apply `at` to the state and return the result; None if nobody answers, or in a forked process."""
-        # A forked process has no thread that could answer, or that would release the locks of that thread.
+        """Apply `at` to the state and return the result; None if the viewer does not answer, or in a forked process."""
+        # A forked process has no thread that could answer or release the locks of the parent process.
         if os.getpid() != self._owner:
             return None
         try:

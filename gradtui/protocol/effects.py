@@ -58,4 +58,4 @@ class Effect:
     within_noise: tuple[str, ...] = ()
     """The names of the values of `StepMemory` that differ by no more than they did before from batch to batch."""
     others: int = 0
-    """Number of other changes at the same step boundary, whose effect cannot be told apart from this one's."""
+    """Number of other changes at the same step boundary, whose effects the measurement includes."""

@@ -49,7 +49,7 @@ LEVEL_COLOURS = {
 
 _COLUMNS = ("module", "parameters", "state", "gradient norm", "Δw/w")
 _FLAGS = {"0": "frozen", "1": "trainable"}
-"""What is known of parameters that no step has been sampled of."""
+"""The word for a parameter whose state no sampled step has determined yet, by its flag in `TreeState.trainable`."""
 
 
 def run_html(state: RunState, *, is_over: bool = False) -> str:

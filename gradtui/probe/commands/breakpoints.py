@@ -60,7 +60,7 @@ class Breakpoints:
             self._changed()
 
     def remove_all(self) -> None:
-        """Remove all breakpoints: nobody could resume the run."""
+        """Remove all breakpoints, because without a viewer a paused run could not be resumed."""
         if self.is_set:
             self.remove(*tuple(self._set))
 

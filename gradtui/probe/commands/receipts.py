@@ -89,8 +89,8 @@ class Receipts:
     """Compares sampled steps and the durations of other steps before and after each change.
 
     A receipt comes with the second sampled round after its change, and once more if the duration of a step has changed. A later
-    change ends those before it: their effects could not be told apart. Nothing is called at a step for this: the durations are
-    those that `StepTime` keeps anyway, and `poll` is called when events are flushed.
+    change ends those before it: the measurements could not distinguish their effects. The receipts call nothing at a step: they
+    read the durations that `StepTime` keeps anyway, and `poll` is called when events are flushed.
     """
 
     def __init__(self, context: ProbeContext, step_sampler: StepSampler) -> None:
@@ -169,11 +169,11 @@ class Receipts:
             each.effect = replace(each.effect, others=len(self.open) - 1)
 
     def poll(self, step: int, *, is_over: bool = False) -> None:
-        """Emit what is known by now of the open changes. `is_over` says that there will be no further step."""
+        """Emit the measurements of the open changes that are complete. `is_over`: there will be no further step."""
         self.open = [each for each in self.open if not self._settle(each, step, is_over=is_over)]
 
     def _settle(self, receipt: _Open, step: int, *, is_over: bool) -> bool:
-        """Emit what is known of a change. Return whether nothing more is to come."""
+        """Emit the measurements of a change that are complete. Return True if the receipt is finished."""
         rounds = (step - receipt.step) // self._view.round_length
         if not receipt.is_emitted:
             is_over = is_over or rounds >= _MEMORY_PATIENCE

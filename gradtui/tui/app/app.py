@@ -194,7 +194,6 @@ class GradtuiApp(App[str]):
             self.exit("ended")
             return
         self._draw_header()
-        self._show_status()
         front = self._front
         part = self._redraws.choose(front.visible_parts())
         if self._pictures_due:
@@ -212,7 +211,6 @@ class GradtuiApp(App[str]):
         for part in self._front.visible_parts():
             self._front.draw(part)
         self._draw_dialog()
-        self._show_status()
 
     def look(self, at: Callable[[RunState], T]) -> T:
         """Apply all events that have arrived and return `at(state)`."""
@@ -272,6 +270,7 @@ class GradtuiApp(App[str]):
 
     def _draw_header(self) -> None:
         self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped, self.dashboard.output.bars))
+        self._show_status()
 
     def _draw_now(self, *parts: str) -> None:
         # What is pending stands in the explanation of the row and among the changes too.
@@ -376,19 +375,16 @@ class GradtuiApp(App[str]):
     def _leave(self, answer: Answer | None) -> None:
         if answer is not None and self.run_state.ended is not None:
             self.exit("ended")
-        if answer is None or self.run_state.ended is not None:
-            return
-        if answer == "kill":
+        elif answer == "kill":
             self._is_killed = True
             self.notify("The process gets SIGTERM, and SIGKILL if it has not ended in 5 seconds.", severity="warning")
             self._kill()
-            return
-        if answer == "stop":
-            self._submit(StopTraining)
-        elif run_status(self.run_state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING):
+        elif answer is not None:
             # Without the screen, the user could not resume a paused run.
-            self._submit(Resume)
-        self.exit(answer)
+            is_held = run_status(self.run_state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING)
+            if answer == "stop" or is_held:
+                self._submit(StopTraining if answer == "stop" else Resume)
+            self.exit(answer)
 
     def action_toggle_light(self) -> None:
         self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name

@@ -213,7 +213,7 @@ async def test_the_end_of_the_run_is_drawn_however_long_the_intervals_are() -> N
 async def test_a_script_that_never_trains_is_told_so() -> None:
     async with session(events=[started(), ev.RunEnded(1.0, 0, 0, None)], log=PrintedLog("hello")) as run:
         assert "without training" in " ".join(run.dashboard.tree_view.text.split())
-        assert "nothing to explain" in " ".join(run.dashboard.why.text.split())
+        assert "there is no row to explain" in " ".join(run.dashboard.why.text.split())
         assert "never trained" in " ".join(run.dashboard.gradients.text.split())
         assert "hello" in run.dashboard.output.text
 
