@@ -89,6 +89,11 @@ class WatchedRun:
         thread = self._probe.hooks.thread
         return thread == get_ident() or (thread is None and threading.current_thread() is threading.main_thread())
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the thread on which training ran has ended, so that no further step is expected."""
+        return self._probe.hooks.has_ended()
+
     def catch_up(self, *, at_end: bool = False) -> None:
         """Emit what the probe knows, if the calling thread is the training thread.
 
@@ -127,7 +132,8 @@ class Receipt:
     def result(self, timeout: float | None = None) -> ChangeResult:
         """Return what came of the command, and wait until that is measured.
 
-        On the training thread it does not wait, because no step could end meanwhile: it returns what is known so far.
+        It does not wait on the training thread, or once that thread has ended, because no step could end meanwhile: it returns
+        what is known so far.
 
         Args:
             timeout: seconds to wait at most; None waits until the change is measured or the run is over.
@@ -142,7 +148,7 @@ class Receipt:
             if found is not None:
                 return found
             left = _POLL_S if deadline is None else min(_POLL_S, deadline - monotonic())
-            if left <= 0 or self._run.trains_here:
+            if left <= 0 or self._run.trains_here or self._run.is_left:
                 return self._so_far("not measured yet")
             sleep(left)
 

@@ -86,6 +86,16 @@ def test_on_another_thread_it_waits_for_the_measurement(loop: Loop, watch: Watch
     assert not loop.model[0].weight.requires_grad
 
 
+def test_a_receipt_without_a_time_limit_does_not_wait_for_a_training_thread_that_has_ended(loop: Loop) -> None:
+    training = threading.Thread(target=loop.train, args=(4,))
+    with gradtui.watch(loop.model, loop.optimizer, progress=False) as watch:
+        training.start()
+        training.join()
+        receipt = watch.freeze("0")
+        with pytest.raises(TimeoutError, match="waits for the next step"):
+            receipt.result()
+
+
 def test_it_can_be_awaited_while_another_thread_trains(loop: Loop, watch: Watch) -> None:
     enough = threading.Event()
 

@@ -222,11 +222,14 @@ class Probe:
             self.phases.on_backward_post(now, in_step=self._steps.are_running())
             return
         self.counter.micro_steps += 1
-        if self.step_sampler.sampled_step is not None:
-            self._order.on_backward_post()
-            with self.hooks.guarded("examination"):
-                self.step_sampler.on_backward_post()
-        self.phases.on_backward_post(now, in_step=self._steps.are_running())
+        try:
+            if self.step_sampler.sampled_step is not None:
+                self._order.on_backward_post()
+                with self.hooks.guarded("examination"):
+                    self.step_sampler.on_backward_post()
+        finally:
+            # What a signal handler of the script raised within backward is raised again here.
+            self.phases.on_backward_post(now, in_step=self._steps.are_running())
         if self.norms.micro_steps.on:
             with self.hooks.guarded("micro-steps"):
                 self.norms.on_backward_post(self.counter.steps + 1)
@@ -322,20 +325,18 @@ class Probe:
         with self.hooks.guarded("freezes"):
             self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
         self.parts.flush_if_due(now)
-        if self._steps:
-            return
-        self._boundary_open = True
-        if optimizer is not None:
-            self.counter.stop_if_done()
+        if not self._steps:
+            self._boundary_open = True
+            if optimizer is not None:
+                self.counter.stop_if_done()
 
     def _begin_buffering(self, now: int, module: nn.Module) -> None:
         """Buffer this step and the next ones, if the loop is simple and no part samples them."""
-        optimizer = self._latest()
+        optimizer, freezes = self._latest(), self.dispatcher.freezes
         is_simple = not self._steps and self.view.round_length == 1 and not self.view.discovery.dirty
         if optimizer is None or not is_simple or self._graphs.capture is not None:
             return
-        steps, freezes = self.parts.steps_until_due(), self.dispatcher.freezes
-        if steps >= 0:
+        if (steps := self.parts.steps_until_due()) >= 0:
             is_bare = not (self.step_sampler.tracer.intercepts_calls or freezes.statistics.modules)
             self.buffer.begin(now, module, optimizer, freezes, steps=steps, is_bare=is_bare)
 
@@ -356,12 +357,11 @@ class Probe:
             if optimizer is not None:
                 self.view.stepped(optimizer, self.counter.steps, self.counter.micro_steps)
         if optimizer is not None and events[-2] == STEP:
-            # The step is still running.
-            self._steps.began(optimizer, False)
+            self._steps.began(optimizer, False)  # the step is still running
         self._boundary_open = between = self.buffer.between
-        # If buffering continues, no code of the script has run since a step or its backward ended.
         is_over = not self.buffer.thread
         with self.hooks.guarded("optimizer settings"):
+            # If buffering continues, no code of the script has run since a step or its backward ended.
             self.view.groups.look(self.counter.steps + (not between and not is_over), is_over)
         self.norms.poll()
         self.parts.flush_if_due(events[-1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gradtui.protocol.commands import SetBreakpoint
 from gradtui.text.units import size_text
 
@@ -32,4 +34,5 @@ def _limit(command: SetBreakpoint) -> str:
 
 
 def _number(command: SetBreakpoint, value: float) -> str:
-    return size_text(round(value)) if command.metric in _OF_MEMORY else f"{value:.4g}"
+    is_size = command.metric in _OF_MEMORY and math.isfinite(value)
+    return size_text(round(value)) if is_size else f"{value:.4g}"

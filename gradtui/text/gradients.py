@@ -83,6 +83,8 @@ USUAL_RATIO = 1e-3
 (https://cs231n.github.io/neural-networks-3/, "Ratio of weights:updates")."""
 _ABOUT_USUAL = 3
 """A ratio within this factor of the usual one is called usual: the rule gives an order of magnitude."""
+_LEAST = 1e-9
+"""A ratio below this share of the usual one, or as far above it, is given no number."""
 _TIMES = ("", "", "", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -95,7 +97,7 @@ def ratio_words(ratio: float) -> str:
     share = (
         f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}" if percent >= 0.001 else number_text(percent).strip()
     )
-    return f"{share} % a step: {usual_words(ratio)}"
+    return f"{share} % a step: {usual_words(ratio)}" if ratio else "0 % a step"
 
 
 def usual_words(ratio: float) -> str:
@@ -103,6 +105,8 @@ def usual_words(ratio: float) -> str:
     if not math.isfinite(ratio):
         return "it is not finite"
     times = ratio / USUAL_RATIO
+    if not _LEAST < times < 1 / _LEAST:
+        return f"far {'above' if times > 1 else 'below'} the usual"
     if 1 / _ABOUT_USUAL <= times <= _ABOUT_USUAL:
         return "usual"
     return f"about {_times(times)} times the usual" if times > 1 else f"about 1/{_rounded(1 / times)} of the usual"

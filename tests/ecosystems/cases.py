@@ -24,6 +24,7 @@ TIMES = re.compile(
     rb"\d+:\d\d(:\d\d)?(\.\d+ \d+)?"  # time spent and left, and the time and process of torch's log
     rb"|[\d.?]+ ?(it/s|s/it)|[\d.:]+\xe2\x80\xa6"  # how fast, and what a narrow bar has of these
     rb"|(?<=(runtime'|runtime\"|_second'|_second\"): )'?[\d.e+-]+'?"
+    rb"|(?<=\xe2\x94\x81)(\xe2\x94\x81)+"  # the length of a bar by Rich: what the times leave of the line
     rb"| +"  # what erases a line is as long as the times were
 )
 """What differs between any two runs of plain python."""

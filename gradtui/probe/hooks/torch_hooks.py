@@ -75,7 +75,7 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
     calls, accumulates_by_itself = hooks.calls, original.__name__ == "backward"
 
     @functools.wraps(original)
-    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - every frame more is felt here
+    def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915 - each frame costs
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this argument.
         accumulates, thread = kwargs.get("accumulate_grad", accumulates_by_itself), get_ident()
         is_marked = began = accumulates and marks.idle == thread and not marks.between
@@ -117,7 +117,12 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
                 if now >= marks.flush_at:
                     marks.flush(now)
             elif began:
-                hooks.run("backward", probe.on_backward_post, accumulates)
+                try:
+                    hooks.run("backward", probe.on_backward_post, accumulates)
+                except BaseException as error:
+                    # A signal handler of the script raised it, perhaps within backward.
+                    hooks.passes(error)
+                    raise
 
     return leave_to_python(hide(run_backward))
 

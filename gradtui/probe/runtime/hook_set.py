@@ -143,6 +143,10 @@ class HookSet:
             with self.looking:
                 self.other_begins()
 
+    def has_ended(self) -> bool:
+        """Return whether the training thread has ended. Any thread."""
+        return self._life is not None and not self._life.goes_on()
+
     def is_alone(self) -> bool:
         """Return whether no other living thread has run a backward.
 

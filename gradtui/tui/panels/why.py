@@ -7,6 +7,7 @@ with many parameters they cost more than a redraw may.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -177,9 +178,11 @@ class WhyPanel(LineView):
 
     def update(self) -> None:
         """Show the newest text. A title costs a repaint of the frame, so it is set only if it changed."""
-        shown = self.preview or self.explanation
-        if self.border_title != shown.title:
-            self.border_title = Content(shown.title)
+        # Many callers draw this panel at once. Its lines show an error that its text raises.
+        with suppress(Exception):
+            shown = self.preview or self.explanation
+            if self.border_title != shown.title:
+                self.border_title = Content(shown.title)
         self.redraw()
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:

@@ -9,7 +9,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.types import IgnoreReturnCallbackType
 
 from gradtui.tui.actions import ACTIONS, Keymap
-from gradtui.tui.tree import ModuleTree
+from gradtui.tui.tree import COLUMNS, ModuleTree, column_words
 
 
 class ActionCommands(Provider):
@@ -32,3 +32,11 @@ class ActionCommands(Provider):
                 target = self.screen.query_one(ModuleTree) if action.scope == "tree" else self.screen
                 title = action.title + (f"  {action.key_text}" if action.keys else "")
                 yield title, action.help, partial(self.app.run_action, action.name, target)
+        yield from self._column_commands()
+
+    def _column_commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
+        tree = self.screen.query_one(ModuleTree)
+        for name in COLUMNS:
+            title, meaning = column_words(name)
+            does = "Hide" if tree.shows_column(name) else "Show"
+            yield f"{does} column {title}", meaning, partial(tree.toggle_column, name)

@@ -11,6 +11,7 @@ from gradtui.text import STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS
 from gradtui.tui.panels import BEFORE_TRAINING, KINDS, PARTS
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (
+    COLUMNS,
     CONCERNED,
     FREEZE,
     HIDDEN,
@@ -19,12 +20,12 @@ from gradtui.tui.tree import (
     PASSES,
     PASSING,
     RECOMPUTED,
-    SPARK_WIDTH,
     STOPS,
     STOPS_TRAINS,
     TIED,
     TRAINS,
     UNFREEZE,
+    column_words,
 )
 from gradtui.tui.widgets import FULL
 
@@ -172,12 +173,7 @@ _STEP_WORDS: tuple[tuple[str, str], ...] = (
 
 _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
     ("state, st", "the state of the parameter, or all states there are in the module"),
-    ("shape, type", "of the tensor"),
-    ("train", "elements in the module that are trainable"),
-    ("count, bytes", "elements, and what they take; a tensor with several names counts once"),
-    ("saved", "bytes that autograd saves in the module for backward: its activations"),
-    ("‖grad‖", "L2 norm of the gradient as the optimizer applied it"),
-    (f"last {SPARK_WIDTH}", "that norm in the newest measurements, on a log scale of their own range"),
+    *map(column_words, COLUMNS),
 )
 
 _FINDING_WORDS: tuple[tuple[str, str], ...] = (

@@ -7,12 +7,13 @@ from gradtui.tui.tree.finding_rows import CONCERNED, findings_at, first_row
 from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.tree.tree_cells import PASSING, RECOMPUTED, TIED
-from gradtui.tui.tree.tree_columns import SPARK_WIDTH
+from gradtui.tui.tree.tree_columns import COLUMNS, SPARK_WIDTH, column_words
 from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS
 from gradtui.tui.tree.tree_rows import buffer_at, row_path
 from gradtui.tui.tree.view import ModuleTree
 
 __all__ = [
+    "COLUMNS",
     "CONCERNED",
     "FREEZE",
     "HIDDEN",
@@ -30,6 +31,7 @@ __all__ = [
     "ModuleTree",
     "TreePane",
     "buffer_at",
+    "column_words",
     "findings_at",
     "first_row",
     "row_path",

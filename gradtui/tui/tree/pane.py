@@ -57,7 +57,7 @@ class TreePane(Vertical):
         self._columns.redraw()
         self._update_titles()
 
-    def on_module_tree_order_changed(self) -> None:
+    def on_module_tree_titles_changed(self) -> None:
         self.update()
 
     def on_resize(self) -> None:

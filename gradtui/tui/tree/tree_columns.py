@@ -30,6 +30,7 @@ class Column:
     width: int
     least_name: int
     """Minimum cells that must remain for the names if this column is shown."""
+    meaning: str = ""
 
 
 _STATE, _SHORT_STATE, _LETTERS = (
@@ -39,20 +40,31 @@ _ROOM_FOR_STATE, _ROOM_FOR_SHORT_STATE = 60, 40
 """From these widths of the tree on, states are words."""
 
 _BY_PRIORITY = (
-    Column("norm", "‖grad‖", NUMBER_WIDTH, 10),
-    Column("count", "count", COUNT_WIDTH, 14),
-    Column("ratio", "Δw/w", NUMBER_WIDTH, _MIN_NAME),
-    Column("saved", "saved", MARK_WIDTH + BYTES_WIDTH, _MIN_NAME),
-    Column("spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _GOOD_NAME),
-    Column("bytes", "bytes", BYTES_WIDTH, _GOOD_NAME),
-    Column("shape", "shape", 10, _GOOD_NAME),
-    Column("trainable", "train", COUNT_WIDTH, _GOOD_NAME),
-    Column("dtype", "type", 4, _GOOD_NAME),
-)
+    Column("norm", "‖grad‖", NUMBER_WIDTH, 10, "L2 norm of the gradient as the optimizer applied it"),
+    Column("count", "count", COUNT_WIDTH, 14, "elements; a tensor with several names counts once"),
+    Column("ratio", "Δw/w", NUMBER_WIDTH, _MIN_NAME, "norm of a step's update divided by the norm of the weights"),
+    Column(
+        "saved", "saved", MARK_WIDTH + BYTES_WIDTH, _MIN_NAME,
+        "bytes that autograd saves in the module for backward: its activations",
+    ),
+    Column(
+        "spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _GOOD_NAME,
+        "the norm in the newest measurements, on a log scale of their own range",
+    ),
+    Column("bytes", "bytes", BYTES_WIDTH, _GOOD_NAME, "bytes of the elements; a tensor with several names counts once"),
+    Column("shape", "shape", 10, _GOOD_NAME, "of the tensor"),
+    Column("trainable", "train", COUNT_WIDTH, _GOOD_NAME, "elements in the module that are trainable"),
+    Column("dtype", "type", 4, _GOOD_NAME, "of the tensor"),
+)  # fmt: skip
 _ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "saved", "state", "norm", "ratio", "spark")
 
 COLUMNS = tuple(column.key for column in _BY_PRIORITY)
 """The names of the columns that the user can choose, the most important first."""
+
+
+def column_words(name: str) -> tuple[str, str]:
+    """Return the title and the meaning of a column of `COLUMNS`."""
+    return next((column.title, column.meaning) for column in _BY_PRIORITY if column.key == name)
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ class ModuleTree(ScrollLines):
     class CursorMoved(Message):
         """The cursor has moved to another row."""
 
-    class OrderChanged(Message):
-        """The rows are in another order, and the titles with them."""
+    class TitlesChanged(Message):
+        """The titles of the columns have changed: other columns, or sorted by another one."""
 
     class ToggleClicked(Message):
         """The state letter of the row under the cursor was clicked."""
@@ -186,7 +186,18 @@ class ModuleTree(ScrollLines):
         rows = sorted_rows(self._state.tree, self.totals, column) if column else None
         self._keep_cursor(lambda: self.rows.sort(rows))
         self.post_message(self.CursorMoved())
-        self.post_message(self.OrderChanged())
+        self.post_message(self.TitlesChanged())
+
+    def shows_column(self, name: str) -> bool:
+        """Whether a column of `COLUMNS` is chosen, and there is room for it."""
+        return len(columns_for(self.content_size.width - 1, self.chosen_columns).cells_of(name)) > 0
+
+    def toggle_column(self, name: str) -> None:
+        """Hide a column of `COLUMNS` if it is shown; otherwise show it, instead of others if there is no room for all."""
+        others = tuple(column for column in self.chosen_columns if column != name)
+        self.chosen_columns = others if self.shows_column(name) else (name, *others)
+        self.redraw()
+        self.post_message(self.TitlesChanged())
 
     def _empty(self, width: int) -> list[Line]:
         if self.rows.filter:

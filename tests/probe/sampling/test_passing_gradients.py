@@ -23,11 +23,13 @@ from torch.autograd.profiler import profile
 from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
+from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.probe.autograd import ModuleOutputs
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.sampling import passing_gradients
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
 
 WIDTH = 8
 
@@ -307,6 +309,27 @@ def test_what_a_signal_handler_raises_waits_until_backward_has_ended() -> None:
     finally:
         signal.signal(signal.SIGALRM, former)
     hook.close()
+
+
+def test_what_a_signal_handler_raises_shows_no_frame_of_gradtui_and_leaves_no_phase_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = chain()
+    monkeypatch.setattr(passing_gradients, "_norm", lambda _: signal.raise_signal(signal.SIGALRM))
+    former = signal.signal(signal.SIGALRM, alarm)
+    try:
+        with watched() as run:
+            loss = squared(model(batch()))
+            with pytest.raises(AlarmError) as caught:
+                loss.backward()
+            phase = run.probe.phases.phase
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    assert all(each.grad is not None for each in model.first.parameters())
+    assert phase is Phase.OTHER
+    files = [str(entry.path) for entry in caught.traceback]
+    assert not [file for file in files if file.startswith(PACKAGE_DIRECTORY)]
+    assert files[-1] == __file__
 
 
 def test_another_thread_may_run_backward_over_the_same_operations(monkeypatch: pytest.MonkeyPatch) -> None:

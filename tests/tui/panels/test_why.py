@@ -80,6 +80,9 @@ def test_a_parameter_has_its_optimizer_and_how_far_a_step_moves_it() -> None:
         (0.009, "0.9 % a step: about nine times the usual"),
         (0.12, "12 % a step: about 120 times the usual"),
         (0.00005, "0.005 % a step: about 1/20 of the usual"),
+        (0.0, "0 % a step"),
+        (5e-324, "5e-322 % a step: far below the usual"),
+        (1e308, f"{1e308 * 100:.0f} % a step: far above the usual"),
         (float("nan"), "by a step that is not finite"),
     ],
 )

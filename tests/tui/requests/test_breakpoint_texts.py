@@ -88,6 +88,7 @@ def test_a_rule_that_is_not_there() -> None:
         (SetBreakpoint(1, "step", 1500), "step 1,500"),
         (SetBreakpoint(1, "loss", 0.1, above=False), "loss < 0.1"),
         (SetBreakpoint(1, "peak", 2.0 * 2**30), "memory peak > 2.0 GiB"),
+        (SetBreakpoint(1, "memory", float("nan")), "memory > nan"),
         (SetBreakpoint(1, "finding"), "any finding"),
         (SetBreakpoint(1, "finding", rule="GT203"), "finding GT203"),
     ],

@@ -13,6 +13,7 @@ from fakes import (
 )
 
 from gradtui.protocol import events as ev
+from gradtui.tui.panels import why as why_panel
 from gradtui.tui.screens.panel_layout import PanelLayout
 
 MODEL = coop_model()
@@ -216,6 +217,18 @@ async def test_a_script_that_never_trains_is_told_so() -> None:
         assert "there is no row to explain" in " ".join(run.dashboard.why.text.split())
         assert "never trained" in " ".join(run.dashboard.gradients.text.split())
         assert "hello" in run.dashboard.output.text
+
+
+async def test_an_explanation_that_raises_costs_its_panel_and_not_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("float division by zero")
+
+    async with session() as run:
+        monkeypatch.setattr(why_panel, "why", broken)
+        await run.press("down", "p")
+        await run.put(ev.PauseChanged(9.0, 40, paused=True))
+        assert "float division by zero" in run.dashboard.why.text
+        assert "paused" in run.dashboard.header.text
 
 
 async def test_the_curves_and_the_explanation_follow_the_cursor_that_a_filter_moves_before_they_are_due() -> None:

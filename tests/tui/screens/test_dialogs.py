@@ -24,6 +24,8 @@ from gradtui.tui.rendering.lines import Line
 from gradtui.tui.screens.detail_dialogs import DetailDialog, StepDialog
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
+from gradtui.tui.tree import COLUMNS
+from gradtui.tui.tree.view import ColumnTitles
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
@@ -78,7 +80,9 @@ async def test_the_palette_finds_every_action() -> None:
     async with session() as run:
         palette = await run.palette()
         titles = {title.split("  ")[0] for title in palette}
-        assert titles == {action.title for action in ACTIONS if action.in_palette}
+        of_columns = {title for title in titles if title.startswith(("Show column", "Hide column"))}
+        assert titles - of_columns == {action.title for action in ACTIONS if action.in_palette}
+        assert len(of_columns) == len(COLUMNS)
         assert {"Freeze or unfreeze", "Fold all", "Next problem", "Light or dark"} <= titles
         before = len(run.dashboard.tree_view.rows)
         await palette["Fold all  -"]()
@@ -105,6 +109,23 @@ async def test_a_command_of_the_palette_does_what_its_key_does(typed: str) -> No
             assert run.app.screen is run.dashboard
             assert seen(run) != before
     assert after[0] == after[1]
+
+
+async def test_columns_are_hidden_and_shown_in_the_palette() -> None:
+    async with session((160, 50)) as run:
+
+        def titles() -> list[str]:
+            return run.dashboard.pane.query_one(ColumnTitles).text.split()
+
+        assert "‖grad‖" in titles()
+        assert "type" not in titles()
+        (await run.palette())["Hide column ‖grad‖"]()
+        await run.pilot.pause()
+        assert "‖grad‖" not in titles()
+        (await run.palette())["Show column type"]()
+        await run.pilot.pause()
+        assert "type" in titles()
+        assert {"Hide column type", "Show column ‖grad‖"} <= set(await run.palette())
 
 
 # A step taken apart
