@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from gradtui.protocol import events as ev
@@ -17,6 +18,7 @@ HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
 
 _Told = TypeVar("_Told")
+_Measured = TypeVar("_Measured", ev.GradientFlowMeasured, ev.SavedBytesMeasured)
 
 
 def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
@@ -182,14 +184,22 @@ def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
 
 def saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
     state.earlier_operations.append(event.step, event.earlier_operations)
-    if len(event.by_module) == len(state.tree.modules):
-        take_saved(state.tree, event)
+    tree = state.tree
+    if len(event.by_module) == len(tree.modules):
+        take_saved(tree, _sharing(event, tree.saved, "by_module", "upstream", "recomputed"))
 
 
 def reach(state: RunState, event: ev.GradientFlowMeasured) -> None:
     tree = state.tree
     if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
-        take_reach(tree, event, state.optimizers)
+        take_reach(tree, _sharing(event, tree.reach, "reach", "grad_modes", "training", "called"), state.optimizers)
+
+
+def _sharing(event: _Measured, before: _Measured | None, *names: str) -> _Measured:
+    """Return an event with those long values of an earlier one that are equal: they are then equal at a glance."""
+    if before is None:
+        return event
+    return replace(event, **{name: old for name in names if (old := getattr(before, name)) == getattr(event, name)})
 
 
 def classified(state: RunState, event: ev.ParametersClassified) -> None:

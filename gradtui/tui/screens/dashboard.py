@@ -138,6 +138,7 @@ class Dashboard(Screen[None]):
         self._show_keys()
 
     def on_module_tree_cursor_moved(self) -> None:
+        self.tree_view.redraw()
         self.select()
         self.second_press.cancel()
         self.why.update()

@@ -26,7 +26,7 @@ class CallRanks:
     def update(self) -> bool:
         """Apply the newest order of calls. Return True if a rank has become known."""
         called = self._tree.reach.called if self._tree.reach is not None else ()
-        if called == self._of or len(called) != len(self._tree.modules):
+        if called is self._of or len(called) != len(self._tree.modules):
             return False
         self._of = called
         ranks = self.ranks or [0] * len(called)

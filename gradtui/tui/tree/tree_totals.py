@@ -70,6 +70,7 @@ class TreeTotals:
         self._kept: list[int] = []
         self._recomputed: list[int] = []
         self._kept_of: object = None
+        self._recomputed_of: object = None
         self._figures_of: object = None
         self._passing: tuple[float | None, ...] = ()
         self._ratios: dict[range, float | None] = {}
@@ -85,10 +86,13 @@ class TreeTotals:
             self._norms_of = tree.norms
             self.norms_version += 1
             self._current = None if tree.norms is None else RangeNorms(tree.norms)
-        if tree.saved is not self._kept_of:
-            self._kept_of = tree.saved
-            self._kept = [] if tree.saved is None else [0, *accumulate(tree.saved.by_module)]
-            again = () if tree.saved is None else tree.saved.recomputed
+        kept = tree.saved.by_module if tree.saved is not None else ()
+        if kept is not self._kept_of:
+            self._kept_of = kept
+            self._kept = [0, *accumulate(kept)] if kept else []
+        again = tree.saved.recomputed if tree.saved is not None else ()
+        if again is not self._recomputed_of:
+            self._recomputed_of = again
             self._recomputed = [0, *accumulate(size != 0 for size in again)] if again else []
         if (tree.figures_step, len(tree.figures)) != self._figures_of:
             self._figures_of = tree.figures_step, len(tree.figures)

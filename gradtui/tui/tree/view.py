@@ -39,7 +39,10 @@ class ModuleTree(ScrollLines):
     BINDINGS = bindings("tree")
 
     class CursorMoved(Message):
-        """The cursor has moved to another row."""
+        """The cursor has moved to another row.
+
+        Who handles it draws the tree and what depends on the cursor, so that the screen is composed once.
+        """
 
     class TitlesChanged(Message):
         """The titles of the columns have changed: other columns, or sorted by another one."""
@@ -226,9 +229,10 @@ class ModuleTree(ScrollLines):
         moved, self.cursor = index != self.cursor, index
         height = max(1, self.content_size.height)
         self.top = min(max(self.top, index - height + 1), index)
-        self.redraw()
         if moved:
             self.post_message(self.CursorMoved())
+        else:
+            self.redraw()
 
     def show_row(self, row: int) -> None:
         """Move the cursor to a row; unfold its ancestors and clear the filter if they hide it."""
