@@ -155,7 +155,8 @@ class Receipt:
     def __await__(self) -> Generator[object, None, ChangeResult]:
         """Return what came of the command, as `result()` does, and let the event loop run until that is measured.
 
-        If training runs on the thread of this loop and no step has ended for a second, training is over or waits for this cell:
+        Once the training thread has ended, it returns what is known so far, or raises `TimeoutError` if that is nothing. If
+        training runs on the thread of this loop and no step has ended for a second, training is over or waits for this cell:
         the receipt then has what could be measured so far.
         """
         return self._wait().__await__()
@@ -170,6 +171,8 @@ class Receipt:
                 return found
             step, before = self._step(), step
             still = still + 1 if step == before else 0
+            if self._run.is_left:
+                return self._settled() or self._so_far("not measured yet")
             if still >= _STILL_POLLS and self._run.trains_here:
                 self._run.catch_up(at_end=True)
                 return self._settled() or self._so_far("not measured: no further step was run")

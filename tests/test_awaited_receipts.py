@@ -14,6 +14,7 @@ from watched import watched
 
 import gradtui
 from gradtui.probe.session import Viewer
+from gradtui.receipt import Receipt
 from gradtui.state.run_state import RunState
 from gradtui.watching import Watch, WatchInRun
 
@@ -35,6 +36,10 @@ class Loop:
         deadline = time.monotonic() + 30
         while not is_enough.is_set() and time.monotonic() < deadline:
             self.train(1)
+
+
+async def _awaited(receipt: Receipt) -> gradtui.ChangeResult:
+    return await receipt
 
 
 @pytest.fixture
@@ -94,6 +99,12 @@ def test_a_receipt_without_a_time_limit_does_not_wait_for_a_training_thread_that
         receipt = watch.freeze("0")
         with pytest.raises(TimeoutError, match="waits for the next step"):
             receipt.result()
+
+        async def main() -> gradtui.ChangeResult:
+            return await asyncio.wait_for(_awaited(receipt), 10)
+
+        with pytest.raises(TimeoutError, match="waits for the next step"):
+            asyncio.run(main())
 
 
 def test_it_can_be_awaited_while_another_thread_trains(loop: Loop, watch: Watch) -> None:
