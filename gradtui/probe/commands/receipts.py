@@ -22,7 +22,7 @@ _MEMORY_ROUNDS = 2
 _MEMORY_PATIENCE = 10
 """Rounds after which the memory is that of the samples made so far, if there are any."""
 _TIME_ROUNDS = 24
-"""Rounds that are not sampled, on each side of a change, whose durations are compared."""
+"""Rounds that are not sampled, on each side of a change, whose durations are compared. With many optimizers fewer are kept."""
 _VALUES = ("peak", "total", "activations")
 _LEAST = 1_000
 """A change by a smaller part is not reported: Python and the libraries allocate too."""
@@ -184,7 +184,9 @@ class Receipts:
             receipt.effect = replace(receipt.effect, after=after, within_noise=receipt.baseline.within_noise(after))
             self._say(receipt, step, receipt.effect)
         durations = self._durations(receipt.counted)
-        if len(durations) < (LEAST_STEPS if is_over else _TIME_ROUNDS):
+        # Once all kept durations are of steps since the change, further steps add no rounds.
+        has_all = is_over or self._time.count - receipt.counted >= len(self._time.newest)
+        if len(durations) < (LEAST_STEPS if has_all else _TIME_ROUNDS):
             return is_over or rounds >= _TIME_PATIENCE
         change = time_change(receipt.baseline.durations, durations[-_TIME_ROUNDS:])
         if change is not None:

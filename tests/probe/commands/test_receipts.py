@@ -261,6 +261,19 @@ def test_steps_of_a_round_are_added_up() -> None:
     assert (change.before, change.after) == (pytest.approx(0.4), pytest.approx(0.6))
 
 
+@pytest.mark.parametrize("length", [5, 6, 8])
+def test_a_change_of_the_duration_is_reported_however_few_rounds_are_kept(length: int) -> None:
+    made = Made(length)
+    made.run([0.1] * 2 * length, sampled=True)
+    made.run([0.1] * 40 * length)
+    made.receipts.begin(7, "froze a", made.step)
+    made.run([0.1] * 2 * length, sampled=True)
+    made.run([0.2] * 40 * length)
+    change = made.events[-1].effect and made.events[-1].effect.time
+    assert change is not None
+    assert (change.before, change.after) == (pytest.approx(0.1 * length), pytest.approx(0.2 * length))
+
+
 def test_a_receipt_waits_for_a_bounded_number_of_steps() -> None:
     made = Made()
     made.run([0.1, 0.1], sampled=True)
