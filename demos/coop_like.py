@@ -8,8 +8,8 @@
    hard: these are other images, tilted by 25 degrees, as none was in part 1. A hand-written prompt still works, far
    above chance; the learned context works better. Held-out images serve for the printed accuracies, nothing else.
 3. Under gradtui, in part 2: `text_encoder` is frozen (flow-through, F): the gradient of `ctx` passes it, activations
-   are kept; `image_encoder` is frozen (cut, C); `ctx` is trained (T). `/` finds blocks.7 and `space` unfreezes it: its
-   gradients, Adam state and norms appear; `space` again: it holds still, to the bit. `p` pauses, `n` runs one step.
+   are kept; `image_encoder` is frozen (cut, C); `ctx` is trained (T). `/` finds blocks.7. `space` twice unfreezes it: its
+   gradients, Adam state and norms appear. `space` twice again freezes it: it stays the same to the bit. `p` pauses.
 """
 
 # mypy: disable-error-code="no-any-return,no-untyped-call"
