@@ -160,6 +160,8 @@ class CommandApplied(Event):
     """Steps that a loss scaler had skipped since the last executed step: they tell which boundary of this step it was."""
     late: bool = False
     """The models that it changed were found only after training began."""
+    undone: int | None = None
+    """The id of the command that it has undone, if it is an undo."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gradtui.protocol.commands import Command, Intervention, Undo, ZeroGradients
+from gradtui.protocol.commands import Command, Intervention
 from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
 from gradtui.state.run_state import RunState
 
@@ -37,17 +37,17 @@ class Change:
 
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
     """Return the newest `most` changes. Those that still wait for a step boundary come last."""
-    undone = _undone(state.interventions)
+    undone = {event.undone: event.step for event in state.interventions if event.undone is not None}
     done = [
         (
             event.at,
             Change(
                 event.step,
                 event.command,
-                ChangeStatus.UNDONE if event.command.id in undone.values() else ChangeStatus.APPLIED,
+                ChangeStatus.UNDONE if event.command.id in undone else ChangeStatus.APPLIED,
                 event.text,
                 state.receipts.get(event.command.id),
-                _verification(state, event.command, undone),
+                _verification(state, event, undone.get(event.command.id)),
             ),
         )
         for event in state.interventions[-most:]
@@ -66,21 +66,12 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
     return [*(change for _, change in done), *waiting][-most:]
 
 
-def _undone(interventions: list[CommandApplied]) -> dict[int, int]:
-    """Return the id of the command that each undo has undone, by the id of the undo."""
-    undone: dict[int, int] = {}
-    stack: list[int] = []
-    for event in interventions:
-        if not isinstance(event.command, Undo):
-            if not isinstance(event.command, ZeroGradients):
-                stack.append(event.command.id)
-        elif stack:
-            undone[event.command.id] = stack.pop()
-    return undone
+def _verification(state: RunState, event: CommandApplied, undone_at: int | None) -> FreezeVerified | None:
+    """Return the verification of what a command froze.
 
-
-def _verification(state: RunState, command: Command, undone: dict[int, int]) -> FreezeVerified | None:
-    """Return the verification of a freeze. The freeze that an undo of an unfreeze makes has the id of that unfreeze."""
-    if command.id in undone.values():
+    The freeze that an undo of an unfreeze makes has the id of that unfreeze. Their steps distinguish the two.
+    """
+    verified = state.verified.get(event.command.id if event.undone is None else event.undone)
+    if verified is None or verified.step <= event.step or (undone_at is not None and verified.step > undone_at):
         return None
-    return state.verified.get(undone.get(command.id, command.id))
+    return verified

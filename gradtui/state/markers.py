@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetTrainable, TrainOnly
 from gradtui.protocol.events import CommandApplied
 from gradtui.state.findings import Finding, Status
 from gradtui.state.rate_jumps import RateJump
@@ -55,15 +55,12 @@ def model_breaks(state: RunState) -> list[int]:
 
 
 def _of_interventions(interventions: Sequence[CommandApplied]) -> Iterator[Marker]:
-    done: list[CommandApplied] = []
+    commands = {applied.command.id: applied.command for applied in interventions}
     for applied in interventions:
-        command: Command = applied.command
-        if isinstance(command, Undo):
-            if done:
-                yield from _of_undo(applied, done.pop().command)
-            continue
-        done.append(applied)
-        yield from _of_command(applied, command)
+        if applied.undone is None:
+            yield from _of_command(applied, applied.command)
+        elif applied.undone in commands:
+            yield from _of_undo(applied, commands[applied.undone])
 
 
 def _of_command(applied: CommandApplied, command: Command) -> Iterator[Marker]:

@@ -8,8 +8,10 @@ from gradtui.state.changes import CHANGES_LISTED, ChangeStatus, changes
 from gradtui.state.run_state import RunState
 
 
-def applied(at: float, step: int, command: Command, text: str = "done") -> ev.CommandApplied:
-    return ev.CommandApplied(at, step, command, text, ())
+def applied(
+    at: float, step: int, command: Command, text: str = "done", *, undone: int | None = None
+) -> ev.CommandApplied:
+    return ev.CommandApplied(at, step, command, text, (), undone=undone)
 
 
 def state_of(*events: ev.Event) -> RunState:
@@ -46,15 +48,15 @@ def test_applied_refused_and_pending_changes_are_in_order_and_others_are_left_ou
     ]
 
 
-def test_an_undo_marks_the_latest_change_that_is_not_undone_yet() -> None:
+def test_an_undo_marks_the_command_that_it_has_undone() -> None:
     state = state_of(
         *(applied(float(number), number, unfreeze(number)) for number in (1, 2, 3)),
-        applied(4.0, 4, Undo(4)),
-        applied(5.0, 5, Undo(5)),
+        applied(4.0, 4, Undo(4), undone=3),
+        applied(5.0, 5, Undo(5), undone=2),
         applied(6.0, 6, unfreeze(6)),
         # Gradients that were cleared cannot be brought back.
         applied(7.0, 7, ZeroGradients(7)),
-        applied(8.0, 8, Undo(8)),
+        applied(8.0, 8, Undo(8), undone=6),
     )
     undone = [change.command.id for change in changes(state) if change.status is ChangeStatus.UNDONE]
     assert undone == [2, 3, 6]
@@ -76,8 +78,14 @@ def test_the_last_receipt_of_a_command_replaces_the_one_before() -> None:
 
 def test_the_freeze_of_an_undone_unfreeze_is_verified_beside_the_undo() -> None:
     verified = ev.FreezeVerified(4.0, 21, 1, 2, 10, ())
-    unfrozen, undo = changes(state_of(applied(1.0, 10, unfreeze(1)), applied(2.0, 11, Undo(2)), verified))
+    unfrozen, undo = changes(state_of(applied(1.0, 10, unfreeze(1)), applied(2.0, 11, Undo(2), undone=1), verified))
     assert (unfrozen.verified, undo.verified) == (None, verified)
+
+
+def test_the_verification_of_an_undone_freeze_stays_with_the_freeze() -> None:
+    verified = ev.FreezeVerified(4.0, 20, 1, 2, 10, ())
+    frozen, undo = changes(state_of(applied(1.0, 10, freeze(1)), verified, applied(5.0, 25, Undo(2), undone=1)))
+    assert (frozen.verified, undo.verified) == (verified, None)
 
 
 def test_the_list_is_bounded() -> None:

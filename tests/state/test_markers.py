@@ -16,8 +16,8 @@ from gradtui.state.rate_jumps import JUMPS_KEPT
 from gradtui.state.run_state import RunState
 
 
-def applied(step: int, command: Intervention, *changed: Changed) -> ev.CommandApplied:
-    return ev.CommandApplied(float(step), step, command, "", (), changed)
+def applied(step: int, command: Intervention, *changed: Changed, undone: int | None = None) -> ev.CommandApplied:
+    return ev.CommandApplied(float(step), step, command, "", (), changed, undone=undone)
 
 
 def rates(step: int, before: int | None, *values: float) -> ev.GroupsRead:
@@ -70,9 +70,10 @@ def test_an_undo_is_the_opposite_of_what_it_undoes() -> None:
     state = state_after(
         applied(1, SetTrainable(1, "a", False)),
         applied(2, SetCheckpointing(2, "b", True)),
-        applied(3, Undo(3)),
-        applied(4, Undo(4)),
-        applied(5, Undo(5)),
+        applied(3, Undo(3), undone=2),
+        applied(4, Undo(4), undone=1),
+        # The command that it has undone is not in the list any more.
+        applied(5, Undo(5), undone=0),
     )
     assert seen(state)[2:] == [(3, "checkpointing", "b off"), (4, "unfreeze", "a")]
 

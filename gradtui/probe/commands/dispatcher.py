@@ -373,7 +373,7 @@ class CommandDispatcher:
         self._emit(
             CommandApplied(
                 self._clock.at(), self._step, command, applied.text, applied.parameters, applied.changed,
-                self._counter.left_out, self._view.found_at > 0,
+                self._counter.left_out, self._view.found_at > 0, applied.undone,
             )
         )  # fmt: skip
         if applied.changed or applied.is_measured:
@@ -381,7 +381,7 @@ class CommandDispatcher:
             joined = self._joined(applied.changed)
             self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
-            self._undo.applied(applied)
+            self._undo.applied(command.id, applied)
         if isinstance(command, Intervention):
             self._view.describe_optimizers(self._step)
             self._view.groups.read(self._step + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
 from gradtui.text import refusals
@@ -47,15 +48,15 @@ MOST = 100
 
 
 class UndoStack:
-    """Keeps the undo functions of applied commands."""
+    """Keeps the undo functions of applied commands, with the ids of the commands."""
 
     def __init__(self) -> None:
-        self._undos: deque[tuple[str, Change]] = deque(maxlen=MOST)
+        self._undos: deque[tuple[int, str, Change]] = deque(maxlen=MOST)
 
-    def applied(self, applied: CommandResult) -> None:
-        """Store the undo function of an applied command, if it has one."""
+    def applied(self, command: int, applied: CommandResult) -> None:
+        """Store the undo function of an applied command with this id, if it has one."""
         if applied.undo is not None:
-            self._undos.append((applied.text, applied.undo))
+            self._undos.append((command, applied.text, applied.undo))
 
     def take_back(self) -> CommandResult:
         """Undo the latest command. Raises `CommandRefused` if there is none, or if it cannot be undone.
@@ -65,7 +66,7 @@ class UndoStack:
         """
         if not self._undos:
             raise CommandRefused(refusals.NOTHING_TO_UNDO)
-        text, undo = self._undos[-1]
+        command, text, undo = self._undos[-1]
         try:
             done = undo()
         except CommandRefused as refusal:
@@ -75,4 +76,4 @@ class UndoStack:
             self._undos.pop()
             raise TargetGone(answer) from None
         self._undos.pop()
-        return done
+        return replace(done, undone=command)

@@ -21,6 +21,8 @@ class CommandResult:
     """What the command froze and unfroze, in order."""
     is_measured: bool = False
     """Whether its effect on memory and time is to be measured, although it froze and unfroze nothing."""
+    undone: int | None = None
+    """The id of the command that it has undone, if it is an undo."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.protocol.commands import Command, SetTrainable, Undo
+from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, SkipStep, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
+from gradtui.state.changes import changes
+from gradtui.state.markers import markers
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -46,6 +48,15 @@ def train(model: nn.Module, at: Mapping[int, list[Callable[[int], Command]]], st
 
 def flags(model: nn.Module) -> list[bool]:
     return [parameter.requires_grad for parameter in model.parameters()]
+
+
+def listed(seen: Watched) -> list[tuple[int, str]]:
+    """The id and the status of each change."""
+    return [(change.command.id, change.status.value) for change in changes(seen.state)]
+
+
+def marked(seen: Watched) -> list[str]:
+    return [f"{marker.kind} {marker.words}" for marker in markers(seen.state)]
 
 
 def test_a_freeze_is_taken_back_and_its_tensors_move_again() -> None:
@@ -127,6 +138,23 @@ def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -
         == "unfroze 1 cannot be undone: everything that it changed no longer exists or was changed again"
     )
     assert flags(model) == [True, True, False, False, True, True]
+    assert listed(seen) == [(1, "undone"), (2, "applied"), (3, "refused"), (4, "applied")]
+    assert marked(seen) == ["freeze 0", "unfreeze 1", "unfreeze 0"]
+
+
+def test_a_command_that_cannot_be_undone_is_not_the_one_that_an_undo_has_undone() -> None:
+    seen = train(model_of_three(), {2: [freeze("0")], 3: [SkipStep], 5: [Undo]})
+    assert listed(seen) == [(1, "undone"), (2, "applied"), (3, "applied")]
+    assert marked(seen) == ["freeze 0", "unfreeze 0"]
+
+
+def test_the_end_of_a_checkpointing_that_never_ran_is_not_what_an_undo_has_undone() -> None:
+    def checkpoint(on: bool) -> Callable[[int], Command]:
+        return lambda number: SetCheckpointing(number, "1", on)
+
+    seen = train(model_of_three(), {2: [freeze("0")], 3: [checkpoint(True), checkpoint(False)], 5: [Undo, Undo]})
+    assert listed(seen) == [(1, "undone"), (2, "undone"), (3, "applied"), (4, "applied"), (5, "applied")]
+    assert marked(seen) == ["freeze 0", "checkpointing 1", "checkpointing 1 off", "checkpointing 1 off", "unfreeze 0"]
 
 
 class Around(nn.Module):

@@ -74,7 +74,7 @@ def test_the_end_of_a_long_path_stays() -> None:
 
 def test_each_status_has_its_glyph() -> None:
     state = changed_run()
-    apply(state, ev.CommandApplied(5.0, 1300, Undo(3), "froze blocks.7: 12 tensors", ()))
+    apply(state, ev.CommandApplied(5.0, 1300, Undo(3), "froze blocks.7: 12 tensors", (), undone=2))
     apply(state, ev.CommandRejected(6.0, 1301, TrainOnly(4, "x"), "no such parameter"))
     apply(state, ev.CommandApplied(7.0, 1302, SetCheckpointing(5, "blocks.1", True), "", ()))
     state.note_submitted(SetTrainable(6, "head", False))
