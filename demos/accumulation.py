@@ -5,8 +5,8 @@
     not divided     the losses of n micro-batches are added up: gradients are n times too large
     not cleared     zero_grad is missing: every step still has the gradients of all steps before it
 
-Prints the norm of the gradient at each optimizer step. Under gradtui the gradient panel draws the four one after the other; the
-header counts micro-steps and steps apart.
+Prints the norm of the gradient at each optimizer step. Under gradtui the panel "Loss and gradient norm" draws the four one
+after the other; the header counts micro-steps and steps apart.
 """
 
 import torch

@@ -5,7 +5,7 @@ ways. What that means for the encoder and for the prompt in front of it:
 
     requires_grad  no_grad    encoder                                       prompt
     True           no         gets gradients and learns                     learns
-    False          no         stores none, but passes the gradient on       learns: its gradient flows through the encoder
+    False          no         stores none, but passes the gradient on       learns: its gradient passes through the encoder
     True           yes        gets none, though its optimizer owns it       cut off: gets none either
     False          yes        gets none                                     cut off
 

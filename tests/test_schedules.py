@@ -44,7 +44,7 @@ def script(tmp_path: Path) -> Path:
 def test_what_was_done_is_written_at_the_end_and_does_the_same_again(script: Path, tmp_path: Path) -> None:
     session = gradtui(tmp_path, str(script), "--toggles")
     line = re.search(
-        rf"gradtui: repeat    2 interventions written down; .* gradtui --schedule (\S+) {script} --toggles; as code: (\S+)",
+        rf"gradtui: repeat    2 changes written down; .* gradtui --schedule (\S+) {script} --toggles; as code: (\S+)",
         session.stderr,
     )
     assert line is not None, session.stderr

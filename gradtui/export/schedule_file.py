@@ -129,7 +129,7 @@ class InterventionFiles:
         schedule = self._files.write(kind, ".toml", _writer(schedule_text(state, self._run)))
         script = self._files.write_beside(schedule, ".py", _writer(_SCRIPT.format(schedule=json.dumps(schedule))))
         self._written = state.intervention_count
-        count = plural(state.intervention_count, "intervention")
+        count = plural(state.intervention_count, "change")
         again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
         return f"{count} written down; to do the same again: {again}; as code: {script}"
 

@@ -32,11 +32,11 @@ def gradient_words(state: RunState, parameter: int) -> str | None:
 
 
 def passing_words(tree: TreeState, module: int) -> str | None:
-    """Describe the gradient that flows through a frozen module; None if it was not read."""
+    """Describe the gradient that passes through a frozen module; None if it was not read."""
     norm = tree.reach.passing[module] if tree.reach is not None and tree.reach.passing else None
     if norm is None:
         return None
-    return f"The gradient that flows through has norm {number_text(norm).strip()} at its output; nothing stores it."
+    return f"The gradient that passes through has norm {number_text(norm).strip()} at its output; nothing stores it."
 
 
 def update_words(state: RunState, parameter: int) -> str | None:

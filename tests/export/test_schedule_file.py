@@ -120,7 +120,7 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
     assert written == {}
     state = state_of([(3, SetTrainable(1, "fc2", False), "froze fc2", 0, False)])
     assert files.save(state) == (
-        "1 intervention written down; to do the same again: gradtui --schedule /runs/saved-schedule.toml "
+        "1 change written down; to do the same again: gradtui --schedule /runs/saved-schedule.toml "
         "'my runs/train me.py' --lr 0.1; "
         "as code: /runs/saved-schedule.py"
     )

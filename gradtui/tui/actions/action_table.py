@@ -112,7 +112,7 @@ ACTIONS: tuple[Action, ...] = (
     _request(
         "follow_micro_steps", (), "Gradients of each micro-step",
         "Measure what has accumulated in the gradients after each backward, before clipping, at every step, or no longer: "
-        "the gradient panel shows them one after the other.",
+        "the panel Loss and gradient norm shows them one after the other.",
     ),
     _question(
         "save_checkpoint", (), "Save a checkpoint",
@@ -217,8 +217,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "show_gradients", ("g",), "Curves, then the plots",
-        "Show the gradient panel; once more, and plots fill the screen: norms, how far steps move the weights, how a "
-        "gradient is spread, norm by layer.",
+        "Show the panel Loss and gradient norm; once more, and plots fill the screen: norms, how far steps move the weights, "
+        "how a gradient is spread, norm by layer.",
         "Screen", "dashboard", footer=10, label="plots", mouse="click on the panel",
     ),
     Action(

@@ -46,7 +46,7 @@ from gradtui.tui.tree import buffer_at, findings_at
 
 _POINTS, _FEWEST = 32, 8
 _CELLS = 100_000
-"""The maximum number of norms joined for one curve: only the gradient panel shows a subtree with more parameters."""
+"""The maximum number of norms joined for one curve: only `CurvesPanel` shows a subtree with more parameters."""
 _TOGGLES = 8
 
 

@@ -93,8 +93,8 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
     (
         PASSING,
         "muted",
-        "the norm of what flows through",
-        "Before a norm: of the gradient that only flows through a frozen module, read in sampled steps on the CPU.",
+        "the norm of what only passes",
+        "Before a norm: of the gradient that only passes through a frozen module, read in sampled steps on the CPU.",
     ),
     (
         RECOMPUTED,
