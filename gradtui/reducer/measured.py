@@ -177,6 +177,10 @@ def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
     state.graphs = event
 
 
+def operations_recorded(state: RunState, event: ev.OperationsRecorded) -> None:
+    state.operations = event
+
+
 def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
         state.traced = event

@@ -73,6 +73,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     state.tree = relisted(before, event)
     state.history = relisted_history(state.history, event)
     state.traced = relisted_trace(before, state.traced, event) if state.traced is not None else None
+    state.operations = None
     new = {former: index for index, former in enumerate(event.former_parameters) if former >= 0}
     state.interventions = [
         replace(each, parameters=tuple(new[index] for index in each.parameters if index in new))
@@ -127,7 +128,7 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
     for record in state.phases.values():
         record.last, record.peak, record.peak_exact, record.totals = None, None, True, Series()
         record.device_seconds, record.device_steps = 0.0, 0
-    state.growth, state.unexplained_first, state.traced = GrowthWatch(), None, None
+    state.growth, state.unexplained_first, state.traced, state.operations = GrowthWatch(), None, None, None
 
 
 def _optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
@@ -364,6 +365,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.SavedBytesMeasured: measured.saved_bytes,
     ev.GradientFlowMeasured: measured.reach,
     ev.StepMemoryProfiled: measured.step_traced,
+    ev.OperationsRecorded: measured.operations_recorded,
     ev.GradientPathFound: measured.gradient_traced,
     ev.OptimizerStateRead: measured.optimizer_state_read,
     ev.ParametersClassified: measured.classified,

@@ -306,6 +306,8 @@ class RunState:
     """Number of all entries so far."""
     traced: ev.StepMemoryProfiled | None = None
     """The last step of these models whose memory was profiled."""
+    operations: ev.OperationsRecorded | None = None
+    """The operations of the last step of these models that was recorded."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None

@@ -17,6 +17,7 @@ from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
+from gradtui.probe.autograd.operation_record import OperationRecord
 from gradtui.probe.autograd.recomputation import Recomputation
 from gradtui.probe.autograd.saved_owners import SavedOwners
 from gradtui.probe.autograd.saved_tensors import walk
@@ -31,6 +32,7 @@ __all__ = [
     "ModuleCallLog",
     "ModuleCallLogger",
     "ModuleOutputs",
+    "OperationRecord",
     "Recomputation",
     "SavedOwners",
     "Target",

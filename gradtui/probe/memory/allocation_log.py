@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gradtui.probe.autograd import OperationRecord
 from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.operation_mode import OperationMode, below_operator_call
 from gradtui.probe.torch_private.private_names import is_wrapper
@@ -68,6 +69,8 @@ class AllocationLog(OperationMode):
         """An exception of gradtui's own code. Nothing is logged after it."""
         self.is_whole = True
         """False if there were more events than `MAX_EVENTS`."""
+        self.record: OperationRecord | None = None
+        """Receives each operation; None while it has none."""
         self._device_type = device_type
         self._on_cpu = device_type == "cpu"
         self._module_now = module_now
@@ -102,6 +105,8 @@ class AllocationLog(OperationMode):
         # An in-place operation returns the argument that it writes.
         if result is not None and not (args and result is args[0]):
             self._look_at((result,), is_new=True)
+        if self.record is not None:
+            self._record(self.record, func, args, kwargs or {}, result)
         self.own_ns += perf_counter_ns() - returned + called - began
         return result
 
@@ -128,6 +133,15 @@ class AllocationLog(OperationMode):
             if raised_by_handler(error):
                 raise
             self.failure = error
+
+    @staticmethod
+    def _record(record: OperationRecord, *operation: Any) -> None:
+        try:
+            record.add(*operation)
+        except Exception as error:
+            if raised_by_handler(error):
+                raise
+            record.give_up(f"gradtui failed to record an operation: {type(error).__name__}: {error}")
 
     def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:
         """Set the category and module of a tensor's storage.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import torch
 
 from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.memory.memory_profiler import MemoryProfiler
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed
-from gradtui.protocol.events import StepMemoryProfiled
+from gradtui.protocol.events import OperationsRecorded, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.text import refusals
 
@@ -41,6 +44,8 @@ class MemoryProfileSchedule:
         """Cost of the last profile in seconds, until it is recorded in the schedule."""
         self._last_cost = 0.0
         self._is_outdated = False
+        self._recorded: int | None = None
+        """The listing of models of which the operations were recorded last."""
 
     def request(self, device_type: str) -> str | None:
         """Request a profile of the next step. Return the reason, in words, if that is impossible."""
@@ -81,9 +86,20 @@ class MemoryProfileSchedule:
         return 0 if executed < _FIRST or self._is_renewed else self._cadence.steps_until_due(executed)
 
     def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
-        """Begin a step that is profiled."""
+        """Begin a step that is profiled.
+
+        Its operations are recorded if they have not been recorded since the models, or what trains, changed, or on request.
+        """
+        tree = self._view.tree
+        self.current = MemoryProfiler(tree, modules, self._view.live_optimizers(), device_type, total)
+        if self._requested or self._is_outdated or self._recorded != tree.listing:
+            self.current.record_operations()
         self._requested = self._is_outdated = False
-        self.current = MemoryProfiler(self._view.tree, modules, self._view.live_optimizers(), device_type, total)
+
+    def backward_begins(self, outputs: Iterable[Any]) -> None:
+        """Handle the beginning of a backward on `outputs`."""
+        if self.current is not None:
+            self.current.backward_begins(output for output in outputs if isinstance(output, torch.Tensor))
 
     def enter(self) -> None:
         """Handle the beginning of the script's call of forward, backward or an optimizer's step."""
@@ -111,13 +127,17 @@ class MemoryProfileSchedule:
         if self.current is not None:
             self.current.phase(phase)
 
-    def finish_step(self, at: float, step: int) -> StepMemoryProfiled | None:
-        """End the step. Return its profile, or None if it was not profiled."""
-        if self.current is None:
-            return None
-        profile = self.current.finish(at, step)
+    def finish_step(self, at: float, step: int) -> Iterator[StepMemoryProfiled | OperationsRecorded]:
+        """End the step, and return its profile and its operations, if it was profiled."""
+        profiler = self.current
+        if profiler is None:
+            return
+        yield profiler.finish(at, step)
+        recorded = profiler.recorded(at, step)
+        if recorded is not None:
+            self._recorded = self._view.tree.listing
+            yield recorded
         self.drop()
-        return profile
 
     def drop(self) -> None:
         """Stop profiling: the module tree has changed, or the run is over."""

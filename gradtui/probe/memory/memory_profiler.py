@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.autograd import OUTSIDE, ModuleCallLog
+from gradtui.probe.autograd import OUTSIDE, ModuleCallLog, OperationRecord
 from gradtui.probe.memory.allocation_log import Allocation, AllocationLog
 from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.torch_private.private_names import is_lazy, number_of, running_node
-from gradtui.protocol.events import StepMemoryProfiled
+from gradtui.protocol.events import OperationsRecorded, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 
 CURVE_POINTS = 512
@@ -44,11 +44,26 @@ class MemoryProfiler:
         self._marks: list[PhaseMark] = []
         self._depth = 0
         self.log = AllocationLog(device_type, total, self._module_now)
+        self._record: OperationRecord | None = None
         self._name_all()
+
+    def record_operations(self) -> None:
+        """Record the operations of the step's forward too."""
+        self._record = OperationRecord(self._tree, self._module_now)
 
     def phase(self, phase: Phase) -> None:
         """Record that this phase begins."""
         self._marks.append((len(self.log.curve) - 1, phase))
+        self.log.record = self._record if phase is Phase.FORWARD else None
+
+    def backward_begins(self, roots: Iterable[torch.Tensor]) -> None:
+        """Record from which tensors backward begins."""
+        if self._record is not None:
+            self._record.ends_with(roots)
+
+    def recorded(self, at: float, step: int) -> OperationsRecorded | None:
+        """Return the operations of the step; None if they were not to be recorded."""
+        return self._record.finish(at, step) if self._record is not None else None
 
     def enter(self) -> None:
         """Begin to log a call of the script's. It may be within another one (an optimizer's step within backward)."""

@@ -223,6 +223,7 @@ class StepSampler:
             return
         with self.hooks.guarded("tied weights"):
             self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
+        self._traces.backward_begins(sequence(outputs))
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
         if facts is not None:
@@ -344,9 +345,8 @@ class StepSampler:
         self.memories.append(self._memory.of_step(self._counter.steps, saved.total if saved is not None else None))
         if saved is not None:
             self._emit(saved)
-        traced = self._traces.finish_step(self._clock.at(), self._counter.steps)
-        if traced is not None:
-            self._emit(traced)
+        for event in self._traces.finish_step(self._clock.at(), self._counter.steps):
+            self._emit(event)
         self.tracer.stop()
 
     @alone

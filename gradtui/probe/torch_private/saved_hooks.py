@@ -108,6 +108,15 @@ def may_checkpoint() -> bool:
     return not is_capturing()
 
 
+def unpack_hook_in_force() -> object | None:
+    """Return the hook that will unpack what autograd saves on this thread now; None without hooks.
+
+    Each checkpointed region has a hook of its own, which is alive as long as its part of the graph.
+    """
+    hooks = _hooks_in_force(False) if _hooks_in_force is not None else None
+    return hooks[1] if hooks is not None else None
+
+
 def checkpoint_frame(saved: Any) -> Any | None:
     """Return the non-reentrant checkpointed region that will recompute a saved tensor; None if there is none.
 

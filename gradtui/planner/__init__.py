@@ -1,0 +1,9 @@
+"""Forecasts of what a change of the run will cost.
+
+This package owns the repetition of a recorded forward with other parameters trainable or other modules checkpointed. It knows
+torch, and neither the probe nor a screen: it works on recorded plain data, on any thread, and touches nothing of the run.
+"""
+
+from gradtui.planner.replay import Plan, Replay, Replayed
+
+__all__ = ["Plan", "Replay", "Replayed"]

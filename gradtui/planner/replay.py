@@ -1,0 +1,288 @@
+"""Repeat the operations of a recorded forward on tensors without data, and read what autograd saves. Any thread.
+
+The operations run on the device "meta", where tensors have a shape and no memory (PyTorch: torch.device "meta"). Autograd
+records them as it would for a script that is written as the plan says. No code of the script runs again, and nothing of the
+run is read or written: not its tensors, nor its random generators.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor, TensorNumber, TorchConstant
+
+_META = torch.device("meta")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What trains and what is checkpointed."""
+
+    trains: frozenset[int]
+    """Indexes of the parameters that require a gradient."""
+    checkpointed: frozenset[int] = frozenset()
+    """Indexes of the modules that gradtui checkpoints, each with all modules in it."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What autograd does in one forward under a plan. Bytes count each storage once, without parameters and buffers."""
+
+    saved: int
+    """Bytes that autograd keeps for backward when the forward is over."""
+    by_module: dict[int, int] = field(default_factory=dict)
+    """The same by the innermost module whose operation saved them first; -1 outside of the known modules."""
+    reached: frozenset[int] = frozenset()
+    """Indexes of the parameters that get a gradient."""
+    unknown: tuple[str, ...] = ()
+    """Names of the operations that could not be repeated, and through which a gradient may pass."""
+
+
+class Replay:
+    """Repeats one recorded step under any number of plans.
+
+    Args:
+        recorded: the step. It must have operations.
+        subtrees: the number of modules in each module's subtree, with itself, in the order of their indexes.
+    """
+
+    def __init__(self, recorded: OperationsRecorded, subtrees: Sequence[int]) -> None:
+        self._recorded = recorded
+        self._subtrees = subtrees
+
+    def under(self, plan: Plan) -> Replayed:
+        """Return what autograd does under a plan."""
+        with torch.enable_grad():
+            return _Run(self._recorded, plan, self._regions(plan.checkpointed)).result()
+
+    def _regions(self, checkpointed: Collection[int]) -> list[int]:
+        """Return for each operation the number of the checkpointed call that contains it, -1 if there is none.
+
+        The modules of a call are one stretch of operations.
+        """
+        within = {
+            module: top
+            for top in sorted(checkpointed, reverse=True)
+            for module in range(top, top + self._subtrees[top])
+        }
+        regions: list[int] = []
+        number, before = -1, (-1, -1)
+        for operation in self._recorded.operations:
+            top = within.get(operation.module, -1)
+            here = (top, -1) if top >= 0 else (-1, operation.region)
+            number += here not in ((-1, -1), before)
+            before = here
+            regions.append(number if here != (-1, -1) else -1)
+        return regions
+
+
+class _Run:
+    """One repetition."""
+
+    def __init__(self, recorded: OperationsRecorded, plan: Plan, regions: Sequence[int]) -> None:
+        self._recorded, self._plan, self._regions = recorded, plan, regions
+        self._tensors: dict[int, torch.Tensor] = {}
+        self._known: set[int] = set()
+        """Storages of parameters and buffers."""
+        self._parameters: dict[int, int] = {}
+        """`id()` of a parameter's tensor -> its index."""
+        self._bytes: dict[int, int] = {}
+        """Bytes of the storages that are larger or smaller in the run than on the device "meta"."""
+        self._kept: list[Any] = []
+        """Storages by their keys, so that no other storage gets the same key."""
+        self._begins: list[int] = []
+        """The sequence number before each operation."""
+        self._inputs: dict[int, dict[int, None]] = {}
+        """The numbers of the tensors from before that each checkpointed call takes."""
+        self._saved: dict[int, tuple[int, int]] = {}
+        """Storage -> the first operation that saved it, and its bytes."""
+        self._unknown: dict[str, None] = {}
+
+    def result(self) -> Replayed:
+        made: dict[int, int] = {}
+        for operation, region in zip(self._recorded.operations, self._regions):
+            self._begins.append(_sequence_number())
+            if region >= 0:
+                taken = (number for number in _numbers(operation.arguments) if made.get(number) != region)
+                self._inputs.setdefault(region, {}).update(dict.fromkeys(taken))
+            self._repeat(operation)
+            made |= dict.fromkeys(operation.results, region)
+        return self._read()
+
+    def _repeat(self, operation: Operation) -> None:
+        if not operation.name:
+            results = [_bridge([self._tensor(each.number) for each in operation.arguments], self._recorded, operation)]
+        else:
+            try:
+                with torch.set_grad_enabled(operation.records):
+                    arguments = self._given(operation.arguments)
+                    keywords = {name: self._given(value) for name, value in operation.keywords}
+                    results = list(_tensors(_function(operation.name)(*arguments, **keywords)))
+            except Exception:  # noqa: BLE001 - an operation that has no implementation on this device, or needs data
+                results = self._without(operation)
+        for number, tensor in zip(operation.results, results):
+            self._take(number, tensor)
+
+    def _without(self, operation: Operation) -> list[torch.Tensor]:
+        """Return the recorded results of an operation that cannot be repeated."""
+        arguments = [self._tensor(number) for number in _numbers(operation.arguments)]
+        recorded = [self._recorded.tensors[number] for number in operation.results]
+        passes = operation.records and any(argument.requires_grad for argument in arguments)
+        if passes and any(_dtype(each).is_floating_point or _dtype(each).is_complex for each in recorded):
+            self._unknown[operation.name] = None
+            return [_bridge(arguments, self._recorded, operation, at) for at in range(len(recorded))]
+        return [_empty(each) for each in recorded]
+
+    def _take(self, number: int, tensor: torch.Tensor) -> None:
+        self._tensors[number] = tensor
+        storage, size = tensor.untyped_storage(), self._recorded.tensors[number].bytes
+        if storage.nbytes() != size:
+            self._bytes[storage._cdata] = size  # noqa: SLF001 - the identity of a storage
+            self._kept.append(storage)
+
+    def _tensor(self, number: int) -> torch.Tensor:
+        found = self._tensors.get(number)
+        if found is None:
+            recorded = self._recorded.tensors[number]
+            found = self._tensors[number] = _empty(recorded)
+            if recorded.parameter >= 0 or recorded.is_buffer:
+                self._known.add(found.untyped_storage()._cdata)  # noqa: SLF001
+            if recorded.parameter >= 0:
+                self._parameters[id(found)] = recorded.parameter
+            if recorded.requires_grad or recorded.parameter in self._plan.trains:
+                found.requires_grad_()
+        return found
+
+    def _given(self, value: Any) -> Any:
+        if isinstance(value, TensorNumber):
+            return self._tensor(value.number)
+        if isinstance(value, TorchConstant):
+            return _META if value.name == "device" else getattr(torch, value.name)
+        if isinstance(value, tuple):
+            return [self._given(each) for each in value]
+        return value
+
+    def _read(self) -> Replayed:
+        """Walk the graph from the tensors from which the loss was computed."""
+        ends = [self._tensor(end) for end in self._recorded.ends]
+        waiting = [end.grad_fn for end in ends if end.grad_fn is not None]
+        leaves = {id(end) for end in ends if end.requires_grad and end.grad_fn is None}
+        seen = set(waiting)
+        regions: set[int] = set()
+        while waiting:
+            node = waiting.pop()
+            leaf = getattr(node, "variable", None)
+            if leaf is not None:
+                leaves.add(id(leaf))
+                continue
+            at = self._operation_of(node)
+            if self._regions[at] >= 0:
+                regions.add(self._regions[at])
+            else:
+                self._keep(_saved(node), at)
+            following = {each for each, _ in node.next_functions if each is not None} - seen
+            seen |= following
+            waiting += following
+        for region in regions:
+            self._keep(map(self._tensor, self._inputs[region]), self._regions.index(region))
+        return self._result(frozenset(self._parameters[leaf] for leaf in leaves & self._parameters.keys()))
+
+    def _operation_of(self, node: Any) -> int:
+        return max(0, bisect_right(self._begins, node._sequence_nr()) - 1)  # noqa: SLF001 - what the profiler shows too
+
+    def _keep(self, tensors: Iterable[torch.Tensor], at: int) -> None:
+        """Count the storages of tensors that operation `at` has saved."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata  # noqa: SLF001
+            if tensor.device == _META and key not in self._known:
+                first = at, self._bytes.get(key, storage.nbytes())
+                self._saved[key] = min(self._saved.get(key, first), first)
+
+    def _result(self, reached: frozenset[int]) -> Replayed:
+        by_module: dict[int, int] = {}
+        for at, size in self._saved.values():
+            module = self._recorded.operations[at].module
+            by_module[module] = by_module.get(module, 0) + size
+        return Replayed(sum(by_module.values()), by_module, reached, tuple(self._unknown))
+
+
+class _Dependence(torch.autograd.Function):
+    """A result that depends on tensors, and for which autograd saves nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, empty: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        return empty
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+def _bridge(
+    arguments: Sequence[torch.Tensor], recorded: OperationsRecorded, operation: Operation, at: int = 0
+) -> torch.Tensor:
+    empty = _empty(recorded.tensors[operation.results[at]])
+    return _Dependence.apply(empty, *arguments) if any(each.requires_grad for each in arguments) else empty  # type: ignore[no-untyped-call]
+
+
+def _empty(recorded: RecordedTensor) -> torch.Tensor:
+    return torch.empty_strided(recorded.shape, recorded.stride, dtype=_dtype(recorded), device=_META)
+
+
+def _dtype(recorded: RecordedTensor) -> torch.dtype:
+    found: torch.dtype = getattr(torch, recorded.dtype)
+    return found
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """Yield the numbers of the tensors among arguments."""
+    if isinstance(value, TensorNumber):
+        yield value.number
+    elif isinstance(value, tuple) and not isinstance(value, TorchConstant):
+        for each in value:
+            yield from _numbers(each)
+
+
+def _tensors(result: Any) -> Iterator[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for each in result:
+            yield from _tensors(each)
+
+
+@cache
+def _function(name: str) -> Any:
+    """Return the operation of a name such as `aten.addmm.default`."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+@cache
+def _saved_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
+
+
+def _saved(node: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors that a node has saved."""
+    for name in _saved_names(type(node)):  # type: ignore[arg-type]  # a class is hashable
+        value = getattr(node, name)
+        saved: Iterable[Any] = value if isinstance(value, (tuple, list)) else (value,)
+        for each in saved:
+            data = getattr(each, "data", None)
+            if isinstance(data, torch.Tensor):
+                yield data
+
+
+def _sequence_number() -> int:
+    number: int = torch._C._autograd._get_sequence_nr()  # noqa: SLF001
+    return number

@@ -1,0 +1,174 @@
+"""What autograd keeps under another choice of what trains, against a model that is written that way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from patterns import kept, patterns
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from watched import Watched, watched
+from zoo import SPECIMENS
+
+from gradtui.planner import Plan, Replay
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import TraceStep
+
+STEPS = 3
+UNLIKE_OTHERS = {"checkpointed"}
+"""The hooks that count here see nothing of what a checkpointed region keeps."""
+
+
+def train(model: nn.Module, loss: Callable[[int], Tensor]) -> Watched:
+    """Train a few steps, the last of which is recorded."""
+    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.01)
+    with watched() as run:
+        for step in range(STEPS):
+            if step == STEPS - 1:
+                run.commands.submit(lambda number: TraceStep(number))
+            optimizer.zero_grad()
+            loss(step).backward()
+            optimizer.step()
+    return run
+
+
+def replay_of(run: Watched) -> tuple[Replay, ev.OperationsRecorded, int]:
+    """Return the repetition of the step that was recorded last, and what autograd kept in it."""
+    recorded = run.all(ev.OperationsRecorded)[-1]
+    assert not recorded.missing
+    measured = next(each.total for each in run.all(ev.SavedBytesMeasured) if each.step == recorded.step)
+    return Replay(recorded, [module.subtree_modules for module in run.state.tree.modules]), recorded, measured
+
+
+def trainable(model: nn.Module) -> frozenset[int]:
+    return frozenset(index for index, each in enumerate(model.parameters()) if each.requires_grad)
+
+
+@pytest.mark.parametrize("name", sorted(SPECIMENS.keys() - UNLIKE_OTHERS))
+def test_saved_bytes_and_gradients_are_those_of_a_model_that_is_written_that_way(name: str) -> None:
+    specimen = SPECIMENS[name]()
+    loss = lambda step: specimen.loss(specimen.model(*specimen.batch(step)))  # noqa: E731
+    now = trainable(specimen.model)
+    replay, _, measured = replay_of(train(specimen.model, loss))
+    before = replay.under(Plan(now))
+    checked = 0
+    for chosen, trains in patterns(specimen.model).items():
+        found = kept(specimen.model, trains, lambda: loss(STEPS - 1))
+        if found is not None:
+            after = replay.under(Plan(trains))
+            assert (measured + after.saved - before.saved, after.reached) == found, chosen
+            assert after.unknown == ()
+            checked += 1
+    assert checked >= 5
+
+
+class Doubled(torch.autograd.Function):
+    """An operation whose code torch runs without recording it."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        return x.mul(2.0)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        return gradient * 2.0
+
+
+class Blocks(nn.Module):
+    """Four linear layers of 8 x 8 with a nonlinearity that keeps its result, and something between the second and the third."""
+
+    def __init__(
+        self, between: Callable[[Tensor], Tensor] | None = None, checkpointed: frozenset[int] = frozenset()
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(4))
+        self.between, self.checkpointed = between, checkpointed
+
+    def forward(self, x: Tensor) -> Tensor:
+        for index, block in enumerate(self.blocks):
+            x = checkpoint(block, x, use_reentrant=False) if index in self.checkpointed else block(x)
+            x = self.between(x) if self.between is not None and index == 1 else x
+        return x
+
+
+BATCH = torch.linspace(-1, 1, 24).view(3, 8)
+ACTIVATION = 3 * 8 * 4
+"""Bytes of what each layer takes and returns."""
+
+
+def recorded(model: nn.Module, loss: Callable[[Tensor], Tensor] = Tensor.sum) -> tuple[Replay, list[int]]:
+    """Return the repetition of a step of a model, and the indexes of its blocks."""
+    run = train(model, lambda _: loss(model(BATCH)))
+    paths = [module.path for module in run.state.tree.modules]
+    return replay_of(run)[0], [paths.index(f"blocks.{index}") for index in range(4)]
+
+
+def test_a_checkpointed_block_keeps_what_it_takes() -> None:
+    replay, blocks = recorded(Blocks())
+    everything = frozenset(range(8))
+    # Each layer keeps its input for its weight, and each tanh its result, which the next layer takes.
+    assert replay.under(Plan(everything)).saved == 5 * ACTIVATION
+    assert replay.under(Plan(everything, frozenset(blocks[1:3]))).saved == 5 * ACTIVATION
+    # The last block keeps its input alone, and no longer the result of its tanh.
+    assert replay.under(Plan(everything, frozenset(blocks))).saved == 4 * ACTIVATION
+
+
+def test_checkpointing_what_no_gradient_reaches_saves_nothing_and_what_it_passes_through_does() -> None:
+    replay, blocks = recorded(Blocks())
+    last, first = frozenset({6, 7}), frozenset({0, 1})
+    before = replay.under(Plan(last))
+    assert before.saved == 2 * ACTIVATION
+    assert replay.under(Plan(last, frozenset(blocks[:3]))) == before
+    # Frozen layers need their weights alone to pass the gradient on, and tanh keeps its result.
+    assert replay.under(Plan(first)).saved == 5 * ACTIVATION
+    # Three blocks keep what they take, and the first layer its input.
+    assert replay.under(Plan(first, frozenset(blocks[1:]))).saved == 4 * ACTIVATION
+
+
+def test_the_scripts_own_checkpoints_stay() -> None:
+    replay, _ = recorded(Blocks(checkpointed=frozenset({1, 2})))
+    plain, blocks = recorded(Blocks())
+    everything = frozenset(range(8))
+    assert replay.under(Plan(everything)) == plain.under(Plan(everything, frozenset(blocks[1:3])))
+
+
+def test_a_custom_function_passes_the_gradient_on() -> None:
+    replay, _ = recorded(Blocks(Doubled.apply))
+    for trains, reached in ((range(8), range(8)), (range(4), range(4)), (range(4, 8), range(4, 8))):
+        assert replay.under(Plan(frozenset(trains))).reached == frozenset(reached)
+
+
+def test_what_the_script_computes_between_two_models_leads_from_one_to_the_other() -> None:
+    first, second = nn.Linear(8, 8), nn.Linear(8, 1)
+    both = nn.ModuleList([first, second])
+    with watched() as run:
+        optimizer = torch.optim.SGD(both.parameters(), 0.1)
+        for _ in range(STEPS):
+            run.commands.submit(lambda number: TraceStep(number))
+            optimizer.zero_grad()
+            second(first(BATCH).exp() * 2.0).sum().backward()
+            optimizer.step()
+    replay, step, _ = replay_of(run)
+    paths = [info.path for info in run.state.tree.parameters]
+    weights = [at for at, path in enumerate(paths) if path.endswith("weight")]
+    assert len(weights) == 2
+    for weight in weights:
+        assert replay.under(Plan(frozenset({weight}))).reached == {weight}
+    assert replay.under(Plan(frozenset())).saved == 0
+    assert any(not operation.name for operation in step.operations)
+
+
+def test_it_touches_neither_random_generator_nor_grad_mode() -> None:
+    specimen = SPECIMENS["dropout"]()
+    replay, _, _ = replay_of(train(specimen.model, lambda step: specimen.loss(specimen.model(*specimen.batch(step)))))
+    weights = [each.clone() for each in specimen.model.parameters()]
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        for _ in range(3):
+            replay.under(Plan(trainable(specimen.model)))
+        assert not torch.is_grad_enabled()
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(map(torch.equal, weights, specimen.model.parameters()))
