@@ -6,7 +6,7 @@ This package owns the table of actions, from which key bindings, the footer, the
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.bindings import actions_here, applicable, bindings, by_group, footer_actions
-from gradtui.tui.actions.keymap import Keymap, keymap
+from gradtui.tui.actions.keymap import Keymap, keymap, keymap_of
 from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS, plot_footer
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "by_group",
     "footer_actions",
     "keymap",
+    "keymap_of",
     "plot_footer",
 ]

@@ -6,6 +6,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from textual.binding import Binding, InvalidBinding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
@@ -14,6 +15,9 @@ from gradtui.settings import RemappedKeys
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS
+
+if TYPE_CHECKING:
+    from textual.app import App
 
 _MODIFIERS = {"ctrl", "shift", "alt", "meta", "super", "hyper"}
 _NAMED_KEYS = {key.value.rpartition("+")[2] for key in Keys} | set(KEY_NAME_REPLACEMENTS.values())
@@ -46,6 +50,16 @@ class Keymap:
             replace(action, keys=self.keys[action.id], shown_key="") if action.id in self.keys else action
             for action in actions
         ]
+
+    def action(self, id: str) -> Action:
+        """Return the action with an id, with its keys in force."""
+        return self.apply(action for action in ACTIONS if action.id == id)[0]
+
+
+def keymap_of(app: App[Any]) -> Keymap:
+    """Return the keymap in force."""
+    found: Keymap = app.keymap  # type: ignore[attr-defined]  # every app of this package has one
+    return found
 
 
 def keymap(entries: Sequence[RemappedKeys]) -> Keymap:

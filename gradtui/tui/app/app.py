@@ -140,7 +140,7 @@ class GradtuiApp(App[str]):
         self._palette: Palette | None = None
         self.keymap = keymap(keys)
         """The keys in force."""
-        self._key_of_events = next(each.key_text for each in self.keymap.apply(ACTIONS) if each.id == "show_events")
+        self._key_of_events = self.keymap.action("show_events").key_text
         self.set_keymap(self.keymap.bound)
         for own in own_themes(self.console.color_system):
             self.register_theme(own)

@@ -8,7 +8,7 @@ from functools import partial
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.types import IgnoreReturnCallbackType
 
-from gradtui.tui.actions import ACTIONS, Keymap
+from gradtui.tui.actions import ACTIONS, keymap_of
 from gradtui.tui.tree import COLUMNS, ModuleTree, column_words
 
 
@@ -26,8 +26,7 @@ class ActionCommands(Provider):
                 yield Hit(match, matcher.highlight(title), run, help=help)
 
     def _commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
-        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
-        for action in keymap.apply(ACTIONS):
+        for action in keymap_of(self.app).apply(ACTIONS):
             if action.in_palette:
                 target = self.screen.query_one(ModuleTree) if action.scope == "tree" else self.screen
                 title = action.title + (f"  {action.key_text}" if action.keys else "")

@@ -18,7 +18,7 @@ from textual.screen import Screen
 from gradtui.state.findings import open_findings
 from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.actions import ACTIONS, Action, Keymap, bindings, footer_actions
+from gradtui.tui.actions import Action, bindings, footer_actions, keymap_of
 from gradtui.tui.panels import (
     ChangesPanel,
     CurvesPanel,
@@ -257,8 +257,7 @@ class Dashboard(Screen[None]):
 
     def _action(self, id: str) -> Action:
         """Return an action with its keys in force."""
-        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
-        return keymap.apply(action for action in ACTIONS if action.id == id)[0]
+        return keymap_of(self.app).action(id)
 
     def action_request(self, name: str) -> None:
         row = self.tree_view.current
@@ -397,4 +396,4 @@ class Dashboard(Screen[None]):
 
     def action_next_parameter(self) -> None:
         if not self.tree_view.to_next_problem():
-            self.notify("No parameter needs a look.")
+            self.notify("No parameter has a problem.")

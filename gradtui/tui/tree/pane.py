@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -11,10 +13,13 @@ from textual.widgets import Input
 from gradtui.state.findings import open_findings
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import problem_count
-from gradtui.text import count_text
-from gradtui.tui.rendering import elide, printable
+from gradtui.text import count_text, plural
+from gradtui.tui.actions import keymap_of
+from gradtui.tui.rendering import BLANK, Line, elide, printable
+from gradtui.tui.tree.tree_columns import columns_for
 from gradtui.tui.tree.tree_totals import TreeTotals
-from gradtui.tui.tree.view import ColumnTitles, ModuleTree
+from gradtui.tui.tree.view import ModuleTree
+from gradtui.tui.widgets import LineView
 
 _ROOM_FOR_WORDS = 58
 _BETWEEN = " · "
@@ -30,6 +35,20 @@ def tree_title(tree: TreeState, totals: TreeTotals, width: int) -> str:
         return f"{train} of {elements} trainable"
     names = " + ".join(printable(model.type_name) for model in tree.models)
     return f"{elide(names, width - _ROOM_FOR_WORDS + 12)}, {elements} parameters, {train} trainable"
+
+
+class ColumnTitles(LineView):
+    """The line of column titles above the tree, blank until there are rows."""
+
+    def __init__(self, state: RunState, tree_view: ModuleTree, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state, self._tree_view = state, tree_view
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
+        view = self._tree_view
+        return [
+            columns_for(width - 1, view.chosen_columns).header(view.sorted_by) if self._state.tree.modules else BLANK
+        ]
 
 
 class TreePane(Vertical):
@@ -109,19 +128,20 @@ class TreePane(Vertical):
         rows = self.tree_view.rows
         problems = problem_count(self._state.tree)
         matching = ("1 row matches" if rows.matches == 1 else f"{rows.matches:,} rows match") if rows.filter else ""
-        key = "]" if open_findings(self._state.findings) else "!"
+        action = keymap_of(self.app).action
+        key = action("next_parameter" if open_findings(self._state.findings) else "next_problem").key_text
         by = self.tree_view.sorted_by
-        by = f"sorted by {by} · s: next" if by else ""
-        look = f"{key} {problems:,} need{'s' if problems == 1 else ''} a look" if problems else ""
-        room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, by, look) if text)
+        by = f"sorted by {by} · {action('sort').key_text}: next" if by else ""
+        wrong = f"{key} {plural(problems, 'parameter')} with a problem" if problems else ""
+        room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, by, wrong) if text)
         stops = self.tree_view.reach.words(room)
         size = tree_title(self._state.tree, self.tree_view.totals, self.content_size.width)
-        titles = (size, matching, by, look, stops)
+        titles = (size, matching, by, wrong, stops)
         if titles == self._titles:
             return
         self._titles = titles
         self.border_title = Content.assemble(("Model", "bold"), (f"  {size}" if size else "", "$foreground-muted"))
-        parts = [(by, "$primary"), (stops, "$foreground-muted"), (matching, "$foreground-muted"), (look, "$warning")]
+        parts = [(by, "$primary"), (stops, "$foreground-muted"), (matching, "$foreground-muted"), (wrong, "$warning")]
         shown = [part for part in parts if part[0]]
         self.border_subtitle = Content.styled(_BETWEEN, "$foreground-muted").join(
             Content.styled(text, style) for text, style in shown

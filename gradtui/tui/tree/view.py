@@ -17,7 +17,7 @@ from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import has_trained, is_classified, next_problem, pending_parameters
 from gradtui.text import state_counts
-from gradtui.tui.actions import ACTIONS, Action, Keymap, bindings
+from gradtui.tui.actions import bindings, keymap_of
 from gradtui.tui.rendering import BLANK, STATE_ROLES, Line, Span, fit, line_width, wrap
 from gradtui.tui.tree.finding_rows import FindingRows
 from gradtui.tui.tree.loading_card import FIRST_KEYS, loading_lines
@@ -28,7 +28,7 @@ from gradtui.tui.tree.tree_columns import COLUMNS, SORTABLE, SPARK_WIDTH, column
 from gradtui.tui.tree.tree_reach import TreeReach
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree.tree_totals import TreeTotals
-from gradtui.tui.widgets import LineView, ScrollLines
+from gradtui.tui.widgets import ScrollLines
 
 _FREE_ROWS, _ROOM_FOR_MORE = 5, 16
 
@@ -203,21 +203,22 @@ class ModuleTree(ScrollLines):
         self.post_message(self.TitlesChanged())
 
     def _empty(self, width: int) -> list[Line]:
+        action = keymap_of(self.app).action
         if self.rows.filter:
             text = f"No row matches {self.rows.filter!r}. Esc shows every row again."
+        elif self.sorted_by and self._state.tree.modules:
+            saved = "As far as steps have been sampled, autograd keeps nothing for backward in any module."
+            reason = saved if self.sorted_by == "saved" else "The model has no parameters to sort."
+            text = f"{reason} {action('sort').key_text} shows another order."
         elif self._state.ended is None:
             seconds = max(self._state.seconds, time.monotonic() - self._made_at)
-            lines = loading_lines(self._state, self._first_actions(), seconds, max(1, width - 2))
+            lines = loading_lines(self._state, map(action, FIRST_KEYS), seconds, max(1, width - 2))
             return [((" ", ""), *line) for line in lines]
         elif has_trained(self._state):
             text = "The script trained something, but no module was found."
         else:
             text = "The script ended without training in this process: no module was called and no optimizer was made."
         return [((" ", ""), *line) for line in wrap(((text, "muted"),), max(1, width - 2))]
-
-    def _first_actions(self) -> list[Action]:
-        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
-        return keymap.apply(action for id in FIRST_KEYS for action in ACTIONS if action.id == id)
 
     # Cursor
 
@@ -235,8 +236,11 @@ class ModuleTree(ScrollLines):
             self.redraw()
 
     def show_row(self, row: int) -> None:
-        """Move the cursor to a row; unfold its ancestors and clear the filter if they hide it."""
+        """Move the cursor to a row; unfold its ancestors, clear the filter and end the sorted list if they hide it."""
         self.rows.reveal(row)
+        if self.sorted_by and not self.rows.is_sorted:
+            self.sorted_by = ""
+            self.post_message(self.TitlesChanged())
         self.move_to(self.rows.position(row) or 0)
 
     def to_next_problem(self) -> bool:
@@ -382,17 +386,3 @@ def _states_legend(tree: TreeState, width: int, room: int) -> list[Line]:
         if len(lines) <= room and all(line_width(line) <= width for line in lines):
             return lines
     return []
-
-
-class ColumnTitles(LineView):
-    """The line of column titles above the tree, blank until there are rows."""
-
-    def __init__(self, state: RunState, tree_view: ModuleTree, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._state, self._tree_view = state, tree_view
-
-    def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
-        view = self._tree_view
-        return [
-            columns_for(width - 1, view.chosen_columns).header(view.sorted_by) if self._state.tree.modules else BLANK
-        ]

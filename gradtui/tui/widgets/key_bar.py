@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual import events
 from textual.message import Message
 
-from gradtui.tui.actions import Action, Keymap
+from gradtui.tui.actions import Action, keymap_of
 from gradtui.tui.rendering import Line, Span
 from gradtui.tui.widgets.line_view import LineView
 from gradtui.tui.widgets.status_line import Status, message_line
@@ -75,5 +75,4 @@ class KeyBar(LineView):
                 self.post_message(self.Pressed(action))
 
     def _with_keys(self) -> list[Action]:
-        keymap: Keymap = self.app.keymap  # type: ignore[attr-defined]  # every app of this package has one
-        return keymap.apply(self._actions)
+        return keymap_of(self.app).apply(self._actions)

@@ -112,7 +112,7 @@ async def test_the_next_problem_is_found_wherever_it_hides() -> None:
     letters = list(states)
     letters[~last] = "U"
     async with session(events=[*coop_run(5), ev.ParametersClassified(5.0, 5, "".join(letters), trainable)]) as run:
-        assert "1 needs a look" in str(run.dashboard.pane.border_subtitle)
+        assert "1 parameter with a problem" in str(run.dashboard.pane.border_subtitle)
         await run.press("minus", "slash", *"conv", "enter", "exclamation_mark")
         assert run.row == "text_encoder.blocks.7.mlp.2.bias"
         await run.press("right_square_bracket")
@@ -230,6 +230,43 @@ async def test_s_lists_what_is_largest_and_keeps_the_cursor_on_its_row() -> None
         assert tree.rows.path(tree.rows.rows[0]) == largest.path
         await run.press("s")
         assert tree.rows.path(tree.rows.rows[0]) == ""
+
+
+@pytest.mark.parametrize(("over", "column"), [(False, "saved"), (True, "saved"), (False, "norm")])
+async def test_a_sorted_list_without_rows_says_why_it_is_empty(over: bool, column: str) -> None:
+    """Autograd keeps nothing in a module of this run, as far as is known; the second model has no parameters."""
+    model = coop_model() if column == "saved" else found(Node("m", "Tanh"))
+    end = [ev.RunEnded(9.0, 5, 0, None)] if over else []
+    async with session(events=[model, *end]) as run:
+        tree = run.dashboard.tree_view
+        await run.press(*["s"] * (3 if column == "saved" else 1))
+        assert tree.sorted_by == column
+        assert len(tree.rows) == 0
+        text = " ".join(tree.text.split())
+        reason = "autograd keeps nothing for backward in any module" if column == "saved" else "no parameters to sort"
+        assert reason in text
+        assert "s shows another order." in text
+        await run.press(*["s"] * (2 if column == "saved" else 4))
+        assert tree.sorted_by == ""
+        assert len(tree.rows) > 0
+
+
+async def test_a_jump_to_a_row_that_the_sorted_list_leaves_out_shows_the_tree() -> None:
+    async with session() as run:
+        tree = run.dashboard.tree_view
+        await run.press("s")
+        module = row_of(MODEL, "image_encoder")
+        assert module not in tree.rows.rows, "a list by norm has parameters only"
+        tree.show_row(module)
+        await run.pump()
+        assert tree.sorted_by == ""
+        assert "sorted by" not in str(run.dashboard.pane.border_subtitle)
+        assert "▾" not in run.dashboard.pane._columns.text
+        shown = len(tree.rows)
+        await run.press("z")
+        assert len(tree.rows) != shown, "the keys that fold work again"
+        await run.press("s")
+        assert tree.sorted_by == "norm"
 
 
 async def test_free_rows_show_the_loss_and_what_the_states_mean() -> None:

@@ -25,7 +25,7 @@ from gradtui.tui.screens.detail_dialogs import DetailDialog, StepDialog
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 from gradtui.tui.tree import COLUMNS
-from gradtui.tui.tree.view import ColumnTitles
+from gradtui.tui.tree.pane import ColumnTitles
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
