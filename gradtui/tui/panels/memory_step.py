@@ -37,6 +37,8 @@ _SHORT = {
 }  # fmt: skip
 _LONGEST_OPTIMIZER = 9
 _MIN_BAR = 8
+_NARROW_LINES = 2
+"""Lines of numbers in a narrow panel. The smallest parts are left out if they do not fit with the unit."""
 _MIN_SHARE = 0.005
 """Of the total: a part that is smaller in every phase is not listed."""
 _IN_A_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
@@ -133,7 +135,12 @@ def _held_lines(state: RunState, held: MemoryMeasured, scale: Scale | None, widt
     before = next((part for part in parts if part.role == BEFORE_TRAINING), None)
     size = unit_of(max((part.size or 0 for part in parts), default=0))
     if width < _WIDE:
-        return _numbers(_shown(parts, state), state, size, width, colour=colour, narrow=True)[:2]
+        listed = _shown(parts, state)
+        lines = _numbers(listed, state, size, width, colour=colour, narrow=True)
+        while len(lines) > _NARROW_LINES and len(listed) > 1:
+            listed.remove(min(listed, key=lambda part: part.size or 0))
+            lines = _numbers(listed, state, size, width, colour=colour, narrow=True)
+        return lines[:_NARROW_LINES]
     own = [part for part in parts if part is not before]
     lines = [_bar(held, own, scale, width, colour=colour)]
     lines += _numbers(_shown(own, state), state, size, width, colour=colour, narrow=False)
@@ -175,9 +182,9 @@ def _numbers(
         if lines[-1] and line_width(lines[-1]) + len(gap) + line_width(entry) > width:
             lines.append([])
         lines[-1] += [(gap, ""), *entry] if lines[-1] else entry
-    rest = width - line_width(lines[-1]) - len(unit[0])
-    if rest > 0:
-        lines[-1] += [(" " * rest, ""), (unit[0], "muted")]
+    if lines[-1] and line_width(lines[-1]) + 1 + len(unit[0]) > width:
+        lines.append([])
+    lines[-1] += [(" " * (width - line_width(lines[-1]) - len(unit[0])), ""), (unit[0], "muted")]
     return [tuple(line) for line in lines]
 
 

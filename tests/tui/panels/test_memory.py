@@ -76,9 +76,30 @@ def test_a_narrow_panel_has_three_rows_of_curve_one_of_phases_and_two_of_numbers
     assert [line[:3] for line in lines[:3]] == ["  │", "55┤", "30┤"]
     assert "█" in lines[2]
     assert lines[3] == "  └fwd 37 % bwd 48 % opt 4 %"
-    # Of 48.8 MiB that nothing explains, 46.7 were there before training.
+    # Of 48.8 MiB that nothing explains, 46.7 were there before training. The other 2.1 MiB give way to the unit.
     assert lines[4].split() == ["par", "19.2", "grad", "2.3", "opt", "4.7"]
-    assert lines[5].split() == ["act", "20.2", "oth", "2.1", "pre", "46.7"]
+    assert lines[5].split() == ["act", "20.2", "pre", "46.7", "MiB"]
+
+
+EVERY_PART = MemoryBytes(
+    19 * MIB, 6 * MIB, 23 * MIB, 4 * MIB, 20 * MIB, round(46.7 * MIB) + 30 * MIB, 160 * MIB, input=12 * MIB
+)
+"""With the bytes from before training (46.7 MiB) these are eight parts, the smallest of 4 MiB."""
+
+
+@pytest.mark.parametrize("width", range(24, 44))
+def test_a_narrow_panel_leaves_out_the_smallest_parts_for_the_unit(width: int) -> None:
+    state = state_after(started(), MODEL, BEFORE, TIMES, ev.MemoryMeasured(8.0, 285, F, EVERY_PART, None, False, True))
+    numbers = shown(state, width, 9)[-2:]
+    words = " ".join(numbers).split()
+    assert words[-1] == "MiB"
+    sizes = {"par": 19, "buf": 6, "grad": 23, "opt": 4, "act": 20, "inp": 12, "oth": 30, "pre": 46.7}
+    largest_first = sorted(sizes, key=sizes.__getitem__, reverse=True)
+    named = [name for name in words if name in sizes]
+    assert set(named) == set(largest_first[: len(named)])
+    assert named == [name for name in sizes if name in named], "in the order of the bar"
+    # An entry takes at most 9 cells and a gap, the unit 4 with its gap.
+    assert len(named) >= (width + 1) // 10 + (width + 1 - 4) // 10
 
 
 def test_a_wide_panel_names_the_peak_the_parts_and_what_was_there_before_training() -> None:
