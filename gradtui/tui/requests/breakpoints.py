@@ -29,7 +29,7 @@ _METRICS: dict[str, _Metric] = {
     "peak": "peak",
     "memory peak": "peak",
 }
-_SIGNS = {">": True, ">=": True, "above": True, "<": False, "<=": False, "below": False}
+_SIGNS = {">": True, "above": True, "<": False, "below": False}
 _COMPARISON = re.compile(r"(?P<name>[a-z ]*?)\s*(?P<sign>>=?|<=?|\babove\b|\bbelow\b)\s*(?P<value>.*)")
 _STEP = re.compile(r"(?:step\s*=*\s*)?(\d[\d,_]*)")
 _SIZE = re.compile(r"(?P<number>[^a-z]+?)\s*(?P<unit>[kmgt])?(?P<binary>i)?b?")
@@ -53,11 +53,13 @@ def typed(text: str, state: RunState) -> Make | Refusal:
     if metric is None:
         name = found["name"] or "nothing"
         return Refusal(f"{name} is no metric: it is loss, norm, lr, memory or peak.")
+    above = _SIGNS.get(found["sign"])
+    if above is None:
+        return Refusal(f"A breakpoint compares by > or <: write {text.strip().replace('=', '', 1)}.")
     value = _bytes(found["value"]) if metric in ("memory", "peak") else _number(found["value"])
     if value is None:
         example = "a size such as 2 GiB" if metric in ("memory", "peak") else "a number such as 0.1"
         return Refusal(f"{found['value'] or 'nothing'} is not {example}.")
-    above = _SIGNS[found["sign"]]
     return lambda number: SetBreakpoint(number, metric, value, above)
 
 

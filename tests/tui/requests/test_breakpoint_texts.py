@@ -67,6 +67,8 @@ def test_a_finding_of_any_rule_or_of_one() -> None:
         ("> 3", "nothing is no metric: it is loss, norm, lr, memory or peak."),
         ("loss > much", "much is not a number such as 0.1."),
         ("loss > inf", "inf is not a number such as 0.1."),
+        ("loss >= 3", "A breakpoint compares by > or <: write loss > 3."),
+        ("memory<=2 GiB", "A breakpoint compares by > or <: write memory<2 GiB."),
         ("loss >", "nothing is not a number such as 0.1."),
         ("memory > 2 quux", "2 quux is not a size such as 2 GiB."),
         ("memory > -1", "-1 is not a size such as 2 GiB."),
