@@ -9,12 +9,14 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import RunStatus, run_status
 from gradtui.text import end_rows
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, detail_lines, printable
 from gradtui.tui.screens.action_context import ActionContext, export_schedule
 from gradtui.tui.screens.panel_layout import PanelLayout
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 
+_TITLES = {RunStatus.FAILED: "The script failed", RunStatus.INTERRUPTED: "The run was interrupted"}
 _TOP, _FOOTER = 1, 1
 _OWN_KEYS = {"q", "e", "escape", "enter", "up", "down", "k", "j", "pageup", "pagedown", "home", "end", "ctrl+q"}
 
@@ -39,9 +41,7 @@ class EndDialog(TextDialog[None]):
 
     def __init__(self, context: ActionContext) -> None:
         self._action_context = context
-        ended = context.state.ended
-        failed = ended is not None and (ended.error is not None or ended.exit_code != 0)
-        title = "The script failed" if failed else "The run has ended"
+        title = _TITLES.get(run_status(context.state), "The run has ended")
         super().__init__(title, DialogLines(lambda width: end_lines(context.state, width)))
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from app_session import session
+from textual.content import Content
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -44,6 +45,28 @@ async def test_it_says_the_error_and_leaves_the_traceback_in_sight(size: tuple[i
         assert run.dashboard.output.display
         assert box.height > 5
         assert not box.overlaps(output)
+
+
+@pytest.mark.parametrize(
+    ("ended", "title", "word"),
+    [
+        (ENDED, "The run has ended", "ended"),
+        (FAILED, "The script failed", "failed"),
+        (ev.RunEnded(9.0, 40, 3, None), "The run has ended", "ended"),
+        (
+            ev.RunEnded(9.0, 40, 130, "Traceback (most recent call last):\n  File x\nKeyboardInterrupt\n"),
+            "The run was interrupted",
+            "stopped",
+        ),
+    ],
+    ids=["to its end", "an error", "an exit code", "Ctrl+C"],
+)
+async def test_its_title_agrees_with_the_header(ended: ev.RunEnded, title: str, word: str) -> None:
+    async with session(shows_end=True) as run:
+        await run.put(ended)
+        shown = run.app.screen.query_one("#dialog").border_title
+        assert Content.from_markup(str(shown)).plain == title
+        assert word in run.dashboard.header.text
 
 
 async def test_q_leaves() -> None:
