@@ -140,7 +140,6 @@ class GradtuiApp(App[str]):
         self._palette: Palette | None = None
         self.keymap = keymap(keys)
         """The keys in force."""
-        self._key_of_events = self.keymap.action("show_events").key_text
         self.set_keymap(self.keymap.bound)
         for own in own_themes(self.console.color_system):
             self.register_theme(own)
@@ -310,7 +309,7 @@ class GradtuiApp(App[str]):
 
     def _show_status(self) -> None:
         """Show the gravest unread message in the footer and in the open dialog."""
-        status = self.messages.status(monotonic(), self._key_of_events)
+        status = self.messages.status(monotonic(), self.keymap.action("show_events").key_text)
         self._front.keys.show_status(status)
         if isinstance(self.screen, Dialog):
             self.screen.show_status(status)
@@ -323,9 +322,10 @@ class GradtuiApp(App[str]):
         await self.key_queue.on_event(event)
 
     async def _handle_key(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and not event.is_forwarded:
-            self._say(None)
+        if isinstance(event, (events.Key, events.MouseDown)) and not event.is_forwarded:
             self.dashboard.second_press.key_pressed()
+            if isinstance(event, events.Key):
+                self._say(None)
         await super().on_event(event)
 
     def on_key_followed(self, message: KeyFollowed) -> None:

@@ -38,7 +38,7 @@ class SecondPress:
         return True
 
     def key_pressed(self) -> None:
-        """Forget what waits, unless the action of this key asks for it."""
+        """Forget what waits, unless the action of this key, or of this mouse button, asks for it."""
         self._before_key = self._awaited
         self._set(None)
 

@@ -10,6 +10,7 @@ from fakes import (
     coop_states,
     row_of,
 )
+from textual import events
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -83,6 +84,38 @@ async def test_any_other_key_cancels_what_waits(other: tuple[str, ...]) -> None:
         await run.press("space", *other)
         assert run.dashboard.why.preview is None
         await run.press("space")
+        assert not any(isinstance(command, SetTrainable) for command in run.sink.submitted)
+        assert run.dashboard.why.preview is not None
+
+
+async def click_state(run: Session, path: str) -> None:
+    """Press and release the mouse on the state of a row, by way of the app as a driver does."""
+    tree = run.dashboard.tree_view
+    index = tree.rows.position(row_of(MODEL, path))
+    assert index is not None
+    assert tree._cells is not None
+    x = tree.content_region.x + tree._cells.columns.cells_of("state").start
+    y = tree.content_region.y + index - tree.top
+    for kind in (events.MouseDown, events.MouseUp):
+        run.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y))
+        await run.pilot.pause()
+
+
+async def test_two_clicks_on_the_state_are_two_presses() -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        await click_state(run, BLOCK)
+        assert run.sink.submitted == []
+        assert run.dashboard.why.preview is not None
+        await click_state(run, BLOCK)
+        assert run.sink.submitted == [SetTrainable(1, BLOCK, True)]
+
+
+async def test_a_click_after_another_key_asks_again() -> None:
+    async with session() as run:
+        await run.go_to(BLOCK)
+        await run.press("space", "p")
+        await click_state(run, BLOCK)
         assert not any(isinstance(command, SetTrainable) for command in run.sink.submitted)
         assert run.dashboard.why.preview is not None
 
