@@ -14,8 +14,10 @@ from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
 
-_IN_A_STEP = tuple(phase for phase in Phase if phase not in (Phase.LOAD, Phase.EVAL))
-_WITH_PEAKS = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+PHASES_OF_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+"""The phases whose memory makes up that of a step, in their order."""
+_TIMED = tuple(phase for phase in Phase if phase not in (Phase.LOAD, Phase.EVAL))
+"""The phases whose times make up the time of the steps."""
 _OLD_STEPS = 20
 _STEADY = 0.05
 
@@ -67,7 +69,7 @@ def _of_phases(state: RunState) -> StepCurve | None:
 
     Not yet confirmed on a CUDA device.
     """
-    measured = [state.phases[phase].last for phase in _WITH_PEAKS]
+    measured = [state.phases[phase].last for phase in PHASES_OF_STEP]
     known = [each for each in measured if each is not None and _has_peak(each)]
     if len(known) < len(measured) or len({each.step for each in known}) > 1:
         return None
@@ -85,8 +87,8 @@ def time_shares(state: RunState) -> dict[Phase, float]:
 
     It is device time if that was measured, else host time.
     """
-    device = {phase: state.phases[phase].device_seconds for phase in _IN_A_STEP if state.phases[phase].device_steps}
-    seconds = device or {phase: state.phases[phase].seconds for phase in _IN_A_STEP}
+    device = {phase: state.phases[phase].device_seconds for phase in _TIMED if state.phases[phase].device_steps}
+    seconds = device or {phase: state.phases[phase].seconds for phase in _TIMED}
     total = sum(seconds.values())
     return {phase: each / total for phase, each in seconds.items() if each > 0} if total > 0 else {}
 

@@ -1,4 +1,4 @@
-"""Lines of the memory panel: graphs that stay alive, growth, the highest peak, the machine. UI thread; pure."""
+"""Lines of the memory panel: what it waits for, living graphs, growth, the highest peak, the machine. UI thread; pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from gradtui.state.model_records import peak_owner
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import highest_peak
 from gradtui.text import DASH, share_text, short_bytes
-from gradtui.tui.rendering import Line, fit, printable
+from gradtui.tui.rendering import Line, fit, printable, wrap
 
 _AS_HIGH = 0.98
 """Fraction of the highest peak. The peaks of steps of one kind differ by less."""
+
+
+def waiting_lines(state: RunState, width: int) -> list[Line]:
+    """Return what the panel waits for before the first measurement, or why there is none."""
+    if state.ended is not None:
+        text = "The script ended before a phase of a step could be measured."
+    else:
+        text = "Waiting for the first phase to end: the bytes of the tensors are measured at the end of each."
+    return wrap(((text, "muted"),), width)
 
 
 def warning_lines(state: RunState, width: int) -> list[Line]:

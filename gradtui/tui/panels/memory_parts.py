@@ -24,12 +24,12 @@ _WHERE_THERE_ARE_ANY = ("input", "offloaded")
 _PATTERNS = dict(zip(PARTS, "█▓▒▪░▚▘·┄"))
 _NAMES = {"optimizer_state": "optimizer", BEFORE_TRAINING: "before training"}
 _SHORT_NAMES = {
-    "parameters": "params", "buffers": "buffer", "gradients": "grads", "optimizer_state": "optim",
-    "activations": "activ", "input": "input", "offloaded": "offld", "other": "other", BEFORE_TRAINING: "before",
+    "parameters": "par", "buffers": "buf", "gradients": "grad", "optimizer_state": "opt", "activations": "act", "input": "inp",
+    "offloaded": "off", "other": "oth", BEFORE_TRAINING: "pre",
 }  # fmt: skip
-_WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+activ"
+_WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+act"
 
-_NAME_WIDTH, _SHORT_NAME_WIDTH = 16, 7
+_NAME_WIDTH, _SHORT_NAME_WIDTH = 16, 5
 _GAP = 1
 _SAMPLE_WIDTH = 2
 _MAX_COLUMNS = 4
@@ -62,15 +62,19 @@ def parts_of(held: MemoryBytes, state: RunState) -> list[Part]:
     sizes["other"] = since
     if at_load is not None:
         sizes[BEFORE_TRAINING] = at_load
-    names = [_NAMES.get(role, role) for role in sizes]
     within = held.within_total().keys() | {BEFORE_TRAINING}
-    parts = [Part(role, sizes[role], name, _SHORT_NAMES[role], role in within) for role, name in zip(sizes, names)]
+    parts = [Part(role, size, part_name(role), _SHORT_NAMES[role], role in within) for role, size in sizes.items()]
     if held.activations is not None:
         return parts
     return [
         Part(part.role, part.size, _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS) if part.role == "other" else part
         for part in parts
     ]
+
+
+def part_name(role: str) -> str:
+    """Return the name of a part."""
+    return _NAMES.get(role, role)
 
 
 def sample(role: str, *, colour: bool) -> str:

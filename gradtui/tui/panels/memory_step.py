@@ -9,7 +9,7 @@ from functools import lru_cache
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import fullest_phase, unexplained_at_load
+from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import StepCurve, age_floor, step_curve
 from gradtui.text import no_profile_text, short_bytes
 from gradtui.tui.panels.memory_curve import (
@@ -22,26 +22,21 @@ from gradtui.tui.panels.memory_curve import (
     scale_for,
     unit_of,
 )
-from gradtui.tui.panels.memory_notes import warning_lines
+from gradtui.tui.panels.memory_notes import waiting_lines, warning_lines
 from gradtui.tui.panels.memory_parts import BEFORE_TRAINING, Part, parts_of, sample
+from gradtui.tui.panels.memory_table import chosen_phase
 from gradtui.tui.rendering import Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.widgets import stacked_bar
 
 _MIN_CURVE_ROWS = 2
 _WIDE = 44
 """From this panel width on there are a bar, the full names of its parts and a line for the bytes from before training."""
-
-_SHORT = {
-    "parameters": "par", "buffers": "buf", "gradients": "grad", "optimizer_state": "opt", "activations": "act", "input": "inp",
-    "offloaded": "off", "other": "oth", BEFORE_TRAINING: "pre",
-}  # fmt: skip
 _LONGEST_OPTIMIZER = 9
 _MIN_BAR = 8
 _NARROW_LINES = 2
 """Lines of numbers in a narrow panel. The smallest parts are left out if they do not fit with the unit."""
 _MIN_SHARE = 0.005
 """Of the total: a part that is smaller in every phase is not listed."""
-_IN_A_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ def scale_of(state: RunState, before: Drawing) -> Scale | None:
 
 def newest(state: RunState) -> MemoryMeasured | None:
     """Return the newest reading at the end of the fullest phase of a step; before the first step, of another phase."""
-    phase = fullest_phase(state, _IN_A_STEP) or fullest_phase(state, tuple(Phase))
+    phase = chosen_phase(state, None)
     return state.phases[phase].last if phase is not None else None
 
 
@@ -82,7 +77,7 @@ def step_lines(
     """Return the curve, the phases below it, the bar of what is held, its numbers and the bytes from before training."""
     step, held = step_curve(state), newest(state)
     if held is None and step is None:
-        return wrap(((_waiting(state), "muted"),), width)[:height]
+        return waiting_lines(state, width)[:height]
     notes = warning_lines(state, width)
     numbers = _held_lines(state, held, scale, width, colour=colour) if held is not None else []
     notes = notes[: max(0, height - len(numbers) - 1 - _MIN_CURVE_ROWS)]
@@ -176,7 +171,7 @@ def _numbers(
     gap = " " if narrow else "  "
     for part in parts:
         number = in_unit(part.size, unit[1]) if part.size is not None else "   –"
-        name = _SHORT[part.role] if narrow else _name(part, state)
+        name = part.short_name if narrow else _name(part, state)
         entry: list[Span] = [] if narrow else [(sample(part.role, colour=colour) + " ", part.role)]
         entry += [(f"{name} ", part.role if narrow else "muted"), (number, "text" if part.size else "faint")]
         if lines[-1] and line_width(lines[-1]) + len(gap) + line_width(entry) > width:
@@ -226,9 +221,3 @@ def step_words(state: RunState, step: int, width: int = 100) -> str:
     age, words = age_floor(state, step), f"step {step:,}"
     full = words if age is None else f"{words}, {age:,}+ steps ago"
     return full if len(full) <= width else words
-
-
-def _waiting(state: RunState) -> str:
-    if state.ended is not None:
-        return "The script ended before a phase of a step could be measured."
-    return "Waiting for the first phase to end: the bytes of the tensors are measured at the end of each."

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import fullest_phase
+from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
-from gradtui.tui.panels.memory_notes import device_line, graphs_line, growth_line, peak_line
+from gradtui.tui.panels.memory_notes import device_line, graphs_line, growth_line, peak_line, waiting_lines
 from gradtui.tui.panels.memory_parts import legend, names_only
-from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, wrap
+from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width
 
-MAIN_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+MAIN_PHASES = (Phase.LOAD, *PHASES_OF_STEP)
 """Phases that have a row from the start. Other phases get a row when they are first measured."""
 
-_BY_VALUE = (
-    Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD, Phase.LOAD, Phase.EVAL, Phase.DATA, Phase.OTHER,
-)  # fmt: skip
-"""Phases in the order in which they keep their row if not all fit. The first three make up a step."""
+_BY_VALUE = (*PHASES_OF_STEP, Phase.ZERO_GRAD, Phase.LOAD, Phase.EVAL, Phase.DATA, Phase.OTHER)
+"""Phases in the order in which they keep their row if not all fit."""
 
 _MIN_PHASES = 3
 """If fewer rows than this would remain for the phases, the parts are shown without their numbers."""
@@ -40,7 +39,7 @@ def phase_table(state: RunState, width: int, height: int, options: MemoryOptions
     chosen = chosen_phase(state, options.chosen)
     breakdown = state.phases[chosen].last if chosen is not None else None
     if chosen is None or breakdown is None:
-        lines = _waiting(state, width)
+        lines = waiting_lines(state, width)
         return MemoryTable(tuple(lines), (None,) * len(lines))
     numbers = legend(breakdown, state, width, colour=options.colour)
     if height - len(numbers) < _MIN_PHASES:
@@ -70,7 +69,7 @@ def chosen_phase(state: RunState, wanted: Phase | None) -> Phase | None:
     """Return the phase whose parts are shown: `wanted` if it was measured, else the fullest phase of a step at its end."""
     if wanted is not None and state.phases[wanted].last is not None:
         return wanted
-    return fullest_phase(state, _BY_VALUE[:3]) or fullest_phase(state, _BY_VALUE)
+    return fullest_phase(state, PHASES_OF_STEP) or fullest_phase(state, _BY_VALUE)
 
 
 def next_phase(state: RunState, wanted: Phase | None, rows: int) -> Phase | None:
@@ -80,14 +79,6 @@ def next_phase(state: RunState, wanted: Phase | None, rows: int) -> Phase | None
     if chosen is None:
         return None
     return measured[min(max(0, measured.index(chosen) + rows), len(measured) - 1)]
-
-
-def _waiting(state: RunState, width: int) -> list[Line]:
-    if state.ended is not None:
-        text = "The script ended before a phase of a step could be measured."
-    else:
-        text = "Waiting for the first phase to end: the bytes of the tensors are measured at the end of each."
-    return wrap(((text, "muted"),), width)
 
 
 def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[list[Phase], list[Line]]:

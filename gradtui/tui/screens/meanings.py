@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.markers import MarkerKind
 from gradtui.text import STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS
-from gradtui.tui.panels import BEFORE_TRAINING, KINDS, PARTS
+from gradtui.tui.panels import BEFORE_TRAINING, KINDS, PARTS, part_name
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (
     COLUMNS,
@@ -159,8 +159,6 @@ _CATEGORIES: dict[str, tuple[str, str]] = {
     ),
 }
 
-_PART_NAMES = {BEFORE_TRAINING: "before training"}
-
 _STEP_WORDS: tuple[tuple[str, str], ...] = (
     (
         "curve within a step",
@@ -228,10 +226,7 @@ MEANINGS: tuple[Meanings, ...] = (
     ),
     Meanings(
         "Memory",
-        tuple(
-            Meaning(((f"{FULL} ", part), (_PART_NAMES.get(part, part.replace("_", " ")), "text")), *_CATEGORIES[part])
-            for part in PARTS
-        ),
+        tuple(Meaning(((f"{FULL} ", part), (part_name(part), "text")), *_CATEGORIES[part]) for part in PARTS),
     ),
     _by_words("Columns", _COLUMN_WORDS),
     _by_words("Memory within a step", _STEP_WORDS),
