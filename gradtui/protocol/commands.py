@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+StateOption = Literal["keep", "offload", "drop"]
+"""What a freeze does with the optimizer's state."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -33,7 +36,7 @@ class SetTrainable(Intervention):
 
     path: str
     trainable: bool
-    state: Literal["keep", "offload", "drop"] = "keep"
+    state: StateOption = "keep"
     statistics: bool = True
 
 

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gradtui.protocol.commands import StateOption
 from gradtui.state.forecast import Forecast
 from gradtui.text.units import count_text, plural, short_bytes
 
 NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
 
 
-def forecast_clauses(forecast: Forecast) -> list[str]:
-    """Return what would change as clauses, the most important first; each figure in bytes says that it is an estimate."""
+def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:
+    """Return what would change as clauses, the most important first; each figure in bytes says that it is an estimate.
+
+    `state` is what a freeze does with the optimizer's state.
+    """
     if not forecast.stops and not forecast.starts:
         return ["nothing would change"]
     if forecast.would_fail:
         return [NOTHING_WOULD_TRAIN]
     elements = count_text(forecast.elements).strip()
-    return [f"{elements} parameter{'' if forecast.elements == 1 else 's'}", *memory_clauses(forecast)]
+    return [f"{elements} parameter{'' if forecast.elements == 1 else 's'}", *memory_clauses(forecast, state)]
 
 
-def memory_clauses(forecast: Forecast) -> list[str]:
+def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:
     """Return the same of memory alone."""
     clauses = []
     if forecast.without_gradient:
         count = forecast.without_gradient
         which = plural(count, "tensor") if count < len(forecast.starts) else "all" if count > 1 else "it"
-        clauses.append(f"{which} under no_grad: no gradient")
+        verbs = ("is", "gets") if count == 1 else ("are", "get")
+        clauses.append(f"{which} {verbs[0]} used under no_grad and {verbs[1]} no gradient")
     if forecast.gradients or not forecast.without_gradient:
         clauses.append(f"gradients {_change(forecast.gradients)}")
-    return [*clauses, *_optimizer_clauses(forecast), _activations(forecast)]
+    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast)]
 
 
-def _optimizer_clauses(forecast: Forecast) -> list[str]:
-    owners = " and ".join(forecast.owners)
+def _optimizer_clauses(forecast: Forecast, state: StateOption) -> list[str]:
     clauses = []
     if forecast.joining:
         clauses.append(
             f"{plural(forecast.joining, 'tensor')} join{'s' if forecast.joining == 1 else ''} {_joined(forecast)}"
         )
-    if forecast.stops and owners and forecast.kept_state != 0:
-        clauses.append(_kept(owners, forecast.kept_state))
+    if forecast.stops and forecast.owners and forecast.kept_state != 0:
+        clauses.append(_kept(forecast.owners, forecast.kept_state, state))
     if forecast.starts and forecast.new_state != 0:
         clauses.append(
             f"new optimizer state {'not known' if forecast.new_state is None else _change(forecast.new_state)}"
@@ -50,8 +56,10 @@ def _joined(forecast: Forecast) -> str:
     return forecast.joins or "an optimizer"
 
 
-def _kept(owners: str, size: int | None) -> str:
-    return f"the state of {owners} stays" if size is None else f"about {short_bytes(size)} of {owners}'s state stay"
+def _kept(owners: Sequence[str], size: int | None, state: StateOption) -> str:
+    verb, whose = (f"{state}s", "its") if len(owners) == 1 else (state, "their")
+    what = f"{whose} state" if size is None else f"about {short_bytes(size)} of state"
+    return f"{' and '.join(owners)} {verb} {what}"
 
 
 def _activations(forecast: Forecast) -> str:

@@ -1,4 +1,4 @@
-"""The panel under the tree: why the selected row is in its state, and what `space` would change. UI thread.
+"""The panel under the tree: why the selected row is in its state, and what a freeze or an unfreeze would change. UI thread.
 
 Everything except the widget is pure. The widget computes the sentences again only if what they depend on has changed: for a row
 with many parameters they cost more than a redraw may.
@@ -19,8 +19,9 @@ from gradtui.state.selectors import is_classified, pending_parameters, row_param
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, forecast_clauses
 from gradtui.text.units import plural
 from gradtui.text.why import module_sentences, parameter_sentences, state_text
+from gradtui.tui.actions import Action, keymap_of
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
-from gradtui.tui.requests.confirmation import Confirmation
+from gradtui.tui.requests.confirmation import SECONDS, Confirmation
 from gradtui.tui.tree import buffer_at, row_path
 from gradtui.tui.widgets import LineView
 
@@ -87,18 +88,20 @@ def _what_if(state: RunState, parameters: range, key: str) -> tuple[tuple[Span, 
     if len(parameters) > _MOST_FORECAST:
         return heading, (plural(len(parameters), "tensor"), "the first press says what changes, the second changes it")
     change = forecast(state, parameters, trainable, _MOST_MODULES)
-    undo = () if change.would_fail else ("then u undoes it",)
+    undo = () if change.would_fail else ("Undo reverts it",)
     return heading, (*forecast_clauses(change), *undo)
 
 
-def preview(state: RunState, asked: Confirmation, key: str = "space") -> Why:
-    """Return the text that asks for a second press of `key`."""
+def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
+    """Return the text that asks for a second press of the action's key, or to choose the action again if it has no key."""
     change = asked.forecast
     name = printable(row_path(state.tree, asked.row)) or "the model"
     verb = _verb(trainable=asked.trainable)
-    heading = (("Press ", "strong"), (key, "key"), (f" again to {verb} {name}: ", "strong"))
+    begin, sign = ("Press ", action.key_text) if action.keys else ("Choose ", action.title)
+    heading = ((begin, "strong"), (sign, "key"), (f" again to {verb} {name}: ", "strong"))
+    cancels = "Any other key cancels." if action.keys else f"It can be chosen again for {SECONDS:.0f} seconds."
     tensors = plural(len(change.stops) + len(change.starts), "tensor")
-    return Why(f"{name} · {verb}?", ("Any other key cancels.",), heading, (tensors, *forecast_clauses(change)))
+    return Why(f"{name} · {verb}?", (cancels,), heading, (tensors, *forecast_clauses(change, asked.state)))
 
 
 def why_lines(text: Why, width: int, height: int) -> list[Line]:
@@ -173,7 +176,8 @@ class WhyPanel(LineView):
 
     def ask(self, asked: Confirmation | None) -> None:
         """Ask for a second press, or no longer."""
-        self.preview = preview(self._state, asked, self.key) if asked is not None else None
+        action = keymap_of(self.app).action
+        self.preview = preview(self._state, asked, action(asked.request)) if asked is not None else None
         self.update()
 
     def update(self) -> None:

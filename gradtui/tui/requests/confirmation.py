@@ -1,59 +1,65 @@
-"""Which freezes and unfreezes ask for a second press of the same key. Pure."""
+"""Which freezes and unfreezes have to be requested twice. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.commands import SetTrainable, StateOption
 from gradtui.state.forecast import Forecast, forecast
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import row_parameters, trainable_wish
+from gradtui.state.selectors import row_parameters
 from gradtui.tui.requests.requests import Refusal, command_for
 
 SECONDS = 10.0
-"""Seconds in which the second press counts."""
+"""Seconds in which the second request counts."""
 
 _LARGE_SHARE = 0.05
-"""A change of more than this share of the trainable elements asks for a second press."""
+"""A change of more than this share of the trainable elements has to be requested twice."""
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A freeze or unfreeze that waits for a second press on the same row."""
+    """A freeze or unfreeze that waits until it is requested again for the same row."""
 
+    request: str
+    """The id of the request."""
     row: int
     trainable: bool
+    state: StateOption
+    """What a freeze does with the optimizer's state."""
     version: int
     """The version of the tree that has this row."""
     at: float
-    """The time of the first press in seconds."""
+    """The time of the first request in seconds."""
     forecast: Forecast
     """What would change."""
 
 
-def confirmation_for(state: RunState, row: int | None, awaited: Confirmation | None, now: float) -> Confirmation | None:
-    """Return what must be confirmed before a toggle of a row is sent; None if it is to be sent, or refused, at once.
+def confirmation_for(
+    state: RunState, request: str, row: int | None, awaited: Confirmation | None, now: float
+) -> Confirmation | None:
+    """Return what must be confirmed before a request is sent; None if it is to be sent, or refused, at once.
 
     Args:
         state: the run.
+        request: its id in `requests.REQUESTS`.
         row: the row under the cursor (see `tree_rows`), None if there are no rows.
-        awaited: what the press before this one left to be confirmed.
+        awaited: what the request before this one left to be confirmed.
         now: the time in seconds.
     """
-    if row is None or isinstance(command_for("toggle_trainable", state, row), Refusal):
+    make = command_for(request, state, row)
+    command = None if isinstance(make, Refusal) else make(0)
+    if row is None or not isinstance(command, SetTrainable):
         return None
-    parameters = row_parameters(state.tree, row)
-    wish = trainable_wish(state, parameters)
-    if wish is None:
+    change = forecast(state, row_parameters(state.tree, row), command.trainable)
+    asked = Confirmation(request, row, command.trainable, command.state, state.tree.version, now, change)
+    if awaited is not None and _is_same(asked, awaited) and now - awaited.at <= SECONDS:
         return None
-    is_second = awaited is not None and (awaited.row, awaited.trainable, awaited.version) == (
-        row,
-        wish,
-        state.tree.version,
-    )
-    if awaited is not None and is_second and now - awaited.at <= SECONDS:
-        return None
-    change = forecast(state, parameters, wish)
-    return Confirmation(row, wish, state.tree.version, now, change) if is_large(state, change) else None
+    return asked if is_large(state, change) else None
+
+
+def _is_same(one: Confirmation, other: Confirmation) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ("request", "row", "trainable", "version"))
 
 
 def is_large(state: RunState, change: Forecast) -> bool:

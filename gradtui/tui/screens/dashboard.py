@@ -261,7 +261,7 @@ class Dashboard(Screen[None]):
 
     def action_request(self, name: str) -> None:
         row = self.tree_view.current
-        if name != "toggle_trainable" or not self.second_press.holds_back(row):
+        if not self.second_press.holds_back(name, row):
             self._action_context.request(name, row)
 
     def action_ask(self, name: str) -> None:

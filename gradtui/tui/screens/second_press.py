@@ -1,4 +1,4 @@
-"""Holds a large freeze or unfreeze back until the same key is pressed again on the same row. UI thread."""
+"""Holds a large freeze or unfreeze back until it is requested again for the same row. UI thread."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from time import monotonic
 from textual.screen import Screen
 
 from gradtui.state.run_state import RunState
+from gradtui.tui.actions import keymap_of
 from gradtui.tui.panels import WhyPanel
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation, confirmation_for
 
@@ -26,9 +27,10 @@ class SecondPress:
         self._before_key: Confirmation | None = None
         """What waited when the key that is now handled was pressed."""
 
-    def holds_back(self, row: int | None) -> bool:
-        """Return whether a toggle of a row has to wait for a second press, and show what it would change."""
-        asked = confirmation_for(self._state, row, self._before_key or self._awaited, monotonic())
+    def holds_back(self, request: str, row: int | None) -> bool:
+        """Return whether a request has to wait for a second press, and show what it would change."""
+        asked = confirmation_for(self._state, request, row, self._before_key or self._awaited, monotonic())
+        self._before_key = None
         self._set(asked)
         if asked is None:
             return False
@@ -40,7 +42,9 @@ class SecondPress:
     def key_pressed(self) -> None:
         """Forget what waits, unless the action of this key, or of this mouse button, asks for it."""
         self._before_key = self._awaited
-        self._set(None)
+        # What has no key is chosen again with keys, in the command palette.
+        if self._awaited is not None and keymap_of(self._screen.app).action(self._awaited.request).keys:
+            self._set(None)
 
     def cancel(self) -> None:
         """Forget what waits."""

@@ -7,10 +7,12 @@ from fakes import coop_model, coop_run, row_of
 from scripted_run import run
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import SetTrainable, StateOption
 from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats
 from gradtui.reducer import apply
+from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
+from gradtui.text.forecast import memory_clauses
 from gradtui.text.gradients import ratio_words
 from gradtui.tui.panels.why import Why, WhyPanel, why, why_lines
 from gradtui.tui.rendering import line_width
@@ -50,8 +52,8 @@ def test_a_freeze_is_described_by_what_it_frees_and_keeps() -> None:
     text = why(run(), A)
     assert text.title == "a · trains"
     words = said(text)
-    assert "space would freeze it: 20 parameters · gradients about −80 B · about 80 B of SGD's state stay" in words
-    assert words.endswith("activations not known · then u undoes it")
+    assert "space would freeze it: 20 parameters · gradients about −80 B · SGD keeps about 80 B of state" in words
+    assert words.endswith("activations not known · Undo reverts it")
 
 
 def test_an_unfreeze_says_which_optimizer_takes_the_orphans() -> None:
@@ -141,3 +143,35 @@ def test_the_text_is_computed_again_only_if_something_changed() -> None:
     assert panel.explanation is first
     state.note_submitted(SetTrainable(1, "a", False))
     assert panel.explanation is not first
+
+
+@pytest.mark.parametrize(
+    ("owners", "size", "state", "clause"),
+    [
+        (("Adam",), 5 << 20, "keep", "Adam keeps about 5.0 MiB of state"),
+        (("Adam",), None, "keep", "Adam keeps its state"),
+        (("Adam", "SGD"), 5 << 20, "keep", "Adam and SGD keep about 5.0 MiB of state"),
+        (("Adam", "SGD"), None, "drop", "Adam and SGD drop their state"),
+        (("Adam",), 5 << 20, "drop", "Adam drops about 5.0 MiB of state"),
+        (("Adam",), 5 << 20, "offload", "Adam offloads about 5.0 MiB of state"),
+    ],
+)
+def test_a_freeze_says_what_becomes_of_the_optimizer_s_state(
+    owners: tuple[str, ...], size: int | None, state: StateOption, clause: str
+) -> None:
+    change = Forecast((0,), (), 2, -8, size, 0, 0, False, owners, 0, None, 0, False)
+    assert memory_clauses(change, state)[1] == clause
+
+
+@pytest.mark.parametrize(
+    ("starts", "without", "clause"),
+    [
+        (1, 1, "it is used under no_grad and gets no gradient"),
+        (3, 3, "all are used under no_grad and get no gradient"),
+        (3, 1, "1 tensor is used under no_grad and gets no gradient"),
+        (3, 2, "2 tensors are used under no_grad and get no gradient"),
+    ],
+)
+def test_an_unfreeze_says_what_gets_no_gradient(starts: int, without: int, clause: str) -> None:
+    change = Forecast((), tuple(range(starts)), 2, 8, 0, 0, 0, False, (), 0, None, without, False)
+    assert memory_clauses(change)[0] == clause

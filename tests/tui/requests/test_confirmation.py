@@ -25,9 +25,13 @@ def three(states: str = "TTTTT") -> RunState:
 
 
 def asked(
-    state: RunState, row: int | None, before: Confirmation | None = None, now: float = 0.0
+    state: RunState,
+    row: int | None,
+    before: Confirmation | None = None,
+    now: float = 0.0,
+    request: str = "toggle_trainable",
 ) -> Confirmation | None:
-    return confirmation_for(state, row, before, now)
+    return confirmation_for(state, request, row, before, now)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,23 @@ def test_a_press_that_would_now_do_the_opposite_asks_again() -> None:
     again = asked(state, A, first, 1.0)
     assert again is not None
     assert again.trainable
+
+
+@pytest.mark.parametrize(("request_id", "keeps"), [("freeze_dropping", "drop"), ("freeze_offloading", "offload")])
+def test_a_freeze_that_moves_optimizer_state_counts_likewise(request_id: str, keeps: str) -> None:
+    state = three()
+    first = asked(state, A, request=request_id)
+    assert first is not None
+    assert (first.trainable, first.state, first.forecast.stops) == (False, keeps, (0, 1))
+    assert asked(state, SMALL, request=request_id) is None
+    assert asked(state, A, first, 1.0, request=request_id) is None
+    assert asked(state, A, first, 1.0) is not None, "the freeze that keeps the state is another request"
+    assert asked(three("CCTTT"), A, request=request_id) is None, "nothing is left to freeze"
+
+
+def test_a_request_that_freezes_nothing_is_not_asked() -> None:
+    for request in ("undo", "toggle_checkpointing", "pause"):
+        assert asked(three(), NET, request=request) is None
 
 
 def test_what_would_be_refused_is_not_asked() -> None:

@@ -176,6 +176,7 @@ async def test_a_freeze_may_drop_or_offload_what_the_optimizer_keeps_and_all_can
         await run.go_to(BLOCK)
         for action in ("freeze_dropping", "freeze_offloading", "verify_freezes"):
             await run.do(action)
+        # Nothing in the block trains, so there is nothing to confirm.
         assert run.sink.submitted == [
             SetTrainable(1, BLOCK, False, "drop"),
             SetTrainable(2, BLOCK, False, "offload"),

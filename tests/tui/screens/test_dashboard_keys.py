@@ -21,6 +21,7 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetTrainable,
 )
+from gradtui.settings import RemappedKeys
 from gradtui.tui.requests.confirmation import SECONDS
 from gradtui.tui.screens import second_press
 from gradtui.tui.tree.tree_cells import FREEZE, UNFREEZE
@@ -86,6 +87,51 @@ async def test_any_other_key_cancels_what_waits(other: tuple[str, ...]) -> None:
         await run.press("space")
         assert not any(isinstance(command, SetTrainable) for command in run.sink.submitted)
         assert run.dashboard.why.preview is not None
+
+
+@pytest.mark.parametrize(("action", "state"), [("freeze_dropping", "drop"), ("freeze_offloading", "offload")])
+async def test_a_large_freeze_that_moves_optimizer_state_waits_for_the_second_choice(action: str, state: str) -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.do(action)
+        assert run.sink.submitted == []
+        preview = run.dashboard.why.preview
+        assert preview is not None
+        title = f"Freeze and {state} optimizer state"
+        assert "".join(words for words, _ in preview.heading) == f"Choose {title} again to freeze ctx: "
+        assert "cancels" not in " ".join(preview.sentences)
+        await run.press("ctrl+p")
+        assert run.sink.submitted == []
+        await run.press("escape")
+        await run.do(action)
+        assert run.sink.submitted == [SetTrainable(1, "ctx", False, state)]  # type: ignore[arg-type]
+        assert run.dashboard.why.preview is None
+
+
+async def test_another_request_does_not_confirm_what_waits() -> None:
+    async with session() as run:
+        await run.go_to("ctx")
+        await run.do("freeze_dropping")
+        await run.press("space")
+        assert run.sink.submitted == []
+        await run.do("freeze_dropping")
+        assert run.sink.submitted == []
+        await run.press("down", "up")
+        await run.do("freeze_dropping")
+        assert run.sink.submitted == [], "the cursor has moved"
+
+
+async def test_a_key_of_the_user_s_own_for_the_freeze_is_the_one_to_press_again() -> None:
+    async with session(keys=[RemappedKeys("freeze_dropping", "D", "file")]) as run:
+        await run.go_to("ctx")
+        await run.press("D")
+        preview = run.dashboard.why.preview
+        assert preview is not None
+        assert "".join(words for words, _ in preview.heading) == "Press D again to freeze ctx: "
+        await run.press("p", "D")
+        assert run.sink.submitted == [Pause(1)], "any other key cancels"
+        await run.press("D")
+        assert run.sink.submitted[1:] == [SetTrainable(2, "ctx", False, "drop")]
 
 
 async def click_state(run: Session, path: str) -> None:
