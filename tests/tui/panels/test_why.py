@@ -148,12 +148,12 @@ def test_the_text_is_computed_again_only_if_something_changed() -> None:
 @pytest.mark.parametrize(
     ("owners", "size", "state", "clause"),
     [
-        (("Adam",), 5 << 20, "keep", "Adam keeps about 5.0 MiB of state"),
+        (("Adam",), 5 << 20, "keep", "Adam keeps about 5.00 MiB of state"),
         (("Adam",), None, "keep", "Adam keeps its state"),
-        (("Adam", "SGD"), 5 << 20, "keep", "Adam and SGD keep about 5.0 MiB of state"),
+        (("Adam", "SGD"), 5 << 20, "keep", "Adam and SGD keep about 5.00 MiB of state"),
         (("Adam", "SGD"), None, "drop", "Adam and SGD drop their state"),
-        (("Adam",), 5 << 20, "drop", "Adam drops about 5.0 MiB of state"),
-        (("Adam",), 5 << 20, "offload", "Adam offloads about 5.0 MiB of state"),
+        (("Adam",), 5 << 20, "drop", "Adam drops about 5.00 MiB of state"),
+        (("Adam",), 5 << 20, "offload", "Adam offloads about 5.00 MiB of state"),
     ],
 )
 def test_a_freeze_says_what_becomes_of_the_optimizer_s_state(
