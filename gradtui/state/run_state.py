@@ -203,8 +203,8 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "verified", "moved", "not finite", "growth", "out of memory", "schedule", "probe", "checkpoint",
-    "run" or "model"."""
+    """"applied", "rejected", "receipt", "verified", "moved", "contending", "not finite", "finding", "growth", "out of memory",
+    "checkpoint", "schedule", "probe", "message", "run" or "model"."""
     text: str
 
 

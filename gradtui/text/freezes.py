@@ -11,7 +11,7 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.text.units import listed, plural
 
 _MAX_SAVED = 2
-_SAVES_ALL = 'the command save_checkpoint (ctrl+p) saves the weights of all models: torch.load(FILE)["models"]'
+_SAVES_ALL = 'the command save_checkpoint saves the weights of all models: torch.load(FILE)["models"]'
 
 
 def verified_text(event: FreezeVerified) -> str:

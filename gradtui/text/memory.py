@@ -87,6 +87,6 @@ def no_profile_text(state: RunState) -> str:
     if state.started is not None and state.started.device not in ("", "cpu"):
         return "The curve within a step comes with the first step whose phases' peaks the allocator has counted."
     return (
-        "No step has been profiled yet: t profiles the next one. Otherwise one is when its cost is small enough; never of "
-        "compiled or very large models."
+        'No step has been profiled yet. "Profile a step\'s memory" profiles the next one. gradtui also profiles a step once '
+        "that costs at most 5 % of the training time, but never a compiled or very large model."
     )

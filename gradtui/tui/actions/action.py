@@ -77,8 +77,8 @@ class Action:
 
     @property
     def all_keys(self) -> str:
-        """Every key of the action; without keys, `ctrl+p`, because the command palette lists it."""
-        return ", ".join(map(key_name, self.keys)) or "ctrl+p"
+        """Every key of the action, empty if it has none."""
+        return ", ".join(map(key_name, self.keys))
 
     @property
     def all_help(self) -> str:

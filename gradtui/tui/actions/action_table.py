@@ -38,7 +38,7 @@ ACTIONS: tuple[Action, ...] = (
         "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
         "Applied at the next step boundary; ▽ and △ mark what is on its way. A change of several modules, or of more than 5 % "
         "of what trains, waits for a second press.",
-        footer=1, label="freeze", mouse="click on the letter", on_row=True,
+        footer=1, label="freeze", mouse="click on the state", on_row=True,
     ),
     Action(
         "freeze", ("f",), "Freeze a choice…",
@@ -167,12 +167,12 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "next_problem", ("exclamation_mark",), "Next problem",
         "Go to the first row that the next open finding concerns, or open its page if it concerns none; without an open "
-        "finding, do as ] does.",
+        "finding, go to the next row with a problem.",
         "Model", "dashboard", footer=9, label="next problem",
     ),
     Action(
         "next_parameter", ("right_square_bracket",), "Next row with a problem",
-        "Go to the next parameter that is unreached, orphaned, zero, skipped, not finite, or moved while frozen.",
+        "Go to the next parameter that is unreached, in no optimizer, zero, skipped, not finite, or moved while frozen.",
         "Model", "dashboard",
     ),
     Action("fold_or_parent", ("left", "h"), "Fold", "Fold the module, or go to the one above.", "Model", "tree"),
@@ -201,18 +201,18 @@ ACTIONS: tuple[Action, ...] = (
     Action("last_row", ("end",), "Last row", "To the last row.", "Moving", "tree", in_palette=False),
     Action(
         "next_panel", ("tab",), "Next panel",
-        "Show the next panel: output or events, and on a narrow screen memory or gradients too.",
+        "Show the next panel at the bottom: output, events, or changes where these have no place of their own.",
         "Screen", "dashboard", footer=6, label="panel", mouse="click on its name",
     ),
     Action(
-        "move_focus", ("shift+tab",), "Move the keys",
-        "Move the keys from the tree to the next panel that takes them: to choose a phase in memory, to scroll lines.",
+        "move_focus", ("shift+tab",), "Move the focus",
+        "Move the focus to the next panel that has keys of its own: to choose a phase in memory, to scroll lines.",
         "Screen", "dashboard", mouse="click on it",
     ),
     Action(
         "show_memory", ("m",), "Memory: step or phases",
         "Show the memory panel; once more: switch between the curve within a step and the table by phase, where ↑ ↓ choose "
-        "one. enter explains who holds the memory of the step, or of a CUDA device. esc goes back to the tree.",
+        "one. While it has the focus, Why explains who holds the memory of the step, or of a CUDA device.",
         "Screen", "dashboard", mouse="click on a phase",
     ),
     Action(

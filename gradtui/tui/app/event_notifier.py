@@ -49,7 +49,7 @@ def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
     if isinstance(event, ev.CommandApplied) and isinstance(event.command, _ANSWERED):
         return StatusMessage(event.text)
     if isinstance(event, ev.OutOfMemory) and event.categories:
-        return StatusMessage(f"{oom_place(event)}; v lists what used it", severity="error")
+        return StatusMessage(f"{oom_place(event)}; the events list what used it", severity="error")
     return None
 
 

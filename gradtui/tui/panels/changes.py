@@ -11,7 +11,7 @@ from gradtui.text import change_results, change_words
 from gradtui.tui.rendering import Line, Span, elide, elide_start, fit, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
-EMPTY = "Nothing has been changed yet. space freezes the selected row; what came of it stands here."
+EMPTY = "Nothing has been changed yet. Changes and their results are listed here."
 _NONE = "Nothing was changed in this run."
 
 _GLYPHS: dict[type[commands.Command], tuple[str, str]] = {

@@ -9,12 +9,23 @@ from gradtui.tui.widgets import FollowedLines
 
 KINDS: dict[str, tuple[str, str, str, str]] = {
     "applied": ("✔", "good", "applied", "a freeze or another change took effect, at a step boundary"),
-    "rejected": ("✖", "warning", "refused", "it would break the run; the reason stands beside it"),
+    "rejected": (
+        "✖",
+        "warning",
+        "refused",
+        "a command was not carried out, or its result not measured, for the reason beside it",
+    ),
     "receipt": ("◆", "accent", "receipt", "what a change has brought, measured some steps later"),
     "verified": ("◆", "good", "unchanged", "the tensors of a freeze did not change"),
     "moved": ("!", "error", "moved", "a frozen tensor changed"),
+    "contending": ("!", "warning", "contending", "the script makes trainable what a command has frozen"),
     "not finite": ("!", "error", "not finite", "where NaN or Inf appeared first: the phase, the module, the parameter"),
-    "finding": ("!", "warning", "finding", "a rule is sure that something is wrong; F lists all findings"),
+    "finding": (
+        "!",
+        "warning",
+        "finding",
+        "a rule is sure that something is wrong; the list of findings has all of them",
+    ),
     "growth": ("!", "warning", "growth", "memory rises step after step"),
     "out of memory": (
         "✖",
@@ -108,5 +119,5 @@ class EventsPanel(FollowedLines):
             text = f"{command_text(command)}: waits for the next step boundary"
             self._shown += wrap((("◌ ", "pending"), (printable(text), "pending")), width, 2)
         if not self._shown:
-            text = "Waiting for the run to start: models, optimizers, and every freeze and its proof are listed here."
+            text = "Models, optimizers, freezes and their verification are listed here once the run starts."
             self._shown = wrap(((text, "muted"),), width)

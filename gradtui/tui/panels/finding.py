@@ -8,6 +8,7 @@ from textual.message import Message
 
 from gradtui.state.findings import Finding, open_findings
 from gradtui.state.run_state import RunState
+from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import LEVEL_ROLES, Line, elide, printable, spread, width_of
 from gradtui.tui.widgets import LineView
 
@@ -18,21 +19,22 @@ _LEAST_REMEDY = 20
 """Minimum cells for a remedy that is cut."""
 
 
-def finding_line(finding: Finding, count: int, width: int) -> Line:
+def finding_line(finding: Finding, count: int, width: int, key: str) -> Line:
     """Return a finding and its remedy, as far as they fit, in exactly `width` cells.
 
     Args:
         finding: the finding.
         count: the number of open findings.
         width: the width in cells.
+        key: the key that lists all findings.
     """
     badge = f" {finding.level} {finding.rule} "
     hint = _hint(count, width)
-    room = width - len(badge) - 1 - len(hint) - len(" F ") - 1
+    room = width - len(badge) - 1 - len(hint) - len(key) - 3
     message, remedy = _fitted(printable(finding.message), printable(finding.remedy), room)
     return spread(
         ((badge, f"ground on {LEVEL_ROLES[finding.level]}"), (" ", ""), (message, "text"), (remedy, "muted")),
-        ((" F ", "key"), (hint, "muted")),
+        ((f" {key} ", "key"), (hint, "muted")),
         width,
     )
 
@@ -87,7 +89,8 @@ class FindingLine(LineView):
         self.redraw()
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
-        return [finding_line(self._open[0], len(self._open), width)] if self._open else []
+        key = keymap_of(self.app).action("findings").key_text
+        return [finding_line(self._open[0], len(self._open), width, key)] if self._open else []
 
     def on_click(self) -> None:
         if self._open:

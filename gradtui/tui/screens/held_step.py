@@ -14,13 +14,13 @@ from textual.widgets.option_list import Option
 
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.state.run_state import RunState
+from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests.held_step import Choice, choices, facts
 from gradtui.tui.screens.dialog import Dialog
 
 SETTLE_S = 0.5
 """Keys that choose have no effect for this long: the dialog opens by itself, while the user may be typing."""
-_STAY = ("esc", "Stay paused; b opens this again")
 
 
 class HeldStepDialog(Dialog[Choice | None]):
@@ -40,7 +40,8 @@ class HeldStepDialog(Dialog[Choice | None]):
         self._opened = monotonic()
 
     def compose(self) -> ComposeResult:
-        rows = [*((choice.key, choice.text) for choice in self._choices), _STAY]
+        stay = f"Stay paused; {keymap_of(self.app).action('breakpoints').key_text} opens this again"
+        rows = [*((choice.key, choice.text) for choice in self._choices), ("esc", stay)]
         with Container(id="question") as box:
             box.border_title = Content.assemble(("Paused before the optimizer step", "bold"))
             yield Static("\n".join(map(printable, self._facts)), markup=False, id="form-notes")

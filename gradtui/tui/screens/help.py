@@ -81,16 +81,19 @@ def found_lines(actions: Iterable[Action], query: str, width: int) -> list[Line]
     """Return every action and meaning with all words of the query, in full; `actions` have their keys in force."""
     words = query.lower().split()
     lines: list[Line] = []
-    for group, members in by_group(actions):
+    listed = list(actions)
+    # The command palette runs the actions without a key.
+    palette = next(each.all_keys for each in listed if each.id == "command_palette")
+    for group, members in by_group(listed):
         found = [
             action
             for action in members
-            if _has(words, group, action.all_keys, action.title, action.label, action.all_help)
+            if _has(words, group, action.all_keys or palette, action.title, action.label, action.all_help)
         ]
         lines += [_heading(group)] if found else []
         for action in found:
             text: Line = ((f"{action.title}: ", "text"), (action.all_help, "muted"))
-            lines += _wrapped(((action.all_keys, "key"),), text, _KEYS_WIDTH, width)
+            lines += _wrapped(((action.all_keys or palette, "key"),), text, _KEYS_WIDTH, width)
     for section in MEANINGS:
         entries = [
             each

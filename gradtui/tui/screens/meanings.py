@@ -88,7 +88,7 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         CONCERNED,
         "error",
         "an open finding concerns it",
-        "Left of a row's state: an open finding concerns the row, or one folded up in it; ! goes there.",
+        'In the first cell of a row: an open finding concerns the row, or one folded up in it. "Next problem" goes there.',
     ),
     (
         PASSING,
@@ -166,7 +166,10 @@ _STEP_WORDS: tuple[tuple[str, str], ...] = (
     ),
     ("per cent", "the share of the phase in the time of a step, which is also its width on the curve"),
     ("▲", "where the total is highest: the phase, and the module whose operation allocated last"),
-    ("step, steps ago", "the step of the figures; t profiles the next one, and others follow as the budget allows"),
+    (
+        "step, steps ago",
+        'the step of the figures; "Profile a step\'s memory" profiles the next one, and others follow as the budget allows',
+    ),
 )
 
 _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
@@ -185,7 +188,7 @@ _FINDING_WORDS: tuple[tuple[str, str], ...] = (
 
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     ("step · micro", "executed optimizer steps, and backward passes where these are not as many"),
-    ("until", "the step at which a breakpoint pauses training"),
+    ("until", "the next step at which training pauses: a breakpoint, or the one to which it runs"),
     ("memory, peak", "what is allocated now, and the most there was"),
     (
         "overhead",

@@ -48,7 +48,7 @@ class ModuleTree(ScrollLines):
         """The titles of the columns have changed: other columns, or sorted by another one."""
 
     class ToggleClicked(Message):
-        """The state letter of the row under the cursor was clicked."""
+        """The state of the row under the cursor was clicked."""
 
     class ExplainClicked(Message):
         """The user double-clicked a row."""
@@ -205,7 +205,7 @@ class ModuleTree(ScrollLines):
     def _empty(self, width: int) -> list[Line]:
         action = keymap_of(self.app).action
         if self.rows.filter:
-            text = f"No row matches {self.rows.filter!r}. Esc shows every row again."
+            text = f"No row matches {self.rows.filter!r}. {action('back').key_text} shows every row again."
         elif self.sorted_by and self._state.tree.modules:
             saved = "As far as steps have been sampled, autograd keeps nothing for backward in any module."
             reason = saved if self.sorted_by == "saved" else "The model has no parameters to sort."

@@ -259,7 +259,7 @@ RESUME = [
 
 def test_while_something_is_added_the_events_and_the_closing_lines_say_what_the_checkpoint_holds() -> None:
     weights = "the script's checkpoint holds the trained weights of 0.weight only if it saves the modules that own them"
-    all_of_them = 'the command save_checkpoint (ctrl+p) saves the weights of all models: torch.load(FILE)["models"]'
+    all_of_them = 'the command save_checkpoint saves the weights of all models: torch.load(FILE)["models"]'
     frozen = weights.replace("0.weight", "0.weight (trained while unfrozen, frozen again)")
     _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0")})
     assert said(seen) == [(2, line) for line in (*RESUME, weights, all_of_them)]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 from app_session import session
+from fakes import finding
+from textual.widgets import OptionList
 
 from gradtui.protocol import commands
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import HeldStep
 from gradtui.settings import RemappedKeys
 from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, Keymap, keymap
@@ -115,6 +119,31 @@ async def test_a_remapped_key_acts_and_is_shown() -> None:
         assert {"Pause or resume  ctrl+space", "Run to a step  R", "Fold all  f7"} <= set(titles)
         await run.press("R")
         assert run.app.screen is not run.dashboard
+
+
+async def test_texts_of_the_screen_name_the_keys_in_force() -> None:
+    remapped = entries(
+        sort="f2",
+        next_problem="f3",
+        next_parameter="f4",
+        findings="f5",
+        breakpoints="f6",
+        command_palette="f7",
+        back="f8",
+    )
+    async with session(keys=remapped) as run:
+        await run.press("f2", "f2", "f2")
+        assert "sorted by saved · f2: next" in str(run.dashboard.pane.border_subtitle)
+        await run.press("f2", "f2", "slash", *"xyz", "enter")
+        assert "f8 shows every row again." in run.dashboard.tree_view.text
+        run.app.run_state.findings = [finding("GT203")]
+        await run.pump()
+        assert "f5 findings" in run.dashboard.finding.text
+        await run.put(ev.PauseChanged(2.0, 40, True, "NaN", held_step=HeldStep(0, "SGD")))
+        options = run.app.screen.query_one(OptionList)
+        assert "Stay paused; f6 opens this again" in str(options.get_option_at_index(options.option_count - 1).prompt)
+        shown = found_lines(run.app.keymap.apply(ACTIONS), "clear gradients", 100)
+        assert any(text.strip() == "f7" for line in shown for text, _ in line)
 
 
 async def test_wrong_entries_are_shown_in_one_line_each() -> None:

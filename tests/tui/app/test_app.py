@@ -143,7 +143,7 @@ async def test_a_failed_allocation_is_told_at_once_and_stays_in_the_events() -> 
     )
     async with session() as run:
         await run.put(box, ev.RunEnded(2.1, 41, 1, "torch.OutOfMemoryError: CUDA out of memory.\n"))
-        told = "CUDA out of memory in text_encoder.blocks.3 (forward); v lists what used it"
+        told = "CUDA out of memory in text_encoder.blocks.3 (forward); the events list what used it"
         assert [note.text for note in run.said] == [told]
         await run.press("v")
         assert said in " ".join(run.dashboard.events.text.split())

@@ -18,7 +18,7 @@ def test_an_entry_is_wrapped_and_loses_nothing(width: int) -> None:
     assert "step388" in together
 
 
-@pytest.mark.parametrize("kind", ["applied", "rejected", "verified", "moved", "probe", "run", "model"])
+@pytest.mark.parametrize("kind", ["applied", "rejected", "verified", "moved", "contending", "probe", "run", "model"])
 def test_each_kind_has_a_glyph(kind: str) -> None:
     (glyph, role), *_ = entry_lines(LogEntry(1.0, 1, kind, "text"), 100)[0]
     assert (glyph.strip(), role) == KINDS[kind][:2]

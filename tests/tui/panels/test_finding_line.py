@@ -17,12 +17,12 @@ FOUND = finding("GT203", message=MESSAGE, remedy=REMEDY)
 
 
 def words(width: int, count: int = 1) -> str:
-    return "".join(text for text, _ in finding_line(FOUND, count, width))
+    return "".join(text for text, _ in finding_line(FOUND, count, width, "F"))
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 160, 250])
 def test_it_takes_exactly_the_width(width: int) -> None:
-    assert line_width(finding_line(FOUND, 1, width)) == width
+    assert line_width(finding_line(FOUND, 1, width, "F")) == width
 
 
 def test_a_wide_screen_shows_all_of_it() -> None:
@@ -49,11 +49,11 @@ def test_a_remedy_is_cut_where_some_of_it_is_worth_reading() -> None:
 
 
 def test_control_characters_of_a_path_are_replaced() -> None:
-    line = finding_line(finding(message="a\x1b[31m.weight is frozen", remedy="thaw\x07 it"), 1, 160)
+    line = finding_line(finding(message="a\x1b[31m.weight is frozen", remedy="thaw\x07 it"), 1, 160, "F")
     text = "".join(part for part, _ in line)
     assert "a·[31m.weight is frozen → thaw· it" in text
 
 
 @pytest.mark.parametrize(("level", "role"), [(Level.ERROR, "error"), (Level.WARNING, "warning"), (Level.NOTE, "muted")])
 def test_the_level_is_a_word_and_a_colour(level: Level, role: str) -> None:
-    assert finding_line(finding(level=level), 1, 80)[0] == (f" {level} GT203 ", f"ground on {role}")
+    assert finding_line(finding(level=level), 1, 80, "F")[0] == (f" {level} GT203 ", f"ground on {role}")

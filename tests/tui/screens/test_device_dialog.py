@@ -41,7 +41,9 @@ async def test_without_a_device_enter_explains_the_memory_within_a_step() -> Non
         await run.press("enter")
         dialog = run.app.screen
         assert isinstance(dialog, StepDialog)
-        assert "t profiles the next one" in " ".join(dialog.query_one(DialogLines).text.split())
+        assert '"Profile a step\'s memory" profiles the next one' in " ".join(
+            dialog.query_one(DialogLines).text.split()
+        )
         assert run.sink.submitted == [], "nothing is asked of the run"
         modules = len(run.app.run_state.tree.modules)
         await run.put(
