@@ -101,7 +101,7 @@ WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward 
 not_a_file = "{} is not a file".format
 not_written = "{} could not be written: {}".format
 profiled_on_cpu = "gradtui profiles memory on the CPU only, and the models are on {}".format
-ALREADY_NOT_FINITE = "the newest values are already not finite; p pauses the run"
+ALREADY_NOT_FINITE = "the newest values are already not finite; Pause holds the run"
 NO_DIRECTORY = "this run has no directory for files"
 NO_FILE_NAME = f"{NO_DIRECTORY}: name a file"
 ONLY_ON_CUDA = "only the CUDA allocator has one, and this run does not use CUDA"

@@ -61,7 +61,7 @@ def explain(state: RunState, row: int) -> list[DetailRow]:
 def _findings(state: RunState, row: int) -> list[DetailRow]:
     return [
         DetailRow("" if index else "finding", (
-            (f"{each.level} {each.rule}: ", LEVEL_ROLES[each.level]), (f"{printable(each.message)}. F lists all.", "text")
+            (f"{each.level} {each.rule}: ", LEVEL_ROLES[each.level]), (f"{printable(each.message)}.", "text")
         ))
         for index, each in enumerate(findings_at(state, row))
     ]  # fmt: skip
