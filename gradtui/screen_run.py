@@ -33,6 +33,8 @@ from gradtui.tui.screens.panel_layout import PanelLayout
 from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
 
 if TYPE_CHECKING:
+    from gradtui.planner import ForecastThread
+    from gradtui.protocol.forecasts import ForecastAsked
     from gradtui.tui.app.app import GradtuiApp
     from gradtui.tui.charts.plot_server import PlotServer
 
@@ -82,6 +84,7 @@ class ScreenRun:
         self._findings = FindingTracker(rules_with_ids(settings.rules))
         self.reporter = PlainReporter(self.events, self._findings)
         self._training.look = self.look
+        self._forecasts: ForecastThread | None = None
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
         """Apply `at` to the state with all events received so far, on the thread that owns it now, and return the result.
@@ -151,13 +154,24 @@ class ScreenRun:
             write_file=self._write_file,
             save_schedule=self._save_schedule,
             findings=self._findings,
+            ask_planner=self._ask_planner,
         )
+
+    def _ask_planner(self, asked: ForecastAsked) -> None:
+        if self._forecasts is None:
+            # It imports torch, which the script has imported by now.
+            from gradtui.planner import ForecastThread
+
+            self._forecasts = ForecastThread(self.events.put)
+        self._forecasts.ask(asked)
 
     def _screen_ended(self, thread: UiThread) -> None:
         """Hand over to the plain reporter. Runs on the app's thread, with the terminal restored."""
         self._lock.release()
         self._hand_over(getattr(thread.app, "run_state", None))
         self._plotter.close()
+        if self._forecasts is not None:
+            self._forecasts.close()
 
     def _hand_over(self, state: RunState | None) -> None:
         """Let the plain reporter continue the run with the screen's state."""

@@ -4,6 +4,8 @@ This package owns the repetition of a recorded forward with other parameters tra
 torch, and neither the probe nor a screen: it works on recorded plain data, on any thread, and touches nothing of the run.
 """
 
+from gradtui.planner.forecast_thread import ForecastThread
+from gradtui.planner.forecaster import Forecaster
 from gradtui.planner.replay import Plan, Replay, Replayed
 
-__all__ = ["Plan", "Replay", "Replayed"]
+__all__ = ["ForecastThread", "Forecaster", "Plan", "Replay", "Replayed"]

@@ -40,6 +40,8 @@ class Replayed:
     """The same by the innermost module whose operation saved them first; -1 outside of the known modules."""
     reached: frozenset[int] = frozenset()
     """Indexes of the parameters that get a gradient."""
+    passed: frozenset[int] = frozenset()
+    """Tensors through which a gradient passes, and that were computed outside of the recorded operations."""
     unknown: tuple[str, ...] = ()
     """Names of the operations that could not be repeated, and through which a gradient may pass."""
 
@@ -102,6 +104,7 @@ class _Run:
         """The numbers of the tensors from before that each checkpointed call takes."""
         self._saved: dict[int, tuple[int, int]] = {}
         """Storage -> the first operation that saved it, and its bytes."""
+        self._passed: set[int] = set()
         self._unknown: dict[str, None] = {}
 
     def result(self) -> Replayed:
@@ -118,6 +121,7 @@ class _Run:
     def _repeat(self, operation: Operation) -> None:
         if not operation.name:
             results = [_bridge([self._tensor(each.number) for each in operation.arguments], self._recorded, operation)]
+            self._passed.update(number for number in operation.results if results[0].requires_grad)
         else:
             try:
                 with torch.set_grad_enabled(operation.records):
@@ -210,7 +214,8 @@ class _Run:
         for at, size in self._saved.values():
             module = self._recorded.operations[at].module
             by_module[module] = by_module.get(module, 0) + size
-        return Replayed(sum(by_module.values()), by_module, reached, tuple(self._unknown))
+        total = sum(by_module.values())
+        return Replayed(total, by_module, reached, frozenset(self._passed), tuple(self._unknown))
 
 
 class _Dependence(torch.autograd.Function):

@@ -11,6 +11,7 @@ from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
 from gradtui.protocol.evidence import *  # noqa: F403
+from gradtui.protocol.forecasts import *  # noqa: F403
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.operations import *  # noqa: F403

@@ -16,6 +16,7 @@ from gradtui.text import growth_text, moved_text, nonfinite_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
+_FORECASTS_KEPT = 64
 
 _Told = TypeVar("_Told")
 _Measured = TypeVar("_Measured", ev.GradientFlowMeasured, ev.SavedBytesMeasured)
@@ -178,7 +179,15 @@ def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
 
 
 def operations_recorded(state: RunState, event: ev.OperationsRecorded) -> None:
-    state.operations = event
+    state.operations, state.forecasts = event, {}
+
+
+def forecast_made(state: RunState, event: ev.ForecastMade) -> None:
+    if state.operations is None or event.step != state.operations.step:
+        return
+    if len(state.forecasts) >= _FORECASTS_KEPT:
+        del state.forecasts[next(iter(state.forecasts))]
+    state.forecasts[event.stops, event.starts] = event
 
 
 def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:

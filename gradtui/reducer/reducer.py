@@ -73,7 +73,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     state.tree = relisted(before, event)
     state.history = relisted_history(state.history, event)
     state.traced = relisted_trace(before, state.traced, event) if state.traced is not None else None
-    state.operations = None
+    state.operations, state.forecasts = None, {}
     new = {former: index for index, former in enumerate(event.former_parameters) if former >= 0}
     state.interventions = [
         replace(each, parameters=tuple(new[index] for index in each.parameters if index in new))
@@ -366,6 +366,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientFlowMeasured: measured.reach,
     ev.StepMemoryProfiled: measured.step_traced,
     ev.OperationsRecorded: measured.operations_recorded,
+    ev.ForecastMade: measured.forecast_made,
     ev.GradientPathFound: measured.gradient_traced,
     ev.OptimizerStateRead: measured.optimizer_state_read,
     ev.ParametersClassified: measured.classified,

@@ -1,6 +1,7 @@
 """Forecast what a freeze or an unfreeze changes, from the state of the run alone. Pure.
 
-Every figure is an estimate by documented rules; each function names its source. None stands for what these rules cannot say.
+Figures are estimates by documented rules, and each function names its source. None stands for what these rules cannot say. The
+bytes of gradients and activations are exact where the planner has answered a `question`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Setting
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
 
+_MOST_OPERATIONS = 5_000
+"""A forward with more operations is not repeated while a user waits: each takes a third of a millisecond on a slow core."""
 _RECORDS_NOTHING = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
 _UNREACHED = ParameterState.UNREACHED.value
 
@@ -47,6 +51,8 @@ class Forecast:
     """Number of those that start in modules that run under no_grad: they get no gradient."""
     would_fail: bool
     """Nothing would train: `loss.backward()` would fail."""
+    is_exact: bool
+    """Whether the planner has computed `gradients` and `activations`, instead of the rules."""
 
 
 def forecast(
@@ -92,22 +98,59 @@ def _forecast(
     joined = dict.fromkeys(orphans if live else (), (live[joins], 0) if joins is not None else None)
     have_state = _have_state(state, starts, places)
     without_state = [index for index in recorded if index not in have_state]
-    freed, at_least = freed_bytes(tree, frozenset(stops), most_modules) if not starts else (None, False)
+    made = _answer(state, stops, starts)
+    freed, at_least = None, False
+    if made is None and not starts:
+        freed, at_least = freed_bytes(tree, frozenset(stops), most_modules)
+    by_rules = -freed if freed is not None else 0 if starts and keeps_enough(tree, starts) else None
     return Forecast(
         stops=stops,
         starts=starts,
         elements=sum(infos[index].count for index in changed),
-        gradients=sum(_bytes(infos[i]) for i in recorded) - sum(_bytes(infos[i]) for i in had_gradient),
+        gradients=made.gradients
+        if made is not None
+        else sum(_bytes(infos[i]) for i in recorded) - sum(_bytes(infos[i]) for i in had_gradient),
         kept_state=_state_bytes(state, had_gradient, places),
         new_state=_state_bytes(state, without_state, {**places, **joined}),
-        activations=-freed if freed is not None else 0 if starts and keeps_enough(tree, starts) else None,
+        activations=made.activations if made is not None else by_rules,
         at_least=at_least,
         owners=tuple(dict.fromkeys(state.optimizers[at].type_name for at, _ in sorted(set(places.values())))),
         joining=len(joined),
         joins=joins,
         without_gradient=len(starts) - len(recorded),
         would_fail=not starts and bool(had_gradient) and not _any_trains(state, changed),
+        is_exact=made is not None,
     )
+
+
+def question(state: RunState, change: Forecast) -> ForecastAsked | None:
+    """Return the question for the planner that makes a forecast exact; None if it has the answer, or nothing to go by."""
+    tree, operations = state.tree, state.operations
+    known = state.forecasts.get((change.stops, change.starts))
+    has_answer = known is not None and known.flags == tree.trainable
+    # With several optimizers that take turns, one step is not the whole round.
+    if (
+        has_answer
+        or operations is None
+        or len(tree.turns) > 1
+        or not 0 < len(operations.operations) <= _MOST_OPERATIONS
+    ):
+        return None
+    return ForecastAsked(
+        operations,
+        tuple(module.subtree_modules for module in tree.modules),
+        tree.trainable,
+        tree.checkpointed,
+        tuple(map(_bytes, tree.parameters)),
+        change.stops,
+        change.starts,
+    )
+
+
+def _answer(state: RunState, stops: tuple[int, ...], starts: tuple[int, ...]) -> ForecastMade | None:
+    """Return the planner's answer if it is exact and of the present state."""
+    made = state.forecasts.get((stops, starts))
+    return made if made is not None and made.flags == state.tree.trainable and not made.unknown else None
 
 
 def _bytes(info: ParameterInfo) -> int:

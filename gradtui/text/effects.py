@@ -20,6 +20,7 @@ _DONE = {
     "set": "set",
     "train": "trains",
     "clear": "cleared",
+    "skip": "skipped",
     "restore": "restored",
 }
 """What becomes of the first word of `command_text` once the command is applied."""
@@ -55,7 +56,7 @@ def sizes_text(before: int, after: int) -> str:
 
 
 def change_words(change: Change) -> str:
-    """Return the name of a change: `froze blocks.7`, `undid: unfroze ctx`; before it is applied `freeze blocks.7`."""
+    """Return the name of a change: `froze blocks.7`, `undo: unfroze ctx`; before it is applied `freeze blocks.7`."""
     words = command_text(change.command)
     if change.status in (ChangeStatus.PENDING, ChangeStatus.REFUSED):
         return words

@@ -12,7 +12,7 @@ NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
 
 
 def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:
-    """Return what would change as clauses, the most important first; each figure in bytes says that it is an estimate.
+    """Return what would change as clauses, the most important first; each estimate in bytes says that it is one.
 
     `state` is what a freeze does with the optimizer's state.
     """
@@ -33,7 +33,7 @@ def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]
         verbs = ("is", "gets") if count == 1 else ("are", "get")
         clauses.append(f"{which} {verbs[0]} used under no_grad and {verbs[1]} no gradient")
     if forecast.gradients or not forecast.without_gradient:
-        clauses.append(f"gradients {_change(forecast.gradients)}")
+        clauses.append(f"gradients {_change(forecast.gradients, is_exact=forecast.is_exact)}")
     return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast)]
 
 
@@ -66,10 +66,10 @@ def _activations(forecast: Forecast) -> str:
     if forecast.activations is None:
         return "activations not known"
     more = " or more" if forecast.at_least else ""
-    return f"activations {_change(forecast.activations)}{more}"
+    return f"activations {_change(forecast.activations, is_exact=forecast.is_exact)}{more}"
 
 
-def _change(size: int) -> str:
+def _change(size: int, *, is_exact: bool = False) -> str:
     if size == 0:
         return "unchanged"
-    return f"about {'−' if size < 0 else '+'}{short_bytes(abs(size))}"
+    return f"{'' if is_exact else 'about '}{'−' if size < 0 else '+'}{short_bytes(abs(size))}"

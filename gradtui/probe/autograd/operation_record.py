@@ -43,7 +43,7 @@ class NotRecordedError(Exception):
 
 
 class OperationRecord:
-    """Records the operations of one step.
+    """Records the operations of one step up to its first backward. Further micro-steps must repeat them.
 
     Args:
         tree: the models.
@@ -66,11 +66,16 @@ class OperationRecord:
         self._regions: dict[int, int] = {}
         """The number of each region, by the `id()` of its unpack hook."""
         self._ends: dict[int, None] = {}
+        self._later = 0
+        """Operations of further forwards, after the first backward of the step."""
         self._missing = ""
 
     def add(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any) -> None:
         """Record an operation that has run."""
         if self._missing:
+            return
+        if self._ends:
+            self._later += 1
             return
         try:
             if len(self._operations) >= MAX_OPERATIONS:
@@ -82,7 +87,8 @@ class OperationRecord:
     def ends_with(self, roots: Iterable[torch.Tensor]) -> None:
         """Record that backward begins from these tensors."""
         try:
-            for root in roots if not self._missing else ():
+            # The graph of a later forward is another one.
+            for root in roots if not self._missing and not self._later else ():
                 if root.grad_fn is not None:
                     self._ends |= dict.fromkeys(self._upstream(root.grad_fn))
         except NotRecordedError as error:
@@ -94,6 +100,8 @@ class OperationRecord:
 
     def finish(self, at: float, step: int) -> OperationsRecorded:
         """Return the record."""
+        if self._later % max(1, len(self._operations)):
+            self.give_up("the step runs backward on graphs of different operations")
         if self._missing or not self._operations:
             missing = self._missing or "no module was called"
             return OperationsRecorded(at, step, (), (), (), missing, listing=self._listing)

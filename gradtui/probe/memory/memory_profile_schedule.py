@@ -20,7 +20,10 @@ from gradtui.text import refusals
 
 _FIRST = 2
 """The first step creates the optimizer's state, so only the next one has all memory in use at once."""
-_RENEWAL_SHARE = 0.05
+_EARLY_SHARE = 0.05
+_OPERATION_NS = 250_000
+"""Estimated nanoseconds that the first profile takes for each operation in the autograd graph: 90 to 220 µs where the first
+forward is recorded too (GPT-2, T5 and Mamba of 2 to 4 layers, one busy core)."""
 _DISPATCH_NS = 6_000
 """Estimated nanoseconds that torch takes to dispatch one operation to Python and to report what it frees, without gradtui's
 own work: 5 µs with a mode that only passes operations on, 6 to 10 with gradtui's (the steps of `benchmarks/memory.py`, two
@@ -43,6 +46,8 @@ class MemoryProfileSchedule:
         self._unpaid = 0.0
         """Cost of the last profile in seconds, until it is recorded in the schedule."""
         self._last_cost = 0.0
+        self._expected_cost = 0.0
+        """Seconds that the first profile is expected to take; 0 while that is unknown."""
         self._is_outdated = False
         self._recorded: int | None = None
         """The listing of models of which the operations were recorded last."""
@@ -59,15 +64,14 @@ class MemoryProfileSchedule:
     def outdate(self) -> None:
         """Record that the models, or what trains, have changed since the last profile.
 
-        The next step is profiled of which a profile like the last one is at most 5 % of the training time so far.
+        A profile takes place early, once its expected cost is at most 5 % of the training time so far. So does the first one.
         """
         self._is_outdated = self._last_cost > 0
 
     @property
-    def _is_renewed(self) -> bool:
-        if not self._is_outdated or self._cadence is None:
-            return False
-        return self._last_cost <= _RENEWAL_SHARE * self._cadence.step_time.total
+    def _is_early(self) -> bool:
+        cost = self._last_cost if self._is_outdated else 0.0 if self._last_cost else self._expected_cost
+        return self._cadence is not None and 0.0 < cost <= _EARLY_SHARE * self._cadence.step_time.total
 
     def is_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> bool:
         """Return whether to profile the step after `executed` steps; with `only_requested`, only on request."""
@@ -75,7 +79,7 @@ class MemoryProfileSchedule:
             return False
         if self._cadence is None or executed < _FIRST or only_requested:
             return self._requested
-        return self._cadence.is_due(executed, wanted=self._requested or self._is_renewed)
+        return self._cadence.is_due(executed, wanted=self._requested or self._is_early)
 
     def steps_until_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> int:
         """Return how many steps in a row after the next one are not profiled."""
@@ -83,7 +87,7 @@ class MemoryProfileSchedule:
             return 0
         if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_requested:
             return sys.maxsize
-        return 0 if executed < _FIRST or self._is_renewed else self._cadence.steps_until_due(executed)
+        return 0 if executed < _FIRST or self._is_early else self._cadence.steps_until_due(executed)
 
     def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
         """Begin a step that is profiled.
@@ -96,8 +100,9 @@ class MemoryProfileSchedule:
             self.current.record_operations()
         self._requested = self._is_outdated = False
 
-    def backward_begins(self, outputs: Iterable[Any]) -> None:
-        """Handle the beginning of a backward on `outputs`."""
+    def on_backward(self, outputs: Iterable[Any], operations: int) -> None:
+        """Handle the beginning of a backward on `outputs` in a sampled step, with `operations` in its graph (0: unknown)."""
+        self._expected_cost = operations * _OPERATION_NS / 1e9
         if self.current is not None:
             self.current.backward_begins(output for output in outputs if isinstance(output, torch.Tensor))
 

@@ -223,9 +223,9 @@ class StepSampler:
             return
         with self.hooks.guarded("tied weights"):
             self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
-        self._traces.backward_begins(sequence(outputs))
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
+        self._traces.on_backward(sequence(outputs), facts.operations if facts is not None else 0)
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True

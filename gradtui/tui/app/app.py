@@ -22,7 +22,8 @@ from textual.types import CSSPathType
 from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
-from gradtui.protocol.events import Event, GradientHistogramsMeasured
+from gradtui.protocol.events import Event, ForecastMade, GradientHistogramsMeasured
+from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
@@ -104,6 +105,7 @@ class GradtuiApp(App[str]):
         write_file: WriteFile | None = None,
         save_schedule: Callable[[RunState], str] | None = None,
         findings: FindingTracker | None = None,
+        ask_planner: Callable[[ForecastAsked], None] = lambda _: None,
     ) -> None:
         self.run_state = RunState()
         self._findings = findings if findings is not None else FindingTracker()
@@ -117,14 +119,9 @@ class GradtuiApp(App[str]):
         for part, interval in INTERVALS.items():
             self._redraws.add(part, interval)
         self._watched = WatchedParameters(self.run_state, sink)
+        drawn = pictures if pictures is not None else Pictures()
         context = ActionContext(
-            self.run_state,
-            self.request,
-            pictures if pictures is not None else Pictures(),
-            self._watched,
-            self._say,
-            write_file,
-            save_schedule,
+            self.run_state, self.request, drawn, self._watched, self._say, write_file, save_schedule, ask_planner
         )
         self.dashboard = Dashboard(context, log)
         if columns:
@@ -236,6 +233,8 @@ class GradtuiApp(App[str]):
             if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):
                 self._watched.awaits_histograms = False
                 self._redraws.expedite("plots")
+            elif isinstance(event, ForecastMade):
+                self._redraws.expedite("why")
         tree = self.run_state.tree
         if tree.version != structure:
             # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from gradtui.state.forecast import forecast, leaves_nothing
+from gradtui.protocol.forecasts import ForecastAsked
+from gradtui.state.forecast import forecast, leaves_nothing, question
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
@@ -49,6 +50,8 @@ class Why:
     """What the clauses are about, such as `space would freeze it: `."""
     clauses: tuple[str, ...] = ()
     """What would change, the most important clause first."""
+    question: ForecastAsked | None = None
+    """What to ask the planner, so that the clauses become exact."""
 
 
 def why(state: RunState, row: int | None, key: str = "space", line: Frontier | None = None) -> Why:
@@ -74,22 +77,25 @@ def why(state: RunState, row: int | None, key: str = "space", line: Frontier | N
     return Why(title, sentences, *_what_if(state, parameters, key))
 
 
-def _what_if(state: RunState, parameters: range, key: str) -> tuple[tuple[Span, ...], tuple[str, ...]]:
+def _what_if(
+    state: RunState, parameters: range, key: str
+) -> tuple[tuple[Span, ...], tuple[str, ...], ForecastAsked | None]:
     waiting = pending_parameters(state)
     wish = next((waiting[index] for index in parameters if index in waiting), None) if waiting else None
     if wish is not None:
-        return ((f"pending: {_verb(trainable=wish)} at the next step", "pending"),), ()
+        return ((f"pending: {_verb(trainable=wish)} at the next step", "pending"),), (), None
     trainable = trainable_wish(state, parameters)
     if trainable is None:
-        return (), ("Whether it trains is not known before the first step.",)
+        return (), ("Whether it trains is not known before the first step.",), None
     heading = ((key, "key"), (f" would {_verb(trainable=trainable)} it: ", "muted"))
     if not trainable and leaves_nothing(state, parameters):
-        return heading, (NOTHING_WOULD_TRAIN,)
+        return heading, (NOTHING_WOULD_TRAIN,), None
     if len(parameters) > _MOST_FORECAST:
-        return heading, (plural(len(parameters), "tensor"), "the first press says what changes, the second changes it")
+        clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
+        return heading, clauses, None
     change = forecast(state, parameters, trainable, _MOST_MODULES)
     undo = () if change.would_fail else ("Undo reverts it",)
-    return heading, (*forecast_clauses(change), *undo)
+    return heading, (*forecast_clauses(change), *undo), None if change.would_fail else question(state, change)
 
 
 def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
@@ -145,13 +151,24 @@ def _fitted(parts: Sequence[str], lines: Callable[[Sequence[str]], list[Line]], 
 
 
 class WhyPanel(LineView):
-    """Explains one row of the tree. `frontier` returns the frontier in all models if it is known, as the tree does."""
+    """Explains one row of the tree.
+
+    Args:
+        state: the run.
+        frontier: returns the frontier in all models if it is known, as the tree does.
+        ask_planner: asks for an exact forecast, which arrives as an event.
+    """
 
     def __init__(
-        self, state: RunState, frontier: Callable[[], Frontier | None] = lambda: None, *, id: str | None = None
+        self,
+        state: RunState,
+        frontier: Callable[[], Frontier | None] = lambda: None,
+        ask_planner: Callable[[ForecastAsked], None] = lambda _: None,
+        *,
+        id: str | None = None,
     ) -> None:
         super().__init__(id=id)
-        self._state, self._frontier = state, frontier
+        self._state, self._frontier, self._ask_planner = state, frontier, ask_planner
         self._known: tuple[object, ...] = ()
         self._why = why(state, None)
         self.key = "space"
@@ -167,6 +184,8 @@ class WhyPanel(LineView):
         facts = self._facts()
         if facts != self._known:
             self._known, self._why = facts, why(self._state, self.row, self.key, self._frontier())
+            if self._why.question is not None:
+                self._ask_planner(self._why.question)
         return self._why
 
     @property
@@ -203,6 +222,7 @@ class WhyPanel(LineView):
             own, tree.version, tree.trainable, tree.states, tree.reasons, tree.freezes, state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
             (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
+            state.operations, next(reversed(state.forecasts.values()), None),
             len(tree.figures), tuple(state.pending), state.intervention_count, state.ended is not None,
         )  # fmt: skip
 

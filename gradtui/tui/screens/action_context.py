@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App
 
 from gradtui.atomic_file import WriteFile
+from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.state.findings import Finding
 from gradtui.state.reconciliation import reconcile
@@ -39,6 +40,7 @@ class ActionContext:
         write_file: creates a file beside the run's log; None if there is no directory for files.
         save_schedule: writes the schedule of the run's changes to a file and returns a sentence that says where; raises
             OSError. None if there is no directory for files.
+        ask_planner: asks for an exact forecast, which arrives as an event.
     """
 
     state: RunState
@@ -48,6 +50,7 @@ class ActionContext:
     say: Callable[[StatusMessage], None]
     write_file: WriteFile | None = None
     save_schedule: Callable[[RunState], str] | None = None
+    ask_planner: Callable[[ForecastAsked], None] = lambda _: None
 
     def request(self, name: str, row: int | None = None) -> None:
         """Send the command of a request in `REQUESTS`, or tell the user why there is none."""

@@ -80,7 +80,7 @@ class Dashboard(Screen[None]):
         self.pane = TreePane(state, id="tree-pane")
         self.memory = MemoryPanel(state, id="memory")
         self.gradients = CurvesPanel(state, pictures, id="gradients")
-        self.why = WhyPanel(state, lambda: self.tree_view.frontier, id="why")
+        self.why = WhyPanel(state, lambda: self.tree_view.frontier, context.ask_planner, id="why")
         self.changes = ChangesPanel(state, id="changes")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")

@@ -1,0 +1,68 @@
+"""Answers questions on a thread of its own, so that neither training nor the screen waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from gradtui.planner.forecaster import Forecaster
+from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+
+_REST, _LONGEST_REST = 3.0, 1.0
+"""After an answer that took t seconds the thread rests for 3 t, a second at most: training gets the interpreter's lock
+meanwhile."""
+
+
+class ForecastThread:
+    """Answers the newest question; one that still waits is dropped.
+
+    Args:
+        emit: receives each answer, on the thread `gradtui-forecast`.
+    """
+
+    def __init__(self, emit: Callable[[ForecastMade], None]) -> None:
+        self._emit = emit
+        self._forecaster = Forecaster()
+        self._changed = threading.Condition()
+        self._asked: ForecastAsked | None = None
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def ask(self, asked: ForecastAsked) -> None:
+        """Answer a question soon. Any thread."""
+        with self._changed:
+            self._asked = asked
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._run, name="gradtui-forecast", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Answer nothing from now on."""
+        with self._changed:
+            self._is_closed, self._asked = True, None
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while (asked := self._next()) is not None:
+            began = monotonic()
+            self._emit(self._answer(asked))
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed, min(_LONGEST_REST, _REST * (monotonic() - began)))
+
+    def _next(self) -> ForecastAsked | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._asked is not None)
+            asked, self._asked = self._asked, None
+            return asked
+
+    def _answer(self, asked: ForecastAsked) -> ForecastMade:
+        try:
+            return self._forecaster.answer(asked)
+        except Exception as error:  # noqa: BLE001 - the rules answer instead
+            at, step = asked.operations.at, asked.operations.step
+            what = (f"the forecast: {type(error).__name__}",)
+            return ForecastMade(
+                at, step, asked.flags, asked.stops, asked.starts, 0, 0, what, listing=asked.operations.listing
+            )

@@ -1,0 +1,44 @@
+"""What is asked of the planner, and its answer. `gradtui.protocol.events` exports the event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.measurements import Measurement
+from gradtui.protocol.operations import OperationsRecorded
+
+__all__ = ["ForecastAsked", "ForecastMade"]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastAsked:
+    """A question: what changes if some parameters stop training and others start to."""
+
+    operations: OperationsRecorded
+    """The step to repeat."""
+    subtrees: tuple[int, ...]
+    """By module: the number of modules in its subtree, with itself."""
+    flags: str
+    """By parameter: "1" if it requires a gradient now."""
+    checkpointed: frozenset[int]
+    """The modules that gradtui checkpoints now."""
+    sizes: tuple[int, ...]
+    """By parameter: bytes of its gradient."""
+    stops: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastMade(Measurement):
+    """The answer, from the operations recorded in `step`. Bytes that appear are positive."""
+
+    flags: str
+    """By parameter: "1" if it required a gradient before the change."""
+    stops: tuple[int, ...]
+    starts: tuple[int, ...]
+    activations: int
+    """Bytes that autograd keeps for backward at the end of forward."""
+    gradients: int
+    """Bytes of `.grad` at the end of backward."""
+    unknown: tuple[str, ...] = ()
+    """Names of operations whose part is not known; empty if the figures are exact."""

@@ -1,0 +1,139 @@
+"""The answers to questions about a change of what trains, and the thread that gives them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from test_replay import ACTIVATION, BATCH, Blocks, Doubled, train
+from torch import Tensor, nn
+from watched import Watched, watched
+
+from gradtui.planner import Forecaster, ForecastThread
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+from gradtui.reducer import apply
+from gradtui.state.forecast import Forecast, forecast, question
+from gradtui.text.forecast import forecast_clauses
+
+WEIGHT, BIAS = 8 * 8 * 4, 8 * 4
+"""Bytes of the parameters of a layer of `Blocks`."""
+
+
+def run_of(model: nn.Module) -> Watched:
+    return train(model, lambda _: model(BATCH).sum())
+
+
+def asked_of(run: Watched, indices: range, *, trainable: bool) -> tuple[Forecast, ForecastAsked]:
+    change = forecast(run.state, indices, trainable)
+    asked = question(run.state, change)
+    assert asked is not None
+    return change, asked
+
+
+def test_a_freeze_from_the_first_layer_on_frees_what_only_these_layers_keep() -> None:
+    run = run_of(Blocks())
+    change, asked = asked_of(run, range(4), trainable=False)
+    answer = Forecaster().answer(asked)
+    # The batch, the result of the first tanh, and that of the second, which the third layer takes and still keeps.
+    assert answer.activations == -2 * ACTIVATION
+    assert answer.gradients == -2 * (WEIGHT + BIAS)
+    assert answer.unknown == ()
+    assert not change.is_exact
+    apply(run.state, answer)
+    exact = forecast(run.state, range(4), False)
+    assert exact.is_exact
+    assert (exact.activations, exact.gradients) == (answer.activations, answer.gradients)
+    assert question(run.state, exact) is None
+    assert f"activations −{2 * ACTIVATION} B" in forecast_clauses(exact)
+
+
+def test_an_unfreeze_adds_gradients_and_what_autograd_keeps_for_them() -> None:
+    model = Blocks()
+    for block in model.blocks[:3]:
+        block.requires_grad_(False)
+    run = run_of(model)
+    _, asked = asked_of(run, range(2), trainable=True)
+    answer = Forecaster().answer(asked)
+    # The last layer keeps its input and its tanh's result. The first one adds the batch, and the three tanhs before keep their
+    # results, one of which the last layer keeps already.
+    assert (answer.activations, answer.gradients) == (3 * ACTIVATION, WEIGHT + BIAS)
+
+
+def test_an_answer_of_an_earlier_choice_is_not_used() -> None:
+    run = run_of(Blocks())
+    _, asked = asked_of(run, range(4), trainable=False)
+    answer = Forecaster().answer(asked)
+    apply(run.state, replace(answer, flags="1" * 7 + "0"))
+    assert not forecast(run.state, range(4), False).is_exact
+    apply(run.state, replace(answer, unknown=("aten.example.default",)))
+    change = forecast(run.state, range(4), False)
+    assert not change.is_exact
+    assert question(run.state, change) is None, "the same question has the same answer"
+
+
+def test_what_a_custom_function_keeps_is_unknown_where_the_change_decides_whether_it_keeps_it() -> None:
+    run = run_of(Blocks(Doubled.apply))
+    for indices, is_known in ((range(2), True), (range(4), False), (range(6, 8), True)):
+        _, asked = asked_of(run, indices, trainable=False)
+        assert (Forecaster().answer(asked).unknown == ()) is is_known, indices
+
+
+def accumulated(losses: list[list[Tensor]], model: nn.Module) -> ev.OperationsRecorded:
+    """Return the record of a step whose micro-steps run the model on these batches before each backward."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watched() as run:
+        for step in range(3):
+            if step == 2:
+                run.commands.submit(lambda number: TraceStep(number))
+            optimizer.zero_grad()
+            for batches in losses:
+                torch.stack([model(batch).sum() for batch in batches]).sum().backward()
+            optimizer.step()
+    return run.all(ev.OperationsRecorded)[-1]
+
+
+def test_equal_micro_steps_are_recorded_once_and_others_not_at_all() -> None:
+    model = nn.Linear(8, 2)
+    once = accumulated([[BATCH]], model)
+    assert len(accumulated([[BATCH], [BATCH], [BATCH]], model).operations) == len(once.operations)
+    other = accumulated([[BATCH, BATCH], [BATCH]], model)
+    assert other.missing == "the step runs backward on graphs of different operations"
+    assert other.operations == ()
+
+
+@pytest.fixture
+def asked() -> ForecastAsked:
+    return asked_of(run_of(Blocks()), range(2), trainable=False)[1]
+
+
+def test_the_thread_answers_the_newest_question(asked: ForecastAsked) -> None:
+    answers: list[ForecastMade] = []
+    is_there = threading.Event()
+
+    def emit(answer: ForecastMade) -> None:
+        answers.append(answer)
+        if answer.stops == (2,):
+            is_there.set()
+
+    thread = ForecastThread(emit)
+    for stops in ((0,), (1,), (2,)):
+        thread.ask(replace(asked, stops=stops))
+    assert is_there.wait(30)
+    thread.close()
+    assert answers[-1] == Forecaster().answer(replace(asked, stops=(2,)))
+    assert len(answers) <= 3
+
+
+def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
+    answers: list[ForecastMade] = []
+    is_there = threading.Event()
+    thread = ForecastThread(lambda answer: (answers.append(answer), is_there.set())[0])
+    thread.ask(replace(asked, subtrees=()))
+    thread.ask(replace(asked, sizes=()))
+    assert is_there.wait(30)
+    thread.close()
+    assert answers[0].unknown == ("the forecast: IndexError",)
