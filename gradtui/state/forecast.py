@@ -51,7 +51,7 @@ class Forecast:
     """Number of those that start in modules that run under no_grad: they get no gradient."""
     would_fail: bool
     """Nothing would train: `loss.backward()` would fail."""
-    is_exact: bool
+    is_exact: bool = False
     """Whether the planner has computed `gradients` and `activations`, instead of the rules."""
 
 
