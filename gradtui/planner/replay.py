@@ -10,11 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
 
+from gradtui.planner.lifetimes import freed_after, numbers_in
+from gradtui.planner.live_bytes import LiveBytes
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor, TensorNumber, TorchConstant
 
 _META = torch.device("meta")
@@ -46,6 +48,15 @@ class Replayed:
     """Names of the operations that could not be repeated, and through which a gradient may pass."""
 
 
+@dataclass(frozen=True)
+class Peaks:
+    """The most bytes that are alive in the repeated operations of each phase, without parameters and buffers."""
+
+    forward: int
+    backward: int
+    """With the gradients of the parameters."""
+
+
 class Replay:
     """Repeats one recorded step under any number of plans.
 
@@ -62,6 +73,23 @@ class Replay:
         """Return what autograd does under a plan."""
         with torch.enable_grad():
             return _Run(self._recorded, plan, self._regions(plan.checkpointed)).result()
+
+    def peaks(self, plan: Plan) -> Peaks | None:
+        """Repeat forward and backward, and return the most bytes that were alive.
+
+        What is between the models and the loss is left out, and how long Python code holds a tensor is an estimate (see
+        `freed_after`): compare peaks with each other. None if backward cannot be repeated, or with checkpointed regions.
+        """
+        regions = self._regions(plan.checkpointed)
+        if max(regions, default=-1) >= 0:
+            return None
+        run = _Run(self._recorded, plan, regions, LiveBytes())
+        with torch.enable_grad():
+            return run.peaks(self._freed_after)
+
+    @cached_property
+    def _freed_after(self) -> list[list[int]]:
+        return freed_after(self._recorded, self._subtrees)
 
     def _regions(self, checkpointed: Collection[int]) -> list[int]:
         """Return for each operation the number of the checkpointed call that contains it, -1 if there is none.
@@ -87,8 +115,10 @@ class Replay:
 class _Run:
     """One repetition."""
 
-    def __init__(self, recorded: OperationsRecorded, plan: Plan, regions: Sequence[int]) -> None:
-        self._recorded, self._plan, self._regions = recorded, plan, regions
+    def __init__(
+        self, recorded: OperationsRecorded, plan: Plan, regions: Sequence[int], live: LiveBytes | None = None
+    ) -> None:
+        self._recorded, self._plan, self._regions, self._live = recorded, plan, regions, live
         self._tensors: dict[int, torch.Tensor] = {}
         self._known: set[int] = set()
         """Storages of parameters and buffers."""
@@ -112,11 +142,30 @@ class _Run:
         for operation, region in zip(self._recorded.operations, self._regions):
             self._begins.append(_sequence_number())
             if region >= 0:
-                taken = (number for number in _numbers(operation.arguments) if made.get(number) != region)
+                taken = (number for number in numbers_in(operation.arguments) if made.get(number) != region)
                 self._inputs.setdefault(region, {}).update(dict.fromkeys(taken))
             self._repeat(operation)
             made |= dict.fromkeys(operation.results, region)
         return self._read()
+
+    def peaks(self, freed_after: Sequence[Sequence[int]]) -> Peaks | None:
+        """Repeat forward and backward; `freed_after` has the numbers of the tensors that are freed after each operation."""
+        live = self._live
+        if live is None:
+            return None
+        for operation, unused in zip(self._recorded.operations, freed_after):
+            self._repeat(operation)
+            for number in unused:
+                self._tensors.pop(number, None)
+        forward = live.restart()
+        ends = [end for number in self._recorded.ends if (end := self._tensor(number)).requires_grad]
+        if ends:
+            try:
+                with live.of_results():
+                    _run_backward(ends)
+            except Exception:  # noqa: BLE001 - a backward that has no implementation on this device
+                return None
+        return Peaks(forward, live.peak)
 
     def _repeat(self, operation: Operation) -> None:
         if not operation.name:
@@ -135,7 +184,7 @@ class _Run:
 
     def _without(self, operation: Operation) -> list[torch.Tensor]:
         """Return the recorded results of an operation that cannot be repeated."""
-        arguments = [self._tensor(number) for number in _numbers(operation.arguments)]
+        arguments = [self._tensor(number) for number in numbers_in(operation.arguments)]
         recorded = [self._recorded.tensors[number] for number in operation.results]
         passes = operation.records and any(argument.requires_grad for argument in arguments)
         if passes and any(_dtype(each).is_floating_point or _dtype(each).is_complex for each in recorded):
@@ -146,7 +195,9 @@ class _Run:
     def _take(self, number: int, tensor: torch.Tensor) -> None:
         self._tensors[number] = tensor
         storage, size = tensor.untyped_storage(), self._recorded.tensors[number].bytes
-        if storage.nbytes() != size:
+        if self._live is not None:
+            self._live.add(tensor, size)
+        elif storage.nbytes() != size:
             self._bytes[storage._cdata] = size  # noqa: SLF001 - the identity of a storage
             self._kept.append(storage)
 
@@ -157,6 +208,8 @@ class _Run:
             found = self._tensors[number] = _empty(recorded)
             if recorded.parameter >= 0 or recorded.is_buffer:
                 self._known.add(found.untyped_storage()._cdata)  # noqa: SLF001
+            if self._live is not None:
+                self._live.leave_out(found)
             if recorded.parameter >= 0:
                 self._parameters[id(found)] = recorded.parameter
             if recorded.requires_grad or recorded.parameter in self._plan.trains:
@@ -222,12 +275,19 @@ class _Dependence(torch.autograd.Function):
     """A result that depends on tensors, and for which autograd saves nothing."""
 
     @staticmethod
-    def forward(ctx: Any, empty: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+    def forward(ctx: Any, empty: torch.Tensor, *arguments: torch.Tensor) -> torch.Tensor:
+        """Return `empty` as a result of the arguments."""
+
+        ctx.like = [(each.shape, each.dtype, each.requires_grad) for each in arguments]
         return empty
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise NotImplementedError
+        """Return gradients of the arguments."""
+        gradients = (
+            torch.empty(shape, dtype=dtype, device=_META) if needs else None for shape, dtype, needs in ctx.like
+        )
+        return None, *gradients
 
 
 def _bridge(
@@ -244,15 +304,6 @@ def _empty(recorded: RecordedTensor) -> torch.Tensor:
 def _dtype(recorded: RecordedTensor) -> torch.dtype:
     found: torch.dtype = getattr(torch, recorded.dtype)
     return found
-
-
-def _numbers(value: Any) -> Iterator[int]:
-    """Yield the numbers of the tensors among arguments."""
-    if isinstance(value, TensorNumber):
-        yield value.number
-    elif isinstance(value, tuple) and not isinstance(value, TorchConstant):
-        for each in value:
-            yield from _numbers(each)
 
 
 def _tensors(result: Any) -> Iterator[torch.Tensor]:
@@ -286,6 +337,13 @@ def _saved(node: Any) -> Iterator[torch.Tensor]:
             data = getattr(each, "data", None)
             if isinstance(data, torch.Tensor):
                 yield data
+
+
+def _run_backward(ends: Sequence[torch.Tensor]) -> None:
+    """Run backward from tensors with gradients of their own size, past the wrappers of `torch.autograd.backward`."""
+    engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001
+    gradients = tuple(map(torch.empty_like, ends))
+    engine.run_backward(tuple(ends), gradients, False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def _sequence_number() -> int:

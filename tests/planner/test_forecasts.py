@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_replay import ACTIVATION, BATCH, Blocks, Doubled, train
+from test_repeated_operations import ACTIVATION, BATCH, Blocks, Doubled, train
 from torch import Tensor, nn
 from watched import Watched, watched
 
@@ -132,7 +132,6 @@ def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
     answers: list[ForecastMade] = []
     is_there = threading.Event()
     thread = ForecastThread(lambda answer: (answers.append(answer), is_there.set())[0])
-    thread.ask(replace(asked, subtrees=()))
     thread.ask(replace(asked, sizes=()))
     assert is_there.wait(30)
     thread.close()

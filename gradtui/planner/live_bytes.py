@@ -1,0 +1,76 @@
+"""Count the bytes of the storages that are alive while a step is repeated on the device "meta". Any thread."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gradtui.probe.torch_private.operation_mode import OperationMode
+
+
+class _Counted(weakref.ref[Any]):
+    """A weak reference to a storage that is alive, with its key and its bytes."""
+
+    __slots__ = ("key", "nbytes")
+    key: int
+    nbytes: int
+
+
+class LiveBytes(OperationMode):
+    """Counts storages from when `add` gets a tensor of them until they are freed; as a mode, those of all results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        """Bytes that are alive."""
+        self.peak = 0
+        """The most bytes that were alive since the start, or since `restart`."""
+        self._alive: dict[int, _Counted] = {}
+
+    def add(self, tensor: torch.Tensor, nbytes: int | None = None) -> None:
+        """Count the storage of a tensor, unless it is counted; `nbytes` replaces its size."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata  # noqa: SLF001 - the identity of a storage
+        if key in self._alive:
+            return
+        counted = _Counted(storage, self._freed)
+        counted.key, counted.nbytes = key, storage.nbytes() if nbytes is None else nbytes
+        self._alive[key] = counted
+        self.now += counted.nbytes
+        self.peak = max(self.peak, self.now)
+
+    def leave_out(self, tensor: torch.Tensor) -> None:
+        """Never count the storage of a tensor."""
+        self.add(tensor, 0)
+
+    def restart(self) -> int:
+        """Begin another peak. Return the last one."""
+        peak, self.peak = self.peak, self.now
+        return peak
+
+    @contextmanager
+    def of_results(self) -> Iterator[None]:
+        """Count the results of all operations of this thread within the context."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def _freed(self, counted: Any) -> None:
+        if self._alive.pop(counted.key, None) is not None:
+            self.now -= counted.nbytes
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and count its results."""
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(each, torch.Tensor):
+                self.add(each)
+        return result
