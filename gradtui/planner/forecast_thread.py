@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 from gradtui.planner.forecaster import Forecaster
@@ -15,7 +15,7 @@ meanwhile."""
 
 
 class ForecastThread:
-    """Answers the newest question; one that still waits is dropped.
+    """Answers the newest question; one that still waits is dropped. The peak comes in a second answer.
 
     Args:
         emit: receives each answer, on the thread `gradtui-forecast`.
@@ -47,7 +47,8 @@ class ForecastThread:
     def _run(self) -> None:
         while (asked := self._next()) is not None:
             began = monotonic()
-            self._emit(self._answer(asked))
+            for answer in self._answers(asked):
+                self._emit(answer)
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, min(_LONGEST_REST, _REST * (monotonic() - began)))
 
@@ -57,12 +58,17 @@ class ForecastThread:
             asked, self._asked = self._asked, None
             return asked
 
-    def _answer(self, asked: ForecastAsked) -> ForecastMade:
+    def _answers(self, asked: ForecastAsked) -> Iterator[ForecastMade]:
+        """Yield the answer, and then, unless another question waits, the answer with the peak."""
         try:
-            return self._forecaster.answer(asked)
+            answer = self._forecaster.answer(asked)
+            yield answer
+            if self._asked is None and not self._is_closed:
+                with_peak = self._forecaster.with_peak(answer, asked)
+                if with_peak is not answer:
+                    yield with_peak
         except Exception as error:  # noqa: BLE001 - the rules answer instead
-            at, step = asked.operations.at, asked.operations.step
-            what = (f"the forecast: {type(error).__name__}",)
-            return ForecastMade(
-                at, step, asked.flags, asked.stops, asked.starts, 0, 0, what, listing=asked.operations.listing
+            step, what = asked.operations, (f"the forecast: {type(error).__name__}",)
+            yield ForecastMade(
+                step.at, step.step, asked.flags, asked.stops, asked.starts, 0, 0, what, listing=step.listing
             )

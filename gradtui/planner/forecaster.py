@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from gradtui.planner.replay import Plan, Replay, Replayed
+from gradtui.planner.peak import StepChange, peak_of
+from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.protocol.operations import OperationsRecorded
 
@@ -15,12 +17,12 @@ class Forecaster:
     def __init__(self) -> None:
         self._basis: tuple[OperationsRecorded, str, frozenset[int]] | None = None
         self._now: tuple[Replay, Replayed] | None = None
+        self._peaks_now: Peaks | None = None
 
     def answer(self, asked: ForecastAsked) -> ForecastMade:
         """Return what would change."""
         replay, now = self._present(asked)
-        trains = (_trainable(asked.flags) - frozenset(asked.stops)) | frozenset(asked.starts)
-        after = replay.under(Plan(trains, asked.checkpointed))
+        after = replay.under(_plan_after(asked))
         outside = ("operations outside of the models",) if now.passed != after.passed else ()
         return ForecastMade(
             asked.operations.at,
@@ -34,14 +36,32 @@ class Forecaster:
             listing=asked.operations.listing,
         )
 
+    def with_peak(self, answer: ForecastMade, asked: ForecastAsked) -> ForecastMade:
+        """Return an answer with the change of the peak, if that can be forecast. It takes several times as long."""
+        replay, _ = self._present(asked)
+        if asked.profile is None or answer.unknown:
+            return answer
+        self._peaks_now = self._peaks_now or replay.peaks(Plan(_trainable(asked.flags), asked.checkpointed))
+        after = replay.peaks(_plan_after(asked)) if self._peaks_now is not None else None
+        if self._peaks_now is None or after is None:
+            return answer
+        change = StepChange(self._peaks_now, after, answer.activations, answer.gradients, asked.optimizer_state)
+        peak, phase = peak_of(asked.profile, change)
+        return replace(answer, peak=peak - peak_of(asked.profile)[0], peak_phase=phase)
+
     def _present(self, asked: ForecastAsked) -> tuple[Replay, Replayed]:
         basis = asked.operations, asked.flags, asked.checkpointed
         same = self._basis is not None and self._basis[0] is basis[0] and self._basis[1:] == basis[1:]
         if self._now is None or not same:
             replay = Replay(asked.operations, asked.subtrees)
             self._now = replay, replay.under(Plan(_trainable(asked.flags), asked.checkpointed))
-            self._basis = basis
+            self._basis, self._peaks_now = basis, None
         return self._now
+
+
+def _plan_after(asked: ForecastAsked) -> Plan:
+    trains = (_trainable(asked.flags) - frozenset(asked.stops)) | frozenset(asked.starts)
+    return Plan(trains, asked.checkpointed)
 
 
 def _trainable(flags: str) -> frozenset[int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.protocol.measurements import Measurement
+from gradtui.protocol.measurements import Measurement, StepMemoryProfiled
 from gradtui.protocol.operations import OperationsRecorded
+from gradtui.protocol.vocabulary import Phase
 
 __all__ = ["ForecastAsked", "ForecastMade"]
 
@@ -26,6 +27,10 @@ class ForecastAsked:
     """By parameter: bytes of its gradient."""
     stops: tuple[int, ...]
     starts: tuple[int, ...]
+    optimizer_state: int = 0
+    """Bytes of optimizer state that appear with the change."""
+    profile: StepMemoryProfiled | None = None
+    """The profile of a step, from which the peak is forecast; None leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +47,7 @@ class ForecastMade(Measurement):
     """Bytes of `.grad` at the end of backward."""
     unknown: tuple[str, ...] = ()
     """Names of operations whose part is not known; empty if the figures are exact."""
+    peak: int | None = None
+    """Bytes by which the peak of the step changes, an estimate; None if it was not asked for, or cannot be forecast."""
+    peak_phase: Phase | None = None
+    """The phase of the new peak."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
-from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Setting
+from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Phase, Setting
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
 
@@ -53,6 +53,10 @@ class Forecast:
     """Nothing would train: `loss.backward()` would fail."""
     is_exact: bool = False
     """Whether the planner has computed `gradients` and `activations`, instead of the rules."""
+    peak: int | None = None
+    """Bytes by which the peak of a step changes, an estimate of the planner; None if there is none."""
+    peak_phase: Phase | None = None
+    """The phase of the new peak."""
 
 
 def forecast(
@@ -120,6 +124,8 @@ def _forecast(
         without_gradient=len(starts) - len(recorded),
         would_fail=not starts and bool(had_gradient) and not _any_trains(state, changed),
         is_exact=made is not None,
+        peak=made.peak if made is not None else None,
+        peak_phase=made.peak_phase if made is not None else None,
     )
 
 
@@ -144,6 +150,8 @@ def question(state: RunState, change: Forecast) -> ForecastAsked | None:
         tuple(map(_bytes, tree.parameters)),
         change.stops,
         change.starts,
+        change.new_state or 0,
+        state.traced if state.traced is not None and state.traced.step == operations.step else None,
     )
 
 

@@ -34,7 +34,7 @@ def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]
         clauses.append(f"{which} {verbs[0]} used under no_grad and {verbs[1]} no gradient")
     if forecast.gradients or not forecast.without_gradient:
         clauses.append(f"gradients {_change(forecast.gradients, is_exact=forecast.is_exact)}")
-    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast)]
+    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast), *_peak(forecast)]
 
 
 def _optimizer_clauses(forecast: Forecast, state: StateOption) -> list[str]:
@@ -67,6 +67,12 @@ def _activations(forecast: Forecast) -> str:
         return "activations not known"
     more = " or more" if forecast.at_least else ""
     return f"activations {_change(forecast.activations, is_exact=forecast.is_exact)}{more}"
+
+
+def _peak(forecast: Forecast) -> list[str]:
+    if forecast.peak is None or forecast.peak_phase is None:
+        return []
+    return [f"peak {_change(forecast.peak)}, in {forecast.peak_phase.value}"]
 
 
 def _change(size: int, *, is_exact: bool = False) -> str:
