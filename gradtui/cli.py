@@ -38,6 +38,8 @@ from gradtui.subcommands import SUBCOMMANDS
 _EPILOG = """\
 \b
 gradtui check SCRIPT   run the first steps without a dashboard, and report what is wrong
+gradtui forecast --freeze SEL SCRIPT
+                       run the first steps, and print what a freeze would change
 gradtui explain GT204  describe a rule of check
 gradtui rules          list the rules
 gradtui config         print the settings in force, and where each comes from

@@ -15,6 +15,7 @@ from gradtui.diagnostics.selection import rules_with_ids
 from gradtui.export.schedule_file import InterventionFiles
 from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
+from gradtui.forecast_run import ForecastReport
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
 from gradtui.runner.ending import Outcome, finish, undisturbed
@@ -68,7 +69,11 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.words)
     findings = FindingTracker(rules_with_ids(settings.rules))
-    check = CheckReport(settings.check, settings.target, findings) if settings.check is not None else None
+    check: CheckReport | ForecastReport | None = None
+    if settings.check is not None:
+        check = CheckReport(settings.check, settings.target, findings)
+    elif settings.forecast is not None:
+        check = ForecastReport(settings.forecast)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events, findings, silent=check is not None)
     training.look = reporter.look
@@ -108,7 +113,7 @@ def _run(
     reporter: PlainReporter,
     events: EventQueue,
     files: InterventionFiles,
-    check: CheckReport | None = None,
+    check: CheckReport | ForecastReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
     summary = None
@@ -133,7 +138,7 @@ def _conclude(
     dropped: int,
     files: InterventionFiles,
     file: SummaryFile | None,
-    check: CheckReport | None,
+    check: CheckReport | ForecastReport | None,
 ) -> None:
     def report() -> None:
         (_say_closing_lines if check is None else check.write)(state, reporter)

@@ -87,6 +87,20 @@ class Check:
     output: Path | None = None
 
 
+@dataclass(frozen=True)
+class ForecastChoices:
+    """The options of `gradtui forecast`.
+
+    Attributes:
+        choices: the option of each choice without its dashes (`freeze`, `unfreeze`, `train-only`, `checkpoint`), and the
+            selection, in which `+` joins several.
+        format: `text` or `json`.
+    """
+
+    choices: tuple[tuple[str, str], ...]
+    format: str = "text"
+
+
 class RemappedKeys(NamedTuple):
     """The keys that a file gives to an action.
 
@@ -122,6 +136,7 @@ class Settings:
         log: file for the script's output while the screen is up; None for one that gradtui chooses.
         rules: the ids of the rules that run; None for those that are on by default.
         check: the options of `gradtui check`; None for an ordinary run.
+        forecast: the options of `gradtui forecast`; None for an ordinary run.
     """
 
     target: Target
@@ -140,3 +155,4 @@ class Settings:
     schedule: tuple[Scheduled, ...] = ()
     rules: tuple[str, ...] | None = None
     check: Check | None = None
+    forecast: ForecastChoices | None = None

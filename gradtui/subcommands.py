@@ -1,5 +1,5 @@
-"""The subcommands: `check` runs a script without a screen and reports findings, `explain` and `rules` describe the rules,
-`config` prints the settings."""
+"""The subcommands: `check` runs a script without a screen and reports findings, `forecast` what other choices would cost;
+`explain` and `rules` describe the rules, `config` prints the settings."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gradtui.options import (
     FILE,
     MODULE_HELP,
     SUMMARY,
+    F,
     complete_files,
     folder_of,
     parse_steps,
@@ -29,7 +30,10 @@ from gradtui.options import (
 )
 from gradtui.printable import printable, write_line
 from gradtui.protocol.codec import BadEntry
-from gradtui.settings import USAGE_ERROR, Check, Settings, Target
+from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.schedule import Scheduled
+from gradtui.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
+from gradtui.state.selection import objection_to_expressions
 
 _HELP_NAMES = ["-h", "--help"]
 CHECKED_STEPS = 60
@@ -91,6 +95,64 @@ def _check(
         summary=summary,
         rules=_project_rules(target, select, ignore),
         check=Check(fail_on, format, output),
+    )
+
+
+_FORECAST_STEPS = 3
+"""Steps after which `gradtui forecast` stops the script: the first makes the optimizer's state, the last is recorded."""
+_CHOICES = {
+    "freeze": "Freeze what SEL names.",
+    "unfreeze": "Unfreeze what SEL names.",
+    "train-only": "Train what SEL names, and freeze the rest.",
+    "checkpoint": "Checkpoint the activations of the modules that SEL names, by path or glob.",
+}
+
+
+def _choice_options(command: F) -> F:
+    for name, words in reversed(_CHOICES.items()):
+        command = click.option(f"--{name}", name.replace("-", "_"), multiple=True, metavar="SEL", help=words)(command)
+    return command
+
+
+@click.command(
+    options_metavar="[OPTIONS]",
+    context_settings={"allow_interspersed_args": False, "help_option_names": _HELP_NAMES},
+    epilog="Each option is one choice; + joins several selections in it. SEL is what the dashboard's dialog takes: a path, a "
+    "glob, :head, :norms, :last-2-blocks. Exit code: the script's own, or 2 for a selection that names nothing.",
+)
+@click.option("-m", "module", metavar="MODULE", help=MODULE_HELP)
+@_choice_options
+@click.option(
+    "--steps",
+    callback=parse_steps,
+    metavar="N",
+    default=str(_FORECAST_STEPS),
+    show_default=True,
+    help="Stop cleanly after N optimizer steps.",
+)
+@click.option(
+    "--format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Text on stderr, or JSON as the last line of stdout.",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=complete_files)
+def _forecast(module: str | None, words: tuple[str, ...], steps: int, format: str, **selections: Any) -> Settings:
+    """Run the first steps of a script without a dashboard, and print what other choices would cost."""
+    choices = tuple((name, each) for name in _CHOICES for each in selections[name.replace("-", "_")])
+    if not choices:
+        raise click.UsageError("no choice to forecast; give --freeze, --unfreeze, --train-only or --checkpoint")
+    for name, each in choices:
+        wrong = objection_to_expressions(each) if each.strip() else "it is empty"
+        if wrong is not None:
+            raise click.UsageError(f"--{name} {each!r}: {wrong}")
+    return Settings(
+        target=target_of(module, words),
+        plain=True,
+        steps=steps,
+        schedule=(Scheduled(steps - 1, TraceStep(1)),),
+        forecast=ForecastChoices(choices, format),
     )
 
 
@@ -172,5 +234,5 @@ def _print_table(rows: list[tuple[str, str, str]]) -> None:
 
 
 SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
-    {"check": _check, "config": _config, "explain": _explain, "rules": _rules}
+    {"check": _check, "forecast": _forecast, "config": _config, "explain": _explain, "rules": _rules}
 )

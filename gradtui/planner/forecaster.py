@@ -33,6 +33,7 @@ class Forecaster:
             after.saved - now.saved,
             _gradients(asked.sizes, after.reached) - _gradients(asked.sizes, now.reached),
             tuple(dict.fromkeys((*now.unknown, *after.unknown, *outside))),
+            after.work / now.work if now.work else None,
             listing=asked.operations.listing,
         )
 
@@ -61,7 +62,7 @@ class Forecaster:
 
 def _plan_after(asked: ForecastAsked) -> Plan:
     trains = (_trainable(asked.flags) - frozenset(asked.stops)) | frozenset(asked.starts)
-    return Plan(trains, asked.checkpointed)
+    return Plan(trains, asked.checkpointed | asked.checkpoints)
 
 
 def _trainable(flags: str) -> frozenset[int]:

@@ -24,7 +24,7 @@ def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tu
     """Return the highest total of a profiled step, and its phase; with a change, what they would be.
 
     The forward changes by its repeated peak, and so does backward. What runs between them holds the activations, and the
-    optimizer's step the gradients. All phases hold the optimizer state.
+    optimizer's step and what follows it the gradients. All phases hold the optimizer state.
     """
     changes: dict[Phase, int] = {}
     if change is not None:
@@ -33,6 +33,9 @@ def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tu
             Phase.OTHER: change.activations,
             Phase.BACKWARD: change.after.backward - change.before.backward,
             Phase.OPTIMIZER: change.gradients,
+            # The gradients of the step before are there until they are cleared.
+            Phase.DATA: change.gradients,
+            Phase.ZERO_GRAD: change.gradients,
         }
         changes = {phase: changes.get(phase, 0) + change.optimizer_state for phase in Phase}
     found = {phase: total + changes.get(phase, 0) for phase, total in _highest(profile).items()}

@@ -17,6 +17,7 @@ import torch
 
 from gradtui.planner.lifetimes import freed_after, numbers_in
 from gradtui.planner.live_bytes import LiveBytes
+from gradtui.planner.work import floating_point_operations, gradients_of
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor, TensorNumber, TorchConstant
 
 _META = torch.device("meta")
@@ -46,6 +47,8 @@ class Replayed:
     """Tensors through which a gradient passes, and that were computed outside of the recorded operations."""
     unknown: tuple[str, ...] = ()
     """Names of the operations that could not be repeated, and through which a gradient may pass."""
+    work: int = 0
+    """Floating-point operations of the matrix products, convolutions and attention in forward and backward."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class _Run:
         """Storage -> the first operation that saved it, and its bytes."""
         self._passed: set[int] = set()
         self._unknown: dict[str, None] = {}
+        self._work = 0
 
     def result(self) -> Replayed:
         made: dict[int, int] = {}
@@ -144,7 +148,7 @@ class _Run:
             if region >= 0:
                 taken = (number for number in numbers_in(operation.arguments) if made.get(number) != region)
                 self._inputs.setdefault(region, {}).update(dict.fromkeys(taken))
-            self._repeat(operation)
+            self._repeat(operation, region)
             made |= dict.fromkeys(operation.results, region)
         return self._read()
 
@@ -167,7 +171,7 @@ class _Run:
                 return None
         return Peaks(forward, live.peak)
 
-    def _repeat(self, operation: Operation) -> None:
+    def _repeat(self, operation: Operation, within: int = -1) -> None:
         if not operation.name:
             results = [_bridge([self._tensor(each.number) for each in operation.arguments], self._recorded, operation)]
             self._passed.update(number for number in operation.results if results[0].requires_grad)
@@ -176,11 +180,19 @@ class _Run:
                 with torch.set_grad_enabled(operation.records):
                     arguments = self._given(operation.arguments)
                     keywords = {name: self._given(value) for name, value in operation.keywords}
-                    results = list(_tensors(_function(operation.name)(*arguments, **keywords)))
+                    result = _function(operation.name)(*arguments, **keywords)
+                    results = list(_tensors(result))
+                    self._count(operation, arguments, result, within)
             except Exception:  # noqa: BLE001 - an operation that has no implementation on this device, or needs data
                 results = self._without(operation)
         for number, tensor in zip(operation.results, results):
             self._take(number, tensor)
+
+    def _count(self, operation: Operation, arguments: Sequence[Any], result: Any, within: int) -> None:
+        size = floating_point_operations(_function(operation.name), arguments, result)
+        if size:
+            again = within >= 0 and any(each.requires_grad for each in _tensors(result))
+            self._work += size * (1 + again + (gradients_of(arguments) if operation.records else 0))
 
     def _without(self, operation: Operation) -> list[torch.Tensor]:
         """Return the recorded results of an operation that cannot be repeated."""
@@ -268,7 +280,7 @@ class _Run:
             module = self._recorded.operations[at].module
             by_module[module] = by_module.get(module, 0) + size
         total = sum(by_module.values())
-        return Replayed(total, by_module, reached, frozenset(self._passed), tuple(self._unknown))
+        return Replayed(total, by_module, reached, frozenset(self._passed), tuple(self._unknown), self._work)
 
 
 class _Dependence(torch.autograd.Function):

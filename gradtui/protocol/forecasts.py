@@ -27,6 +27,8 @@ class ForecastAsked:
     """By parameter: bytes of its gradient."""
     stops: tuple[int, ...]
     starts: tuple[int, ...]
+    checkpoints: frozenset[int] = frozenset()
+    """Modules that the change checkpoints too."""
     optimizer_state: int = 0
     """Bytes of optimizer state that appear with the change."""
     profile: StepMemoryProfiled | None = None
@@ -47,6 +49,8 @@ class ForecastMade(Measurement):
     """Bytes of `.grad` at the end of backward."""
     unknown: tuple[str, ...] = ()
     """Names of operations whose part is not known; empty if the figures are exact."""
+    work: float | None = None
+    """The floating-point operations of a step with the change, divided by those without; None if they are unknown."""
     peak: int | None = None
     """Bytes by which the peak of the step changes, an estimate; None if it was not asked for, or cannot be forecast."""
     peak_phase: Phase | None = None

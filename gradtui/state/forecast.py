@@ -150,8 +150,8 @@ def question(state: RunState, change: Forecast) -> ForecastAsked | None:
         tuple(map(_bytes, tree.parameters)),
         change.stops,
         change.starts,
-        change.new_state or 0,
-        state.traced if state.traced is not None and state.traced.step == operations.step else None,
+        optimizer_state=change.new_state or 0,
+        profile=state.traced if state.traced is not None and state.traced.step == operations.step else None,
     )
 
 

@@ -1,0 +1,131 @@
+"""`gradtui forecast` from end to end: its figures against scripts that are written as each choice says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fork_server import python
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+torch.manual_seed(0)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.prompt = nn.Parameter(torch.randn(4, 16))
+        self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(3))
+        self.head = nn.Linear(16, 3)
+        self.checkpointed = 0
+
+    def forward(self, x):
+        x = torch.cat([self.prompt.expand(len(x), -1, -1), x], 1)
+        for index, layer in enumerate(self.encoder):
+            x = checkpoint(layer, x, use_reentrant=False) if index < self.checkpointed else layer(x)
+        return self.head(x.mean(1))
+
+model = Model()
+# HERE
+optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], 1e-3)
+for step in range(6):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(torch.randn(5, 7, 16)), torch.randint(3, (5,)))
+    loss.backward()
+    optimizer.step()
+    print("step", step)
+"""
+CHOICES = {
+    "freeze encoder": ("--freeze", "encoder", "model.encoder.requires_grad_(False)"),
+    "train-only prompt + head": (
+        "--train-only", "prompt+head",
+        "model.requires_grad_(False); model.head.requires_grad_(); model.prompt.requires_grad_()",
+    ),
+    "freeze encoder.0 + *.bias": (
+        "--freeze", "encoder.0+*.bias",
+        "[each.requires_grad_(False) for name, each in model.named_parameters() if '.0.' in name or name.endswith('.bias')]",
+    ),
+    "checkpoint encoder.[01]": ("--checkpoint", "encoder.[01]", "model.checkpointed = 2"),
+}  # fmt: skip
+EXACT = ("gradients", "optimizer_state", "activations")
+
+
+def forecast(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return python("-m", "gradtui", "forecast", *words, cwd=cwd)
+
+
+def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the JSON, which is the last line of stdout, after the script's own output."""
+    assert done.returncode == 0, done.stderr
+    *printed, last = done.stdout.splitlines()
+    assert printed == ["step 0", "step 1"]
+    found: dict[str, Any] = json.loads(last)
+    return found
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    return path
+
+
+def test_each_choice_costs_what_a_script_costs_that_is_written_that_way(script: Path) -> None:
+    options = [word for option, selection, _ in CHOICES.values() for word in (option, selection)]
+    told = document(forecast(*options, "--format", "json", script.name, cwd=script.parent))
+    assert (told["schema"], len(told["plans"])) == (1, len(CHOICES))
+    for plan in told["plans"]:
+        _, _, line = CHOICES[plan["name"]]
+        script.write_text(SCRIPT.replace("# HERE", line), encoding="utf-8")
+        written = document(forecast("--freeze", "head.bias", "--format", "json", script.name, cwd=script.parent))["now"]
+        assert {name: plan[name] for name in EXACT} == {name: written[name] for name in EXACT}, plan["name"]
+        assert (plan["exact"], plan["why_not_exact"]) == (True, [])
+        assert plan["time"] == ("slower" if plan["name"].startswith("checkpoint") else "faster")
+    frozen, _, only, checkpointed = told["plans"]
+    assert frozen["commands"] == [{"command": "freeze", "path": "encoder", "state": "drop"}]
+    assert only["commands"] == [{"command": "train_only", "selection": "prompt, head"}]
+    assert [each["path"] for each in checkpointed["commands"]] == ["encoder.0", "encoder.1"]
+    assert checkpointed["peak"] is None
+    # The head keeps its inputs, and the gradient comes through the encoder to the prompt.
+    assert only["gradients"] == (4 * 16 + 16 * 3 + 3) * 4
+
+
+def test_the_text_and_a_selection_that_names_nothing(script: Path) -> None:
+    done = forecast(
+        "--freeze", "encoder", "--unfreeze", "decoder", "--checkpoint", "body.*", script.name, cwd=script.parent
+    )
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == ["step 0", "step 1"]
+    lines = done.stderr.splitlines()
+    assert any(
+        line.startswith("gradtui: --unfreeze decoder: there is no module or parameter 'decoder'") for line in lines
+    )
+    assert "gradtui: --checkpoint body.*: there is no module 'body.*', and none matches it" in lines
+    assert "gradtui: freeze encoder" in lines
+    assert any(line.startswith("gradtui:   activations ") and " → " in line for line in lines)
+
+
+def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('no training')\n", encoding="utf-8")
+    done = forecast("--freeze", ":head", "--format", "json", "train.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert json.loads(done.stdout.splitlines()[-1])["plans"] == []
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_options_are_refused_before_the_script_runs(script: Path) -> None:
+    for words, said in (
+        ((script.name,), "no choice to forecast; give --freeze, --unfreeze, --train-only or --checkpoint"),
+        (("--freeze", "re:(", script.name), "--freeze 're:('"),
+        (("--freeze", " ", script.name), "--freeze ' ': it is empty"),
+    ):
+        done = forecast(*words, cwd=script.parent)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
