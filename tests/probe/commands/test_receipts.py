@@ -4,6 +4,7 @@
 # mypy: disable-error-code="operator,union-attr,index,no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
+import gc
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from toggling import freeze, unfreeze
 from torch import nn
 from watched import Watched, watched
 
+from gradtui.no_collection import no_collection
 from gradtui.probe.commands.receipts import Receipts
 from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, Reading
 from gradtui.probe.runtime import StepTime
@@ -143,7 +145,9 @@ def test_the_bytes_are_those_of_malloc() -> None:
     except (OSError, AttributeError):
         pytest.skip("this system's C library counts no bytes")
     x = torch.ones(3, 1024)
-    with watched(allocator=allocator) as seen:
+    # What other tests have left must not be freed meanwhile.
+    gc.collect()
+    with no_collection(), watched(allocator=allocator) as seen:
         for step in range(10):
             if step == 5:
                 seen.submit(freeze("2"))
