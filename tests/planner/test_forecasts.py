@@ -10,6 +10,7 @@ import torch
 from test_repeated_operations import ACTIVATION, BATCH, Blocks, Doubled, train
 from torch import Tensor, nn
 from watched import Watched, watched
+from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, ForecastThread
 from gradtui.protocol import events as ev
@@ -136,3 +137,31 @@ def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
     assert is_there.wait(30)
     thread.close()
     assert answers[0].unknown == ("the forecast: IndexError",)
+
+
+def test_a_hundred_forecasts_between_the_steps_change_no_bit() -> None:
+    made: list[ForecastMade] = []
+
+    def run_steps(*, forecasts: int) -> tuple[list[Tensor], Tensor]:
+        torch.manual_seed(0)
+        specimen = SPECIMENS["dropout"]()
+        optimizer = torch.optim.Adam(specimen.model.parameters())
+        with watched() as run:
+            for step in range(8):
+                if step == 2:
+                    run.commands.submit(lambda number: TraceStep(number))
+                recorded = run.all(ev.OperationsRecorded) if forecasts else []
+                for _ in range(forecasts if recorded else 0):
+                    _, asked = asked_of(run, range(1), trainable=False)
+                    forecaster = Forecaster()
+                    made.append(forecaster.with_peak(forecaster.answer(asked), asked))
+                optimizer.zero_grad()
+                specimen.loss(specimen.model(*specimen.batch(step))).backward()
+                optimizer.step()
+        return [*specimen.model.parameters(), *specimen.model.buffers()], torch.get_rng_state()
+
+    weights, state = run_steps(forecasts=20)
+    expected, expected_state = run_steps(forecasts=0)
+    assert len(made) == 100
+    assert all(map(torch.equal, weights, expected))
+    assert torch.equal(state, expected_state)
