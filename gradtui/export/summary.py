@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "buffers": [_entry(info, "path", "shape", "dtype", "bytes", "persistent") for info in state.tree.buffers],
         "freezes": _freezes(state),
         "interventions": _interventions(state),
+        "forecasts": list(_forecasts(state)),
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "refused": [
             {"step": event.step, "command": command_text(event.command), "reason": event.reason}
@@ -345,6 +346,27 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
         }
         for event in state.interventions
     ]
+
+
+def _forecasts(state: RunState) -> Iterator[dict[str, Any]]:
+    """Yield what was forecast of each intervention, and what was measured: changes in bytes, None where unknown."""
+    for event in state.interventions:
+        made = state.forecast_of.get(event.command.id)
+        if made is None:
+            continue
+        receipt = state.receipts.get(event.command.id)
+        effect = receipt.effect if receipt is not None else None
+        measured = {}
+        for name in ("activations", "peak"):
+            before, after = (getattr(side, name, None) for side in (effect and effect.before, effect and effect.after))
+            measured[name] = None if before is None or after is None else after - before
+        yield {
+            "step": event.step,
+            "command": to_words(event.command),
+            "predicted": {"activations": made.activations, "gradients": made.gradients, "peak": made.peak},
+            "measured": measured,
+            "exact": not made.unknown,
+        }
 
 
 def _receipt(event: ReceiptTaken | None) -> dict[str, Any] | None:

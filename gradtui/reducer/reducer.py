@@ -188,6 +188,7 @@ def _progress(state: RunState, event: ev.Progress) -> None:
 def _applied(state: RunState, event: ev.CommandApplied) -> None:
     state.pending.pop(event.command.id, None)
     if isinstance(event.command, commands.Intervention):
+        measured.keep_forecast(state, event)
         state.interventions.append(event)
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:

@@ -310,6 +310,8 @@ class RunState:
     """The operations of the last step of these models that was recorded."""
     forecasts: dict[tuple[tuple[int, ...], tuple[int, ...]], ev.ForecastMade] = field(default_factory=dict)
     """The newest answers of the planner from `operations`, by the parameters that stop and that start to train."""
+    forecast_of: dict[int, ev.ForecastMade] = field(default_factory=dict)
+    """By id of the command: what was forecast of each of the newest interventions."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
+from gradtui.export.summary import summarise
 from gradtui.planner import Forecaster, ForecastThread
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.commands import SetTrainable, TraceStep
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.reducer import apply
 from gradtui.state.forecast import Forecast, forecast, question
@@ -62,6 +63,36 @@ def test_an_unfreeze_adds_gradients_and_what_autograd_keeps_for_them() -> None:
     # The last layer keeps its input and its tanh's result. The first one adds the batch, and the three tanhs before keep their
     # results, one of which the last layer keeps already.
     assert (answer.activations, answer.gradients) == (3 * ACTIVATION, WEIGHT + BIAS)
+
+
+def frozen_live(forecast_of: range, path: str) -> Watched:
+    """Train; forecast a freeze of these parameters after four steps, and freeze a module then."""
+    model = Blocks()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watched() as run:
+        for step in range(12):
+            if step == 2:
+                run.commands.submit(lambda number: TraceStep(number))
+            if step == 4:
+                apply(run.state, Forecaster().answer(asked_of(run, forecast_of, trainable=False)[1]))
+                run.commands.submit(lambda number: SetTrainable(number, path, False))
+            optimizer.zero_grad()
+            model(BATCH).sum().backward()
+            optimizer.step()
+    return run
+
+
+def test_the_summary_has_what_was_forecast_beside_what_was_measured() -> None:
+    (entry,) = summarise(frozen_live(range(2), "blocks.0").state, dropped=0)["forecasts"]
+    assert entry["command"] == {"command": "freeze", "path": "blocks.0"}
+    assert entry["exact"]
+    # The batch. The result of the first tanh is kept by the second layer too.
+    assert entry["predicted"]["activations"] == entry["measured"]["activations"] == -ACTIVATION
+    assert entry["predicted"]["gradients"] == -(WEIGHT + BIAS)
+
+
+def test_a_forecast_of_other_parameters_is_none_of_a_freeze() -> None:
+    assert summarise(frozen_live(range(4), "blocks.0").state, dropped=0)["forecasts"] == []
 
 
 def test_an_answer_of_an_earlier_choice_is_not_used() -> None:

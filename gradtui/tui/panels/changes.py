@@ -109,6 +109,7 @@ class ChangesPanel(LineView):
             tuple(state.pending),
             next(reversed(state.receipts.values()), None),
             next(reversed(state.verified.values()), None),
+            state.ended is not None,
         )
         if known != self._known:
             self._known = known

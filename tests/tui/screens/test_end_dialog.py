@@ -34,6 +34,14 @@ async def test_it_opens_once() -> None:
         assert run.app.screen is run.dashboard
 
 
+async def test_the_panels_below_it_say_that_the_run_has_ended() -> None:
+    async with session((120, 36)) as run:
+        assert "Nothing has been changed yet" in run.dashboard.changes.text
+        run.source.put(ev.RunEnded(9.0, 40, 0, None))
+        run.app._drain()
+        assert run.dashboard.changes.text.startswith("Nothing was changed in this run.")
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
 async def test_it_says_the_error_and_leaves_the_traceback_in_sight(size: tuple[int, int]) -> None:
     async with session(size, shows_end=True) as run:
