@@ -14,6 +14,10 @@ _REST, _LONGEST_REST = 3.0, 1.0
 meanwhile."""
 
 
+_LONGEST_ANSWER_S = 10.0
+"""Seconds that `close` waits for an answer."""
+
+
 class ForecastThread:
     """Answers the newest question; one that still waits is dropped. The peak comes in a second answer.
 
@@ -39,10 +43,12 @@ class ForecastThread:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Answer nothing from now on."""
+        """Answer nothing from now on. Waits until the thread has ended: it must not call torch while the interpreter ends."""
         with self._changed:
             self._is_closed, self._asked = True, None
             self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(_LONGEST_ANSWER_S)
 
     def _run(self) -> None:
         while (asked := self._next()) is not None:
@@ -56,7 +62,7 @@ class ForecastThread:
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._asked is not None)
             asked, self._asked = self._asked, None
-            return asked
+            return None if self._is_closed else asked
 
     def _answers(self, asked: ForecastAsked) -> Iterator[ForecastMade]:
         """Yield the answer, and then, unless another question waits, the answer with the peak."""

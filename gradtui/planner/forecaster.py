@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+import torch
+
 from gradtui.planner.peak import StepChange, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
@@ -23,7 +25,9 @@ class Forecaster:
         """Return what would change."""
         replay, now = self._present(asked)
         after = replay.under(_plan_after(asked))
-        outside = ("operations outside of the models",) if now.passed != after.passed else ()
+        # The graph of the recorded step does not say what the script computes from a result that is frozen now.
+        depends = now.passed != after.passed or not after.loose <= now.loose
+        outside = ("operations outside of the models",) if depends else ()
         return ForecastMade(
             asked.operations.at,
             asked.operations.step,
@@ -40,7 +44,8 @@ class Forecaster:
     def with_peak(self, answer: ForecastMade, asked: ForecastAsked) -> ForecastMade:
         """Return an answer with the change of the peak, if that can be forecast. It takes several times as long."""
         replay, _ = self._present(asked)
-        if asked.profile is None or answer.unknown:
+        # Anomaly mode holds for all threads, and would print warnings about a backward that the script did not run.
+        if asked.profile is None or answer.unknown or torch.is_anomaly_enabled():
             return answer
         self._peaks_now = self._peaks_now or replay.peaks(Plan(_trainable(asked.flags), asked.checkpointed))
         after = replay.peaks(_plan_after(asked)) if self._peaks_now is not None else None

@@ -32,7 +32,7 @@ def freed_after(recorded: OperationsRecorded, subtrees: Sequence[int]) -> list[l
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for at, operation in enumerate(operations):
-        taken = (*numbers_in(operation.arguments), *numbers_in(operation.keywords))
+        taken = numbers_in((operation.arguments, operation.keywords))
         used |= dict.fromkeys((*taken, *operation.results), at)
         for number in operation.results:
             made.setdefault(number, at)

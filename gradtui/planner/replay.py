@@ -18,6 +18,7 @@ import torch
 from gradtui.planner.lifetimes import freed_after, numbers_in
 from gradtui.planner.live_bytes import LiveBytes
 from gradtui.planner.work import floating_point_operations, gradients_of
+from gradtui.probe.torch_private.private_names import leaf_of, number_of, saved_data, saved_tensors, sequence_number
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor, TensorNumber, TorchConstant
 
 _META = torch.device("meta")
@@ -43,6 +44,8 @@ class Replayed:
     """The same by the innermost module whose operation saved them first; -1 outside of the known modules."""
     reached: frozenset[int] = frozenset()
     """Indexes of the parameters that get a gradient."""
+    loose: frozenset[int] = frozenset()
+    """Operations whose results require a gradient, and which no recorded operation takes, and no loss that was recorded."""
     passed: frozenset[int] = frozenset()
     """Tensors through which a gradient passes, and that were computed outside of the recorded operations."""
     unknown: tuple[str, ...] = ()
@@ -75,7 +78,7 @@ class Replay:
     def under(self, plan: Plan) -> Replayed:
         """Return what autograd does under a plan."""
         with torch.enable_grad():
-            return _Run(self._recorded, plan, self._regions(plan.checkpointed)).result()
+            return _Run(self._recorded, plan, self._regions(plan.checkpointed)).result(self._loose)
 
     def peaks(self, plan: Plan) -> Peaks | None:
         """Repeat forward and backward, and return the most bytes that were alive.
@@ -89,6 +92,17 @@ class Replay:
         run = _Run(self._recorded, plan, regions, LiveBytes())
         with torch.enable_grad():
             return run.peaks(self._freed_after)
+
+    @cached_property
+    def _loose(self) -> list[int]:
+        """The operations whose results no later operation takes, and from which no loss was computed."""
+        needed, found = set(self._recorded.ends), list[int]()
+        for at in range(len(self._recorded.operations) - 1, -1, -1):
+            operation = self._recorded.operations[at]
+            if needed.isdisjoint(operation.results):
+                found.append(at)
+            needed.update(numbers_in((operation.arguments, operation.keywords)))
+        return found
 
     @cached_property
     def _freed_after(self) -> list[list[int]]:
@@ -137,19 +151,27 @@ class _Run:
         """The numbers of the tensors from before that each checkpointed call takes."""
         self._saved: dict[int, tuple[int, int]] = {}
         """Storage -> the first operation that saved it, and its bytes."""
+        self._loose: frozenset[int] = frozenset()
         self._passed: set[int] = set()
         self._unknown: dict[str, None] = {}
         self._work = 0
 
-    def result(self) -> Replayed:
+    def result(self, loose: Iterable[int]) -> Replayed:
+        """Repeat the forward; `loose` are the operations whose results nothing takes."""
         made: dict[int, int] = {}
         for operation, region in zip(self._recorded.operations, self._regions):
-            self._begins.append(_sequence_number())
+            self._begins.append(sequence_number())
             if region >= 0:
-                taken = (number for number in numbers_in(operation.arguments) if made.get(number) != region)
+                arguments = numbers_in((operation.arguments, operation.keywords))
+                taken = (number for number in arguments if made.get(number) != region)
                 self._inputs.setdefault(region, {}).update(dict.fromkeys(taken))
             self._repeat(operation, region)
             made |= dict.fromkeys(operation.results, region)
+        self._loose = frozenset(
+            at
+            for at in loose
+            if any(self._tensor(number).requires_grad for number in self._recorded.operations[at].results)
+        )
         return self._read()
 
     def peaks(self, freed_after: Sequence[Sequence[int]]) -> Peaks | None:
@@ -196,7 +218,7 @@ class _Run:
 
     def _without(self, operation: Operation) -> list[torch.Tensor]:
         """Return the recorded results of an operation that cannot be repeated."""
-        arguments = [self._tensor(number) for number in numbers_in(operation.arguments)]
+        arguments = [self._tensor(number) for number in numbers_in((operation.arguments, operation.keywords))]
         recorded = [self._recorded.tensors[number] for number in operation.results]
         passes = operation.records and any(argument.requires_grad for argument in arguments)
         if passes and any(_dtype(each).is_floating_point or _dtype(each).is_complex for each in recorded):
@@ -246,7 +268,7 @@ class _Run:
         regions: set[int] = set()
         while waiting:
             node = waiting.pop()
-            leaf = getattr(node, "variable", None)
+            leaf = leaf_of(node)
             if leaf is not None:
                 leaves.add(id(leaf))
                 continue
@@ -254,7 +276,7 @@ class _Run:
             if self._regions[at] >= 0:
                 regions.add(self._regions[at])
             else:
-                self._keep(_saved(node), at)
+                self._keep([data for saved in saved_tensors(node) if (data := saved_data(saved)) is not None], at)
             following = {each for each, _ in node.next_functions if each is not None} - seen
             seen |= following
             waiting += following
@@ -263,7 +285,7 @@ class _Run:
         return self._result(frozenset(self._parameters[leaf] for leaf in leaves & self._parameters.keys()))
 
     def _operation_of(self, node: Any) -> int:
-        return max(0, bisect_right(self._begins, node._sequence_nr()) - 1)  # noqa: SLF001 - what the profiler shows too
+        return max(0, bisect_right(self._begins, number_of(node)) - 1)
 
     def _keep(self, tensors: Iterable[torch.Tensor], at: int) -> None:
         """Count the storages of tensors that operation `at` has saved."""
@@ -280,7 +302,9 @@ class _Run:
             module = self._recorded.operations[at].module
             by_module[module] = by_module.get(module, 0) + size
         total = sum(by_module.values())
-        return Replayed(total, by_module, reached, frozenset(self._passed), tuple(self._unknown), self._work)
+        return Replayed(
+            total, by_module, reached, self._loose, frozenset(self._passed), tuple(self._unknown), self._work
+        )
 
 
 class _Dependence(torch.autograd.Function):
@@ -289,7 +313,6 @@ class _Dependence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, empty: torch.Tensor, *arguments: torch.Tensor) -> torch.Tensor:
         """Return `empty` as a result of the arguments."""
-
         ctx.like = [(each.shape, each.dtype, each.requires_grad) for each in arguments]
         return empty
 
@@ -335,29 +358,8 @@ def _function(name: str) -> Any:
     return found
 
 
-@cache
-def _saved_names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
-
-
-def _saved(node: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a node has saved."""
-    for name in _saved_names(type(node)):  # type: ignore[arg-type]  # a class is hashable
-        value = getattr(node, name)
-        saved: Iterable[Any] = value if isinstance(value, (tuple, list)) else (value,)
-        for each in saved:
-            data = getattr(each, "data", None)
-            if isinstance(data, torch.Tensor):
-                yield data
-
-
 def _run_backward(ends: Sequence[torch.Tensor]) -> None:
     """Run backward from tensors with gradients of their own size, past the wrappers of `torch.autograd.backward`."""
     engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001
     gradients = tuple(map(torch.empty_like, ends))
     engine.run_backward(tuple(ends), gradients, False, False, (), allow_unreachable=True, accumulate_grad=True)
-
-
-def _sequence_number() -> int:
-    number: int = torch._C._autograd._get_sequence_nr()  # noqa: SLF001
-    return number

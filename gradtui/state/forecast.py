@@ -15,8 +15,6 @@ from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState,
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
 
-_MOST_OPERATIONS = 5_000
-"""A forward with more operations is not repeated while a user waits: each takes a third of a millisecond on a slow core."""
 _RECORDS_NOTHING = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
 _UNREACHED = ParameterState.UNREACHED.value
 
@@ -135,12 +133,7 @@ def question(state: RunState, change: Forecast) -> ForecastAsked | None:
     known = state.forecasts.get((change.stops, change.starts))
     has_answer = known is not None and known.flags == tree.trainable
     # With several optimizers that take turns, one step is not the whole round.
-    if (
-        has_answer
-        or operations is None
-        or len(tree.turns) > 1
-        or not 0 < len(operations.operations) <= _MOST_OPERATIONS
-    ):
+    if has_answer or operations is None or len(tree.turns) > 1 or not operations.operations:
         return None
     return ForecastAsked(
         operations,

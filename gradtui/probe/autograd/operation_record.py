@@ -30,8 +30,9 @@ from gradtui.protocol.operations import (
     TorchConstant,
 )
 
-MAX_OPERATIONS = 20_000
-"""A step with more operations is not recorded."""
+MAX_OPERATIONS = 5_000
+"""A step with more operations is not recorded: each takes the planner a third of a millisecond on a slow core, while a user
+waits."""
 _MAX_NODES = 20_000
 """The most nodes of a graph that are followed from one tensor."""
 
@@ -111,7 +112,7 @@ class OperationRecord:
 
     def _add(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any) -> None:
         number = sequence_number() - 1
-        taken: list[int] = []
+        taken: dict[int, torch.Tensor] = {}
         given = tuple(self._plain(value, taken) for value in arguments)
         named = tuple((name, self._plain(value, taken)) for name, value in keywords.items())
         returned: list[int] = []
@@ -121,6 +122,8 @@ class OperationRecord:
         records = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         if records and not self._differentiable.isdisjoint(taken):
             self._differentiable.update(returned)
+        if records and any(tensor.requires_grad for tensor in taken.values()):
+            # Without such an argument autograd made no node, and the number is that of an earlier operation.
             self._made_by.setdefault(number, tuple(returned))
         self._operations.append(
             Operation(
@@ -133,10 +136,10 @@ class OperationRecord:
         hook = unpack_hook_in_force()
         return -1 if hook is None else self._regions.setdefault(id(hook), len(self._regions))
 
-    def _plain(self, value: Any, taken: list[int]) -> Any:
+    def _plain(self, value: Any, taken: dict[int, torch.Tensor]) -> Any:
         if isinstance(value, torch.Tensor):
             number = self._taken(value)
-            taken.append(number)
+            taken[number] = value
             return TensorNumber(number)
         if isinstance(value, _PLAIN):
             return value
