@@ -69,16 +69,16 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.words)
     findings = FindingTracker(rules_with_ids(settings.rules))
-    check: CheckReport | ForecastReport | None = None
+    ending: CheckReport | ForecastReport | None = None
     if settings.check is not None:
-        check = CheckReport(settings.check, settings.target, findings)
+        ending = CheckReport(settings.check, settings.target, findings)
     elif settings.forecast is not None:
-        check = ForecastReport(settings.forecast)
+        ending = ForecastReport(settings.forecast)
     training = TrainingRun(settings, program)
-    reporter = PlainReporter(training.events, findings, silent=check is not None)
+    reporter = PlainReporter(training.events, findings, silent=ending is not None)
     training.look = reporter.look
     reporter.start()
-    _run(settings, training.execute, reporter.look, reporter, training.events, files, check)
+    _run(settings, training.execute, reporter.look, reporter, training.events, files, ending)
 
 
 def _with_screen(
@@ -113,7 +113,7 @@ def _run(
     reporter: PlainReporter,
     events: EventQueue,
     files: InterventionFiles,
-    check: CheckReport | ForecastReport | None = None,
+    ending: CheckReport | ForecastReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
     summary = None
@@ -126,9 +126,9 @@ def _run(
             summary.stop()
         with undisturbed():
             state = reporter.finish()
-            _conclude(state, reporter, events.dropped, files, summary, check)
-            if check is not None:
-                outcome = check.outcome(state, outcome)
+            _conclude(state, reporter, events.dropped, files, summary, ending)
+            if ending is not None:
+                outcome = ending.outcome(state, outcome)
     finish(outcome)
 
 
@@ -138,10 +138,10 @@ def _conclude(
     dropped: int,
     files: InterventionFiles,
     file: SummaryFile | None,
-    check: CheckReport | ForecastReport | None,
+    ending: CheckReport | ForecastReport | None,
 ) -> None:
     def report() -> None:
-        (_say_closing_lines if check is None else check.write)(state, reporter)
+        (_say_closing_lines if ending is None else ending.write)(state, reporter)
 
     def interventions() -> None:
         written = files.closing(state)

@@ -132,8 +132,8 @@ class Receipt:
     def result(self, timeout: float | None = None) -> ChangeResult:
         """Return what came of the command, and wait until that is measured.
 
-        It does not wait on the training thread, or once that thread has ended, because no step could end meanwhile: it returns
-        what is known so far.
+        It does not wait on the training thread, or once that thread has ended, because no step could end meanwhile. It then
+        returns what has been measured.
 
         Args:
             timeout: seconds to wait at most; None waits until the change is measured or the run is over.
@@ -155,7 +155,7 @@ class Receipt:
     def __await__(self) -> Generator[object, None, ChangeResult]:
         """Return what came of the command, as `result()` does, and let the event loop run until that is measured.
 
-        Once the training thread has ended, it returns what is known so far, or raises `TimeoutError` if that is nothing. If
+        Once the training thread has ended, it returns what has been measured, or raises `TimeoutError` if that is nothing. If
         training runs on the thread of this loop and no step has ended for a second, training is over or waits for this cell:
         the receipt then has what could be measured so far.
         """

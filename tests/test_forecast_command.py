@@ -79,16 +79,16 @@ def script(tmp_path: Path) -> Path:
 
 def test_each_choice_costs_what_a_script_costs_that_is_written_that_way(script: Path) -> None:
     options = [word for option, selection, _ in CHOICES.values() for word in (option, selection)]
-    told = document(forecast(*options, "--format", "json", script.name, cwd=script.parent))
-    assert (told["schema"], len(told["plans"])) == (1, len(CHOICES))
-    for plan in told["plans"]:
+    shown = document(forecast(*options, "--format", "json", script.name, cwd=script.parent))
+    assert (shown["schema"], len(shown["plans"])) == (1, len(CHOICES))
+    for plan in shown["plans"]:
         _, _, line = CHOICES[plan["name"]]
         script.write_text(SCRIPT.replace("# HERE", line), encoding="utf-8")
         written = document(forecast("--freeze", "head.bias", "--format", "json", script.name, cwd=script.parent))["now"]
         assert {name: plan[name] for name in EXACT} == {name: written[name] for name in EXACT}, plan["name"]
         assert (plan["exact"], plan["why_not_exact"]) == (True, [])
         assert plan["time"] == ("slower" if plan["name"].startswith("checkpoint") else "faster")
-    frozen, _, only, checkpointed = told["plans"]
+    frozen, _, only, checkpointed = shown["plans"]
     assert frozen["commands"] == [{"command": "freeze", "path": "encoder", "state": "drop"}]
     assert only["commands"] == [{"command": "train_only", "selection": "prompt, head"}]
     assert [each["path"] for each in checkpointed["commands"]] == ["encoder.0", "encoder.1"]

@@ -88,5 +88,5 @@ def no_profile_text(state: RunState) -> str:
         return "The curve within a step comes with the first step whose phases' peaks the allocator has counted."
     return (
         'No step has been profiled yet. "Profile a step\'s memory" profiles the next one. gradtui also profiles a step once '
-        "that costs at most 5 % of the training time, but never a compiled or very large model."
+        "that costs at most 1 % of the training time, but never a compiled or very large model."
     )

@@ -20,7 +20,7 @@ from gradtui.text import refusals
 
 _FIRST = 2
 """The first step creates the optimizer's state, so only the next one has all memory in use at once."""
-_EARLY_SHARE = 0.05
+_FIRST_SHARE, _RENEWAL_SHARE = 0.01, 0.05
 _OPERATION_NS = 250_000
 """Estimated nanoseconds that the first profile takes for each operation in the autograd graph: 90 to 220 µs where the first
 forward is recorded too (GPT-2, T5 and Mamba of 2 to 4 layers, one busy core)."""
@@ -64,14 +64,18 @@ class MemoryProfileSchedule:
     def outdate(self) -> None:
         """Record that the models, or what trains, have changed since the last profile.
 
-        A profile takes place early, once its expected cost is at most 5 % of the training time so far. So does the first one.
+        The next profile takes place once its expected cost is at most 5 % of the training time so far.
         """
         self._is_outdated = self._last_cost > 0
 
     @property
     def _is_early(self) -> bool:
-        cost = self._last_cost if self._is_outdated else 0.0 if self._last_cost else self._expected_cost
-        return self._cadence is not None and 0.0 < cost <= _EARLY_SHARE * self._cadence.step_time.total
+        if self._cadence is None:
+            return False
+        spent = self._cadence.step_time.total
+        if self._last_cost:
+            return self._is_outdated and self._last_cost <= _RENEWAL_SHARE * spent
+        return 0.0 < self._expected_cost <= _FIRST_SHARE * spent
 
     def is_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> bool:
         """Return whether to profile the step after `executed` steps; with `only_requested`, only on request."""

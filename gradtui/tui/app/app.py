@@ -251,7 +251,7 @@ class GradtuiApp(App[str]):
             # Until now the panel says that it waits for the memory breakdown.
             self._redraws.expedite("memory")
         if (self.run_state.paused and not was_paused) or (self.run_state.ended is not None and not was_over):
-            # The user looks at what there is now, and what still waits for the run must say that nothing more comes.
+            # The user reads the screen now. Panels that wait for an event must say that none will come.
             self._redraws.expedite(*self._front.visible_parts())
         # A change and its results are rare, and the user waits for them.
         self.dashboard.changes.update()

@@ -227,6 +227,20 @@ def test_optimizers_that_step_within_backward_are_left_alone() -> None:
     assert _get_current_dispatch_mode() is None
 
 
+def test_the_first_profile_comes_once_it_is_expected_to_take_a_hundredth_of_the_training_time() -> None:
+    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
+    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
+    step_time = StepTime()
+    traces = MemoryProfileSchedule(context, SamplingSchedule(1e-9, step_time, warmup=0))
+    # 40 operations at 250 µs are 10 ms, a hundredth of one second.
+    traces.on_backward((), 40)
+    due = []
+    for step in range(2, 40):
+        step_time.total += 0.05
+        due += [step] if traces._is_early else []
+    assert due == list(range(21, 40)), "until one has run"
+
+
 def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() -> None:
     view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
     context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))

@@ -152,7 +152,7 @@ def test_before_the_first_profile_it_says_when_one_comes_and_shows_what_is_held(
     lines = shown(state_after(*RUN), 50, 9)
     words = " ".join(" ".join(lines).split())
     assert '"Profile a step\'s memory" profiles the next one' in words
-    assert "once that costs at most 5 % of the training time" in words
+    assert "once that costs at most 1 % of the training time" in words
     assert "parameters 19.2" in words
     ended = state_after(*RUN, ev.RunEnded(9.0, 285, 0, None))
     assert "No step was profiled" in " ".join(shown(ended, 50, 9))
