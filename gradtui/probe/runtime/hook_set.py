@@ -30,10 +30,12 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import current_graph_task_id, no_torch_function
 from gradtui.probe.torch_private.thread_life import ThreadLife
 
-_COLD = 12
-"""A hook in a short step takes this many times what an empty hook takes in a tight loop, beyond the time that it measures:
-the script's operations evict gradtui's code from the caches, and gradtui's code evicts theirs. Measured at steps of 0.2
-and 0.5 ms with and without gradtui (benchmarks/step_cost.py); 10 to 15 on one machine, so an estimate."""
+_EVICTION = 2
+"""A hook costs a step this many times what it takes itself with cold caches, an estimate: the script's operations evict
+gradtui's code and data from the caches, and gradtui's evict theirs."""
+
+_CACHE_BYTES = 2 << 20
+"""More than the caches of one core hold, except what it shares with other cores."""
 
 _NEWEST = 25
 """The number of estimates of the time of an empty hook whose median is used."""
@@ -229,7 +231,7 @@ class HookSet:
         return part in _IN_BACKWARD and self.in_backward and not self._others and current_graph_task_id() != -1
 
     def calibrate(self) -> None:
-        """Estimate `hidden_ns` on this machine as it is now. Takes some 30 µs of empty hooks; repeat it now and then.
+        """Estimate `hidden_ns` on this machine as it is now. Takes some 0.5 ms; repeat it now and then.
 
         The speed of a machine changes during training, with its clock rate and its other load. The estimate uses the median
         of the newest measurements.
@@ -239,17 +241,19 @@ class HookSet:
             self._empty_ns.append(self._empty_hook_ns())
         finally:
             self.own_ns, self._first = own_ns, first
-        self.hidden_ns = int(_COLD * statistics.median(self._empty_ns))
+        self.hidden_ns = int(_EVICTION * statistics.median(self._empty_ns))
 
     def _empty_hook_ns(self) -> int:
-        """Return the smallest of five mean times of an empty hook in nanoseconds: other processes only add time."""
-        return min(self._mean_of_empty_hooks(20) for _ in range(5))
+        """Return the smallest of five times of an empty hook with cold caches: other processes only add time."""
+        much = memoryview(bytearray(_CACHE_BYTES))
+        return min(self._cold_hook_ns(much) for _ in range(5))
 
-    def _mean_of_empty_hooks(self, times: int) -> int:
+    def _cold_hook_ns(self, much: memoryview) -> int:
+        # Touching as much as the caches hold evicts all else from them.
+        much[: _CACHE_BYTES // 2] = much[_CACHE_BYTES // 2 :]
         began = perf_counter_ns()
-        for _ in range(times):
-            self.run("calibration", _nothing)
-        return (perf_counter_ns() - began) // times
+        self.run("calibration", _nothing)
+        return perf_counter_ns() - began
 
     def charge(self, nanoseconds: int) -> None:
         """Add the cost of gradtui's work outside of hooks to the overhead."""

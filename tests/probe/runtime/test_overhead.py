@@ -134,7 +134,7 @@ def test_how_long_a_step_takes_is_known_however_few_are_told_at_once(monkeypatch
 
 
 def test_what_is_said_of_our_cost_is_what_it_is() -> None:
-    """Within a factor of two: other processes of the machine disturb this, the benchmark takes its time."""
+    """Within a factor of three: what the caches cost is an estimate, and other processes disturb the measurement."""
     loop = Loop()
     loop.seconds(100)
     without, with_hooks, said = [], [], []
@@ -151,7 +151,7 @@ def test_what_is_said_of_our_cost_is_what_it_is() -> None:
     longer = sorted(one - other for one, other in zip(with_hooks, without))
     low, high = longer[6], longer[-7]
     # The overhead is counted in elapsed time, the loop in processor time: a quarter of the rounds are not interrupted.
-    assert low / 2 < statistics.quantiles(said)[0] < 2 * high
+    assert low / 3 < statistics.quantiles(said)[0] < 3 * high
 
 
 def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
