@@ -120,7 +120,7 @@ class ForecastReport:
 
             self._forecaster = Forecaster()
         moved = (change.new_state or 0) - (change.kept_state or 0)
-        asked = replace(asked, checkpoints=modules, optimizer_state=moved)
+        asked = replace(asked, change=asked.change._replace(checkpoints=modules), optimizer_state=moved)
         return self._forecaster.with_peak(self._forecaster.answer(asked), asked)
 
 

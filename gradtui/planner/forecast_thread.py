@@ -76,5 +76,5 @@ class ForecastThread:
         except Exception as error:  # noqa: BLE001 - the rules answer instead
             step, what = asked.operations, (f"the forecast: {type(error).__name__}",)
             yield ForecastMade(
-                step.at, step.step, asked.flags, asked.stops, asked.starts, 0, 0, what, listing=step.listing
+                step.at, step.step, asked.flags, asked.checkpointed, asked.change, 0, 0, what, listing=step.listing
             )

@@ -32,8 +32,8 @@ class Forecaster:
             asked.operations.at,
             asked.operations.step,
             asked.flags,
-            asked.stops,
-            asked.starts,
+            asked.checkpointed,
+            asked.change,
             after.saved - now.saved,
             _gradients(asked.sizes, after.reached) - _gradients(asked.sizes, now.reached),
             tuple(dict.fromkeys((*now.unknown, *after.unknown, *outside))),
@@ -51,7 +51,7 @@ class Forecaster:
         after = replay.peaks(_plan_after(asked)) if self._peaks_now is not None else None
         if self._peaks_now is None or after is None:
             return answer
-        change = StepChange(self._peaks_now, after, answer.activations, answer.gradients, asked.optimizer_state)
+        change = StepChange(self._peaks_now, after, answer.gradients, asked.optimizer_state)
         peak, phase = peak_of(asked.profile, change)
         return replace(answer, peak=peak - peak_of(asked.profile)[0], peak_phase=phase)
 
@@ -59,15 +59,16 @@ class Forecaster:
         basis = asked.operations, asked.flags, asked.checkpointed
         same = self._basis is not None and self._basis[0] is basis[0] and self._basis[1:] == basis[1:]
         if self._now is None or not same:
-            replay = Replay(asked.operations, asked.subtrees)
+            replay = Replay(asked.operations)
             self._now = replay, replay.under(Plan(_trainable(asked.flags), asked.checkpointed))
             self._basis, self._peaks_now = basis, None
         return self._now
 
 
 def _plan_after(asked: ForecastAsked) -> Plan:
-    trains = (_trainable(asked.flags) - frozenset(asked.stops)) | frozenset(asked.starts)
-    return Plan(trains, asked.checkpointed | asked.checkpoints)
+    change = asked.change
+    trains = _trainable(asked.flags).difference(change.stops).union(change.starts)
+    return Plan(trains, (asked.checkpointed - change.keeps) | change.checkpoints)
 
 
 def _trainable(flags: str) -> frozenset[int]:

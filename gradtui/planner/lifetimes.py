@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gradtui.protocol.operations import OperationsRecorded, TensorNumber, TorchConstant
 
@@ -16,19 +16,14 @@ def numbers_in(value: object) -> Iterator[int]:
             yield from numbers_in(each)
 
 
-def freed_after(recorded: OperationsRecorded, subtrees: Sequence[int]) -> list[list[int]]:
+def freed_after(recorded: OperationsRecorded) -> list[list[int]]:
     """Return for each operation the numbers of the tensors that Python code no longer holds after it.
 
     Code that calls a module holds what it passes until the call returns, as `x` in `x = block(x)`. So a tensor that was made
     outside of a call is held until the call that takes it last has ended. Parameters, buffers and the tensors from which the
     loss was computed are held all the time.
-
-    Args:
-        recorded: the operations.
-        subtrees: the number of modules in each module's subtree, with itself, in the order of their indexes.
     """
-    operations = recorded.operations
-    calls = _calls([operation.module for operation in operations], subtrees)
+    operations, spans = recorded.operations, _spans(recorded)
     made: dict[int, int] = {}
     used: dict[int, int] = {}
     for at, operation in enumerate(operations):
@@ -41,46 +36,19 @@ def freed_after(recorded: OperationsRecorded, subtrees: Sequence[int]) -> list[l
         tensor = recorded.tensors[number]
         if tensor.parameter >= 0 or tensor.is_buffer or number in recorded.ends:
             continue
-        end, begun = last, made.get(number, -1)
-        for first, after in calls[last]:
-            if begun >= first:
-                break
-            end = after
+        end, begun, call = last, made.get(number, -1), operations[last].call
+        while call >= 0 and begun < spans[call][0]:
+            end, call = spans[call][1], recorded.calls[call].caller
         freed[end].append(number)
     return freed
 
 
-def _calls(modules: Sequence[int], subtrees: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Return for each operation the first and the last operation of each call that it belongs to, the innermost call first.
-
-    The operations of a call are one stretch.
-    """
-    parents = _parents(subtrees)
-    chains: list[list[int]] = []
-    for module in modules:
-        chain = []
-        while module >= 0:
-            chain.append(module)
-            module = parents[module]
-        chains.append(chain)
-    firsts: list[dict[int, int]] = []
-    for at, chain in enumerate(chains):
-        before = firsts[-1] if firsts else {}
-        firsts.append({module: before.get(module, at) for module in chain})
-    lasts: list[dict[int, int]] = [{} for _ in chains]
-    after: dict[int, int] = {}
-    for at in range(len(chains) - 1, -1, -1):
-        after = lasts[at] = {module: after.get(module, at) for module in chains[at]}
-    return [[(first[m], last[m]) for m in chain] for chain, first, last in zip(chains, firsts, lasts)]
-
-
-def _parents(subtrees: Sequence[int]) -> list[int]:
-    """Return the parent of each module in depth-first order, -1 for a root."""
-    parents: list[int] = []
-    around: list[int] = []
-    for module in range(len(subtrees)):
-        while around and module >= around[-1] + subtrees[around[-1]]:
-            around.pop()
-        parents.append(around[-1] if around else -1)
-        around.append(module)
-    return parents
+def _spans(recorded: OperationsRecorded) -> list[tuple[int, int]]:
+    """Return the first and the last operation of each call, with those of the calls in it."""
+    spans = [(-1, -1)] * len(recorded.calls)
+    for at, operation in enumerate(recorded.operations):
+        call = operation.call
+        while call >= 0:
+            spans[call] = (spans[call][0] if spans[call][0] >= 0 else at), at
+            call = recorded.calls[call].caller
+    return spans

@@ -15,9 +15,10 @@ from gradtui.probe.torch_private.operation_mode import OperationMode
 class _Counted(weakref.ref[Any]):
     """A weak reference to a storage that is alive, with its key and its bytes."""
 
-    __slots__ = ("key", "nbytes")
+    __slots__ = ("is_final", "key", "nbytes")
     key: int
     nbytes: int
+    is_final: bool
 
 
 class LiveBytes(OperationMode):
@@ -32,15 +33,21 @@ class LiveBytes(OperationMode):
         self._alive: dict[int, _Counted] = {}
 
     def add(self, tensor: torch.Tensor, nbytes: int | None = None) -> None:
-        """Count the storage of a tensor, unless it is counted; `nbytes` replaces its size."""
+        """Count the storage of a tensor once. The first `nbytes` that is given replaces its size."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001 - the identity of a storage
-        if key in self._alive:
-            return
-        counted = _Counted(storage, self._freed)
-        counted.key, counted.nbytes = key, storage.nbytes() if nbytes is None else nbytes
-        self._alive[key] = counted
-        self.now += counted.nbytes
+        counted = self._alive.get(key)
+        if counted is None:
+            counted = self._alive[key] = _Counted(storage, self._freed)
+            counted.key, counted.nbytes, counted.is_final = key, 0, False
+            self._resize(counted, storage.nbytes() if nbytes is None else nbytes)
+        elif nbytes is not None and not counted.is_final:
+            self._resize(counted, nbytes)
+        counted.is_final |= nbytes is not None
+
+    def _resize(self, counted: _Counted, nbytes: int) -> None:
+        self.now += nbytes - counted.nbytes
+        counted.nbytes = nbytes
         self.peak = max(self.peak, self.now)
 
     def leave_out(self, tensor: torch.Tensor) -> None:

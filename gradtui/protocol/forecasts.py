@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gradtui.protocol.measurements import Measurement, StepMemoryProfiled
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.vocabulary import Phase
 
-__all__ = ["ForecastAsked", "ForecastMade"]
+__all__ = ["Change", "ForecastAsked", "ForecastMade"]
+
+
+class Change(NamedTuple):
+    """A change of what trains and of what gradtui checkpoints."""
+
+    stops: tuple[int, ...] = ()
+    """Indexes of the parameters that stop training."""
+    starts: tuple[int, ...] = ()
+    """Indexes of the parameters that start to train."""
+    checkpoints: frozenset[int] = frozenset()
+    """Indexes of the modules that are checkpointed from then on."""
+    keeps: frozenset[int] = frozenset()
+    """Indexes of the modules that are no longer checkpointed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastAsked:
-    """A question: what changes if some parameters stop training and others start to."""
+    """A question: what changes in the bytes and the time of a step."""
 
     operations: OperationsRecorded
     """The step to repeat."""
-    subtrees: tuple[int, ...]
-    """By module: the number of modules in its subtree, with itself."""
     flags: str
     """By parameter: "1" if it requires a gradient now."""
     checkpointed: frozenset[int]
     """The modules that gradtui checkpoints now."""
     sizes: tuple[int, ...]
     """By parameter: bytes of its gradient."""
-    stops: tuple[int, ...]
-    starts: tuple[int, ...]
-    checkpoints: frozenset[int] = frozenset()
-    """Modules that the change checkpoints too."""
+    change: Change
     optimizer_state: int = 0
     """Bytes of optimizer state that appear with the change."""
     profile: StepMemoryProfiled | None = None
@@ -41,8 +50,9 @@ class ForecastMade(Measurement):
 
     flags: str
     """By parameter: "1" if it required a gradient before the change."""
-    stops: tuple[int, ...]
-    starts: tuple[int, ...]
+    checkpointed: frozenset[int]
+    """The modules that gradtui checkpointed before the change."""
+    change: Change
     activations: int
     """Bytes that autograd keeps for backward at the end of forward."""
     gradients: int

@@ -314,6 +314,10 @@ class StepMemoryProfiled(Event):
     """By module: the highest total while it ran, forward or backward; None if it did not run."""
     whole: bool
     """False if the step made more allocations than the profiler records."""
+    backward_of_models: int | None = None
+    """The highest total while backward ran through known modules; None if it did not."""
+    backward_of_loss: int | None = None
+    """The highest total while backward ran through what is outside of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,15 @@ class RecordedTensor:
     """Whether it is a leaf that is no parameter and requires a gradient, such as an input."""
 
 
+class ModuleCall(NamedTuple):
+    """One call of a module."""
+
+    module: int
+    """The index of the module, -1 if it is unknown."""
+    caller: int
+    """The index of the call that it was made in, -1 if it is an outermost one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation below autograd.
@@ -58,6 +67,8 @@ class Operation:
     """Whether gradients were enabled."""
     module: int
     """The index of the innermost module that was running, -1 outside of the known modules."""
+    call: int = -1
+    """The index in `OperationsRecorded.calls` of the innermost call of a module that was running, -1 outside of all calls."""
     region: int = -1
     """The number of the region whose hooks received what autograd saved for it, as a call of `torch.utils.checkpoint` does; -1
     if autograd kept it."""
@@ -71,5 +82,9 @@ class OperationsRecorded(Measurement):
     operations: tuple[Operation, ...]
     ends: tuple[int, ...]
     """Indexes of the tensors from which the loss was computed."""
+    calls: tuple[ModuleCall, ...] = ()
+    """The calls of modules in which the operations ran."""
+    own_regions: tuple[int, ...] = ()
+    """Numbers of the regions that gradtui checkpointed."""
     missing: str = ""
     """Why the step could not be recorded, in words; then there are no operations."""

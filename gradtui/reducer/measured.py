@@ -187,7 +187,7 @@ def forecast_made(state: RunState, event: ev.ForecastMade) -> None:
         return
     if len(state.forecasts) >= _FORECASTS_KEPT:
         del state.forecasts[next(iter(state.forecasts))]
-    state.forecasts[event.stops, event.starts] = event
+    state.forecasts[event.change] = event
 
 
 def keep_forecast(state: RunState, event: ev.CommandApplied) -> None:
@@ -199,7 +199,7 @@ def keep_forecast(state: RunState, event: ev.CommandApplied) -> None:
     stops, starts = (
         tuple(index for index, path in paths.items() if wishes.get(path) is wish) for wish in (False, True)
     )
-    made = state.forecasts.get((stops, starts))
+    made = state.forecasts.get(ev.Change(stops, starts))
     if made is not None:
         state.forecast_of[event.command.id] = made
         for oldest in list(state.forecast_of)[:-_FORECASTS_KEPT]:

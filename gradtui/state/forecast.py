@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Phase, Setting
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
@@ -55,6 +55,15 @@ class Forecast:
     """Bytes by which the peak of a step changes, an estimate of the planner; None if there is none."""
     peak_phase: Phase | None = None
     """The phase of the new peak."""
+    checkpoints: frozenset[int] = frozenset()
+    """Indexes of the modules that would be checkpointed."""
+    keeps: frozenset[int] = frozenset()
+    """Indexes of the modules that would no longer be checkpointed."""
+
+    @property
+    def change(self) -> Change:
+        """The change alone, without its figures."""
+        return Change(self.stops, self.starts, self.checkpoints, self.keeps)
 
 
 def forecast(
@@ -100,7 +109,7 @@ def _forecast(
     joined = dict.fromkeys(orphans if live else (), (live[joins], 0) if joins is not None else None)
     have_state = _have_state(state, starts, places)
     without_state = [index for index in recorded if index not in have_state]
-    made = _answer(state, stops, starts)
+    made = _exact(state, Change(stops, starts))
     freed, at_least = None, False
     if made is None and not starts:
         freed, at_least = freed_bytes(tree, frozenset(stops), most_modules)
@@ -130,28 +139,32 @@ def _forecast(
 def question(state: RunState, change: Forecast) -> ForecastAsked | None:
     """Return the question for the planner that makes a forecast exact; None if it has the answer, or nothing to go by."""
     tree, operations = state.tree, state.operations
-    known = state.forecasts.get((change.stops, change.starts))
-    has_answer = known is not None and known.flags == tree.trainable
+    has_answer = _latest(state, change.change) is not None
     # With several optimizers that take turns, one step is not the whole round.
     if has_answer or operations is None or len(tree.turns) > 1 or not operations.operations:
         return None
     return ForecastAsked(
         operations,
-        tuple(module.subtree_modules for module in tree.modules),
         tree.trainable,
         tree.checkpointed,
         tuple(map(_bytes, tree.parameters)),
-        change.stops,
-        change.starts,
+        change.change,
         optimizer_state=change.new_state or 0,
         profile=state.traced if state.traced is not None and state.traced.step == operations.step else None,
     )
 
 
-def _answer(state: RunState, stops: tuple[int, ...], starts: tuple[int, ...]) -> ForecastMade | None:
+def _latest(state: RunState, change: Change) -> ForecastMade | None:
+    """Return the planner's answer if it is of the present state."""
+    made, tree = state.forecasts.get(change), state.tree
+    is_of_now = made is not None and made.flags == tree.trainable and made.checkpointed == tree.checkpointed
+    return made if is_of_now else None
+
+
+def _exact(state: RunState, change: Change) -> ForecastMade | None:
     """Return the planner's answer if it is exact and of the present state."""
-    made = state.forecasts.get((stops, starts))
-    return made if made is not None and made.flags == state.tree.trainable and not made.unknown else None
+    made = _latest(state, change)
+    return made if made is not None and not made.unknown else None
 
 
 def _bytes(info: ParameterInfo) -> int:

@@ -308,8 +308,8 @@ class RunState:
     """The last step of these models whose memory was profiled."""
     operations: ev.OperationsRecorded | None = None
     """The operations of the last step of these models that was recorded."""
-    forecasts: dict[tuple[tuple[int, ...], tuple[int, ...]], ev.ForecastMade] = field(default_factory=dict)
-    """The newest answers of the planner from `operations`, by the parameters that stop and that start to train."""
+    forecasts: dict[ev.Change, ev.ForecastMade] = field(default_factory=dict)
+    """The newest answers of the planner from `operations`, by the change."""
     forecast_of: dict[int, ev.ForecastMade] = field(default_factory=dict)
     """By id of the command: what was forecast of each of the newest interventions."""
     unexplained_first: int | None = None

@@ -17,7 +17,7 @@ from gradtui.export.summary import summarise
 from gradtui.planner import Forecaster, ForecastThread, Plan, Replay
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TraceStep
-from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import TensorNumber
 from gradtui.reducer import apply
 from gradtui.state.forecast import Forecast, forecast, question
@@ -150,17 +150,17 @@ def test_the_thread_answers_the_newest_question(asked: ForecastAsked) -> None:
 
     def emit(answer: ForecastMade) -> None:
         answers.append(answer)
-        if answer.stops == (2,):
+        if answer.change.stops == (2,):
             is_there.set()
 
     thread = ForecastThread(emit)
     for stops in ((0,), (1,), (2,)):
-        thread.ask(replace(asked, stops=stops))
+        thread.ask(replace(asked, change=Change(stops)))
     assert is_there.wait(30)
     thread.close()
     last = replace(answers[-1], peak=None, peak_phase=None)
-    assert last == Forecaster().answer(replace(asked, stops=(2,)))
-    assert len({answer.stops for answer in answers}) <= 3
+    assert last == Forecaster().answer(replace(asked, change=Change((2,))))
+    assert len({answer.change for answer in answers}) <= 3
 
 
 def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
@@ -234,7 +234,7 @@ def test_what_ran_just_before_a_frozen_model_is_not_taken_for_its_result() -> No
     run = two_models(loss, frozen=1)
     trains = run.state.tree.trainable
     recorded = run.all(ev.OperationsRecorded)[-1]
-    replay = Replay(recorded, [module.subtree_modules for module in run.state.tree.modules])
+    replay = Replay(recorded)
     indices = frozenset(index for index, flag in enumerate(trains) if flag == "1")
     bridges = [each for each in recorded.operations if not each.name]
     # exp ran last before the frozen layer. Its result depends on the first layer, and on nothing of the frozen one.

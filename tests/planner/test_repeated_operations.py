@@ -14,7 +14,7 @@ from zoo import SPECIMENS
 
 from gradtui.planner import Plan, Replay
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.commands import SetCheckpointing, TraceStep
 
 STEPS = 3
 UNLIKE_OTHERS = {"checkpointed"}
@@ -39,7 +39,7 @@ def replay_of(run: Watched) -> tuple[Replay, ev.OperationsRecorded, int]:
     recorded = run.all(ev.OperationsRecorded)[-1]
     assert not recorded.missing
     measured = next(each.total for each in run.all(ev.SavedBytesMeasured) if each.step == recorded.step)
-    return Replay(recorded, [module.subtree_modules for module in run.state.tree.modules]), recorded, measured
+    return Replay(recorded), recorded, measured
 
 
 def trainable(model: nn.Module) -> frozenset[int]:
@@ -133,6 +133,45 @@ def test_the_scripts_own_checkpoints_stay() -> None:
     plain, blocks = recorded(Blocks())
     everything = frozenset(range(8))
     assert replay.under(Plan(everything)) == plain.under(Plan(everything, frozenset(blocks[1:3])))
+
+
+def test_gradtui_s_own_checkpoints_are_those_of_the_plan() -> None:
+    model = Blocks()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watched() as run:
+        run.commands.submit(lambda number: SetCheckpointing(number, "blocks.1", True))
+        for step in range(6):
+            if step == 5:
+                run.commands.submit(lambda number: TraceStep(number))
+            optimizer.zero_grad()
+            model(BATCH).sum().backward()
+            optimizer.step()
+    assert [run.state.tree.modules[index].path for index in run.state.tree.checkpointed] == ["blocks.1"]
+    replay, _, _ = replay_of(run)
+    plain, blocks = recorded(Blocks())
+    everything = frozenset(range(8))
+    for checkpointed in (frozenset[int](), frozenset(blocks[1:2]), frozenset(blocks)):
+        assert replay.under(Plan(everything, checkpointed)) == plain.under(Plan(everything, checkpointed))
+
+
+class Twice(nn.Module):
+    """Calls one block again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(self.block(self.block(x)))  # type: ignore[no-any-return]
+
+
+def test_each_call_of_a_checkpointed_module_keeps_what_it_takes() -> None:
+    run = train(model := Twice(), lambda _: model(BATCH).sum())
+    replay, everything = replay_of(run)[0], frozenset(range(2))
+    # Each call keeps its input, for the weight, and the results of both tanhs, one of which is the next call's input.
+    assert replay.under(Plan(everything)).saved == 7 * ACTIVATION
+    block = [module.path for module in run.state.tree.modules].index("block")
+    assert replay.under(Plan(everything, frozenset({block}))).saved == 3 * ACTIVATION
 
 
 def test_a_custom_function_passes_the_gradient_on() -> None:

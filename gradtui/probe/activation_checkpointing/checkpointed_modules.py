@@ -24,7 +24,7 @@ from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState
 from gradtui.probe.autograd import ModuleCallLogger
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of, may_checkpoint
+from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of, mark_own_region, may_checkpoint
 
 
 @dataclass
@@ -96,6 +96,7 @@ class CheckpointedModules:
         if not prepared:
             return call(*args, **kwargs)
         with prepared[0]:
+            mark_own_region()
             return call(*args, **kwargs)
 
 

@@ -40,6 +40,8 @@ class ModuleCallLog:
     """Module -> letter of the `GradMode` it was called under, in the order of first calls. `GRAD` takes precedence over other
     calls."""
     _open: list[int] = field(default_factory=list)
+    _calls: list[int] = field(default_factory=list)
+    """For each running module: the number of its call."""
     _modes: list[tuple[str, bool]] = field(default_factory=list)
     """For each running module: its letter, and whether it is within a reentrant checkpoint."""
 
@@ -48,8 +50,14 @@ class ModuleCallLog:
         """The innermost module that is running."""
         return self._open[-1] if self._open else OUTSIDE
 
+    @property
+    def calls_now(self) -> list[tuple[int, int]]:
+        """The calls that are running, the innermost last: the number of each, which no other call has, and its module."""
+        return list(zip(self._calls, self._open))
+
     def entered(self, module: int) -> None:
         """Record that a module's forward begins."""
+        self._calls.append(len(self.numbers))
         self.numbers.append(sequence_number())
         self.modules.append(module)
         mode, inside = grad_mode(), False
@@ -65,6 +73,7 @@ class ModuleCallLog:
         around = self._open
         if around:
             around.pop()
+            self._calls.pop()
             self._modes.pop()
         self.numbers.append(sequence_number())
         self.modules.append(around[-1] if around else OUTSIDE)

@@ -7,11 +7,12 @@ newest sequence number. Through this number the graph leads from a tensor back t
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
+from gradtui.probe.autograd.module_call_log import ModuleCallLog
 from gradtui.probe.model import ModuleTree, buffers_of
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
@@ -21,8 +22,9 @@ from gradtui.probe.torch_private.private_names import (
     number_of,
     sequence_number,
 )
-from gradtui.probe.torch_private.saved_hooks import unpack_hook_in_force
+from gradtui.probe.torch_private.saved_hooks import is_own_region, unpack_hook_in_force
 from gradtui.protocol.operations import (
+    ModuleCall,
     Operation,
     OperationsRecorded,
     RecordedTensor,
@@ -48,11 +50,14 @@ class OperationRecord:
 
     Args:
         tree: the models.
-        module_now: returns the index of the module whose code is running.
+        log: the calls of modules.
     """
 
-    def __init__(self, tree: ModuleTree, module_now: Callable[[], int]) -> None:
-        self._module_now = module_now
+    def __init__(self, tree: ModuleTree, log: ModuleCallLog) -> None:
+        self._log = log
+        self._calls: dict[int, int] = {}
+        """The index in the record of each call, by its number in the log."""
+        self._call_infos: list[ModuleCall] = []
         self._listing = tree.listing
         self._parameters = {id(tensor): index for index, tensor in tree.live_parameters() if not is_lazy(tensor)}
         self._buffers = {id(buffer) for _, buffer in buffers_of(tree) if not is_lazy(buffer)}
@@ -66,6 +71,7 @@ class OperationRecord:
         """Sequence number of a node -> numbers of the tensors that its operation returned."""
         self._regions: dict[int, int] = {}
         """The number of each region, by the `id()` of its unpack hook."""
+        self._own_regions: set[int] = set()
         self._ends: dict[int, None] = {}
         self._later = 0
         """Operations of further forwards, after the first backward of the step."""
@@ -105,10 +111,12 @@ class OperationRecord:
             self.give_up("the step runs backward on graphs of different operations")
         if self._missing or not self._operations:
             missing = self._missing or "no module was called"
-            return OperationsRecorded(at, step, (), (), (), missing, listing=self._listing)
+            return OperationsRecorded(at, step, (), (), (), (), (), missing, listing=self._listing)
         return OperationsRecorded(
-            at, step, tuple(self._tensors), tuple(self._operations), tuple(self._ends), listing=self._listing
-        )
+            at, step, tuple(self._tensors), tuple(self._operations), tuple(self._ends), tuple(self._call_infos),
+            tuple(sorted(self._own_regions)),
+            listing=self._listing,
+        )  # fmt: skip
 
     def _add(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any) -> None:
         number = sequence_number() - 1
@@ -127,14 +135,29 @@ class OperationRecord:
             self._made_by.setdefault(number, tuple(returned))
         self._operations.append(
             Operation(
-                str(function), given, named, tuple(returned), records, self._module_now(),
+                str(function), given, named, tuple(returned), records, self._log.now, self._call(),
                 self._region() if records else -1,
             )
         )  # fmt: skip
 
+    def _call(self) -> int:
+        """Return the index of the innermost call that is running."""
+        index = -1
+        for number, module in self._log.calls_now:
+            if number not in self._calls:
+                self._calls[number] = len(self._call_infos)
+                self._call_infos.append(ModuleCall(module, index))
+            index = self._calls[number]
+        return index
+
     def _region(self) -> int:
         hook = unpack_hook_in_force()
-        return -1 if hook is None else self._regions.setdefault(id(hook), len(self._regions))
+        if hook is None:
+            return -1
+        number = self._regions.setdefault(id(hook), len(self._regions))
+        if is_own_region(hook):
+            self._own_regions.add(number)
+        return number
 
     def _plain(self, value: Any, taken: dict[int, torch.Tensor]) -> Any:
         if isinstance(value, torch.Tensor):
@@ -163,7 +186,7 @@ class OperationRecord:
                 self._differentiable.add(number)
         if tensor.grad_fn is not None and number not in self._differentiable and torch.is_grad_enabled():
             upstream = tuple(map(TensorNumber, self._upstream(tensor.grad_fn)))
-            self._operations.append(Operation("", upstream, (), (number,), True, self._module_now()))
+            self._operations.append(Operation("", upstream, (), (number,), True, self._log.now, self._call()))
             self._differentiable.add(number)
         return number
 

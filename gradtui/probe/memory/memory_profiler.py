@@ -49,7 +49,7 @@ class MemoryProfiler:
 
     def record_operations(self) -> None:
         """Record the operations of the step's forward too."""
-        self._record = OperationRecord(self._tree, self._module_now)
+        self._record = OperationRecord(self._tree, self._modules)
 
     def phase(self, phase: Phase) -> None:
         """Record that this phase begins."""
@@ -101,6 +101,7 @@ class MemoryProfiler:
             holdings(self.log.allocations, peak_at, peak, self._marks),
             highest_by_module(curve, self.log.modules, self._tree.parents),
             self.log.is_whole,
+            *highest_in_backward(curve, self.log.modules, self._marks),
             listing=self._tree.listing,
         )
 
@@ -186,6 +187,20 @@ def highest_by_module(curve: Sequence[int], modules: Sequence[int], parents: Seq
             highest[module] = bytes_ if before is None else max(before, bytes_)
             module = parents[module]
     return tuple(highest)
+
+
+def highest_in_backward(
+    curve: Sequence[int], modules: Sequence[int], marks: Sequence[PhaseMark]
+) -> tuple[int | None, int | None]:
+    """Return the highest total in backward while known modules ran, and while none ran; None where there is no such total."""
+    within, outside = list[int](), list[int]()
+    ends = [begin for begin, _ in marks[1:]]
+    for (begin, phase), end in zip(marks, [*ends, len(curve) - 1]):
+        if phase is Phase.BACKWARD:
+            # What is at index `begin` was there before.
+            for total, module in zip(curve[begin + 1 : end + 1], modules[begin + 1 : end + 1]):
+                (within if module >= 0 else outside).append(total)
+    return max(within, default=None), max(outside, default=None)
 
 
 def thinned(curve: Sequence[int], points: int = CURVE_POINTS) -> tuple[int, ...]:

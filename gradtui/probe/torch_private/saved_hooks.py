@@ -7,6 +7,7 @@ The functions read it and run no hook. Where a name is missing they report nothi
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -115,6 +116,21 @@ def unpack_hook_in_force() -> object | None:
     """
     hooks = _hooks_in_force(False) if _hooks_in_force is not None else None
     return hooks[1] if hooks is not None else None
+
+
+_own_hooks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def mark_own_region() -> None:
+    """Remember that gradtui checkpoints the region that has begun last on this thread."""
+    hook = unpack_hook_in_force()
+    if hook is not None:
+        _own_hooks.add(hook)
+
+
+def is_own_region(hook: object) -> bool:
+    """Return whether an unpack hook is that of a region that gradtui checkpoints."""
+    return hook in _own_hooks
 
 
 def checkpoint_frame(saved: Any) -> Any | None:
