@@ -109,9 +109,8 @@ def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: 
         predicted = peak_of(before, StepChange(now, after, gradients, 0))[0] - before.curve[0]
         # What the process holds before training is no part of the step.
         found = traced.peak - traced.curve[0]
-        # Where hardly anything trains, tensors that local variables of the forward hold make up a large part.
-        tolerance = 0.02 if chosen != "last two" else 0.1
-        assert predicted == pytest.approx(found, abs=tolerance * (found + parameters)), chosen
+        # 64 bytes are the smallest tensors of these models.
+        assert predicted == pytest.approx(found, abs=max(64, 0.02 * (found + parameters))), chosen
         checked += 1
     assert checked == 10
 
