@@ -315,9 +315,9 @@ class StepMemoryProfiled(Event):
     whole: bool
     """False if the step made more allocations than the profiler records."""
     backward_of_models: int | None = None
-    """The highest total while backward ran through known modules; None if it did not."""
+    """The highest total in backward from when it reached a known module on; None if it reached none."""
     backward_of_loss: int | None = None
-    """The highest total while backward ran through what is outside of them."""
+    """The highest total in backward before that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,15 +192,21 @@ def highest_by_module(curve: Sequence[int], modules: Sequence[int], parents: Seq
 def highest_in_backward(
     curve: Sequence[int], modules: Sequence[int], marks: Sequence[PhaseMark]
 ) -> tuple[int | None, int | None]:
-    """Return the highest total in backward while known modules ran, and while none ran; None where there is no such total."""
-    within, outside = list[int](), list[int]()
+    """Return the highest total in backward from when it reaches a known module on, and before that; None if there is none.
+
+    Gradients are accumulated outside of all modules, so the module alone does not tell.
+    """
+    models, loss = list[int](), list[int]()
     ends = [begin for begin, _ in marks[1:]]
     for (begin, phase), end in zip(marks, [*ends, len(curve) - 1]):
         if phase is Phase.BACKWARD:
             # What is at index `begin` was there before.
-            for total, module in zip(curve[begin + 1 : end + 1], modules[begin + 1 : end + 1]):
-                (within if module >= 0 else outside).append(total)
-    return max(within, default=None), max(outside, default=None)
+            part = slice(begin + 1, end + 1)
+            reached = next((at for at, module in enumerate(modules[part]) if module >= 0), None)
+            totals = curve[part]
+            loss += totals[:reached]
+            models += totals[reached:] if reached is not None else []
+    return max(models, default=None), max(loss, default=None)
 
 
 def thinned(curve: Sequence[int], points: int = CURVE_POINTS) -> tuple[int, ...]:
