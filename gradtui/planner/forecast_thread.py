@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from gradtui.planner.forecaster import Forecaster
@@ -21,6 +22,8 @@ _LONGEST_ANSWER_S = 10.0
 class ForecastThread:
     """Answers the newest question; one that still waits is dropped. The peak comes in a second answer.
 
+    It answers the questions of a list meanwhile, one after the other, and first all of them without peaks.
+
     Args:
         emit: receives each answer, on the thread `gradtui-forecast`.
     """
@@ -30,6 +33,8 @@ class ForecastThread:
         self._forecaster = Forecaster()
         self._changed = threading.Condition()
         self._asked: ForecastAsked | None = None
+        self._listed: deque[tuple[ForecastAsked, ForecastMade | None]] = deque()
+        """The questions of the list that wait; with their first answer, those whose peak is still to be forecast."""
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -37,44 +42,71 @@ class ForecastThread:
         """Answer a question soon. Any thread."""
         with self._changed:
             self._asked = asked
-            if self._thread is None and not self._is_closed:
-                self._thread = threading.Thread(target=self._run, name="gradtui-forecast", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            self._wake()
+
+    def ask_all(self, asked: Sequence[ForecastAsked]) -> None:
+        """Answer a list of questions instead of the list before. Any thread."""
+        with self._changed:
+            self._listed = deque((each, None) for each in asked)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._thread is None and not self._is_closed:
+            self._thread = threading.Thread(target=self._run, name="gradtui-forecast", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
 
     def close(self) -> None:
         """Answer nothing from now on. Waits until the thread has ended: it must not call torch while the interpreter ends."""
         with self._changed:
             self._is_closed, self._asked = True, None
+            self._listed.clear()
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_LONGEST_ANSWER_S)
 
     def _run(self) -> None:
-        while (asked := self._next()) is not None:
+        while self._has_next():
             began = monotonic()
-            for answer in self._answers(asked):
-                self._emit(answer)
+            self._answer_next()
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, min(_LONGEST_REST, _REST * (monotonic() - began)))
 
-    def _next(self) -> ForecastAsked | None:
+    def _has_next(self) -> bool:
+        """Wait for a question. Return False once this is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._asked is not None)
-            asked, self._asked = self._asked, None
-            return None if self._is_closed else asked
+            self._changed.wait_for(lambda: self._is_closed or self._asked is not None or bool(self._listed))
+            return not self._is_closed
 
-    def _answers(self, asked: ForecastAsked) -> Iterator[ForecastMade]:
-        """Yield the answer, and then, unless another question waits, the answer with the peak."""
-        try:
-            answer = self._forecaster.answer(asked)
-            yield answer
+    def _answer_next(self) -> None:
+        with self._changed:
+            asked, self._asked = self._asked, None
+            listed = self._listed.popleft() if asked is None and self._listed else None
+        if asked is not None:
+            answer = self._tried(asked, self._forecaster.answer, asked)
+            self._emit(answer)
             if self._asked is None and not self._is_closed:
-                with_peak = self._forecaster.with_peak(answer, asked)
-                if with_peak is not answer:
-                    yield with_peak
+                self._emit_peak(asked, answer)
+        elif listed is not None and listed[1] is not None:
+            self._emit_peak(listed[0], listed[1])
+        elif listed is not None:
+            answer = self._tried(listed[0], self._forecaster.answer, listed[0])
+            self._emit(answer)
+            with self._changed:
+                # Unless there is another list by now.
+                if not self._listed or self._listed[-1][0].operations is listed[0].operations:
+                    self._listed.append((listed[0], answer))
+
+    def _emit_peak(self, asked: ForecastAsked, answer: ForecastMade) -> None:
+        with_peak = self._tried(asked, self._forecaster.with_peak, answer, asked)
+        if with_peak is not answer:
+            self._emit(with_peak)
+
+    def _tried(self, asked: ForecastAsked, answer: Callable[..., ForecastMade], *arguments: object) -> ForecastMade:
+        try:
+            return answer(*arguments)
         except Exception as error:  # noqa: BLE001 - the rules answer instead
             step, what = asked.operations, (f"the forecast: {type(error).__name__}",)
-            yield ForecastMade(
+            return ForecastMade(
                 step.at, step.step, asked.flags, asked.checkpointed, asked.change, 0, 0, what, listing=step.listing
             )

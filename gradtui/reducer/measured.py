@@ -16,7 +16,7 @@ from gradtui.text import growth_text, moved_text, nonfinite_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
-_FORECASTS_KEPT = 64
+_FORECASTS_KEPT = 256
 
 _Told = TypeVar("_Told")
 _Measured = TypeVar("_Measured", ev.GradientFlowMeasured, ev.SavedBytesMeasured)

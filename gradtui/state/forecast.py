@@ -55,6 +55,10 @@ class Forecast:
     """Bytes by which the peak of a step changes, an estimate of the planner; None if there is none."""
     peak_phase: Phase | None = None
     """The phase of the new peak."""
+    work: float | None = None
+    """The floating-point operations of a step with the change, divided by those without; None if they are unknown."""
+    why_not_exact: tuple[str, ...] = ()
+    """What the planner could not repeat; empty if it has not answered."""
     checkpoints: frozenset[int] = frozenset()
     """Indexes of the modules that would be checkpointed."""
     keeps: frozenset[int] = frozenset()
@@ -76,14 +80,19 @@ def forecast(
     flags = state.tree.trainable
     wanted = "0" if trainable else "1"
     changed = tuple(index for index in parameters if flags[index] == wanted)
-    return _forecast(state, () if trainable else changed, changed if trainable else (), most_modules)
+    return _forecast(state, Change((), changed) if trainable else Change(changed), most_modules)
 
 
 def forecast_train_only(state: RunState, parameters: Collection[int]) -> Forecast:
     """Return what changes if these parameters train and all others are frozen."""
     flags, chosen = state.tree.trainable, set(parameters)
     stops = tuple(index for index, flag in enumerate(flags) if flag == "1" and index not in chosen)
-    return _forecast(state, stops, tuple(index for index in sorted(chosen) if flags[index] == "0"))
+    return _forecast(state, Change(stops, tuple(index for index in sorted(chosen) if flags[index] == "0")))
+
+
+def forecast_change(state: RunState, change: Change) -> Forecast:
+    """Return what any change of what trains and of what is checkpointed would do."""
+    return _forecast(state, change)
 
 
 def leaves_nothing(state: RunState, parameters: range) -> bool:
@@ -93,9 +102,8 @@ def leaves_nothing(state: RunState, parameters: range) -> bool:
     return inside and flags.find("1", 0, parameters.start) < 0 and flags.find("1", parameters.stop) < 0
 
 
-def _forecast(
-    state: RunState, stops: tuple[int, ...], starts: tuple[int, ...], most_modules: int | None = None
-) -> Forecast:
+def _forecast(state: RunState, change: Change, most_modules: int | None = None) -> Forecast:
+    stops, starts = change.stops, change.starts
     tree, infos = state.tree, state.tree.parameters
     changed = {*stops, *starts}
     places = _places(state, changed)
@@ -109,11 +117,14 @@ def _forecast(
     joined = dict.fromkeys(orphans if live else (), (live[joins], 0) if joins is not None else None)
     have_state = _have_state(state, starts, places)
     without_state = [index for index in recorded if index not in have_state]
-    made = _exact(state, Change(stops, starts))
+    answer = _latest(state, change)
+    made = answer if answer is not None and not answer.unknown else None
     freed, at_least = None, False
-    if made is None and not starts:
+    # No rule says what checkpointing frees.
+    only_trains = not change.checkpoints and not change.keeps
+    if made is None and not starts and only_trains:
         freed, at_least = freed_bytes(tree, frozenset(stops), most_modules)
-    by_rules = -freed if freed is not None else 0 if starts and keeps_enough(tree, starts) else None
+    by_rules = -freed if freed is not None else 0 if starts and only_trains and keeps_enough(tree, starts) else None
     return Forecast(
         stops=stops,
         starts=starts,
@@ -133,6 +144,10 @@ def _forecast(
         is_exact=made is not None,
         peak=made.peak if made is not None else None,
         peak_phase=made.peak_phase if made is not None else None,
+        checkpoints=change.checkpoints,
+        keeps=change.keeps,
+        work=made.work if made is not None else None,
+        why_not_exact=answer.unknown if answer is not None else (),
     )
 
 
@@ -159,12 +174,6 @@ def _latest(state: RunState, change: Change) -> ForecastMade | None:
     made, tree = state.forecasts.get(change), state.tree
     is_of_now = made is not None and made.flags == tree.trainable and made.checkpointed == tree.checkpointed
     return made if is_of_now else None
-
-
-def _exact(state: RunState, change: Change) -> ForecastMade | None:
-    """Return the planner's answer if it is exact and of the present state."""
-    made = _latest(state, change)
-    return made if made is not None and not made.unknown else None
 
 
 def _bytes(info: ParameterInfo) -> int:

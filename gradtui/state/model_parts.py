@@ -72,6 +72,11 @@ def last_blocks(tree: Listing, count: int) -> list[str]:
     return [tree.modules[index].path for blocks in chosen for index in blocks[-count:]] if count > 0 else []
 
 
+def blocks(tree: Listing) -> list[int]:
+    """Return the indexes of the blocks of each model, in order."""
+    return [index for model in tree.models for index in _blocks(tree, model)]
+
+
 def block_count(tree: Listing) -> int:
     """Return the number of blocks of the model with the most blocks; 0 if no model has any."""
     return max((len(_blocks(tree, model)) for model in tree.models), default=0)

@@ -1,0 +1,149 @@
+"""The plans offered for a run: what may train and what may be checkpointed, their figures, and the best of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gradtui.protocol.commands import Command, SetCheckpointing, TrainOnly
+from gradtui.protocol.forecasts import Change
+from gradtui.state import model_parts as parts
+from gradtui.state.forecast import Forecast, forecast_change, forecast_train_only
+from gradtui.state.run_state import RunState
+from gradtui.state.selection import NothingSelected, find
+
+MakeCommand = Callable[[int], Command]
+"""Makes a command with the id that it is given."""
+
+_EVERY = (1, 2, 3, 4)
+"""A plan checkpoints every n-th block, for these n."""
+_ALL_COUNTS = 12
+"""Up to so many blocks there is a plan for each number of last blocks; beyond that only for some numbers."""
+
+
+@dataclass(frozen=True)
+class PlanOffered:
+    """One plan: its name, what it changes, and the commands that apply it."""
+
+    name: str
+    change: Change
+    commands: tuple[MakeCommand, ...]
+
+
+def plans(state: RunState) -> tuple[PlanOffered, ...]:
+    """Return the plans for the models of a run that would change something, each change once.
+
+    They train the last k blocks with the head, the head alone, norms, low-rank adapters or everything; they checkpoint every
+    n-th block that backward reaches; and they combine the two.
+    """
+    found: dict[Change, PlanOffered] = {}
+    for plan in _plans(state):
+        if plan.change != Change():
+            found.setdefault(plan.change, plan)
+    return tuple(found.values())
+
+
+def _plans(state: RunState) -> Iterator[PlanOffered]:
+    trained = list(_trained(state))
+    yield from trained
+    nothing = PlanOffered("", Change(), ())
+    for plan in (nothing, *trained):
+        # Not each number of blocks with each number of checkpoints: a table is to be read.
+        for every in _EVERY if plan is nothing else (1,):
+            yield _checkpointed(state, plan, every)
+
+
+def _trained(state: RunState) -> Iterator[PlanOffered]:
+    tree = state.tree
+    head = ":head" if parts.heads(tree) else ""
+    count = parts.block_count(tree)
+    yield from _train_only(state, "train everything", ":all")
+    for blocks in _counts(count):
+        words = f"train the last {blocks} blocks" if blocks > 1 else "train the last block"
+        selection = f":last-{blocks}-blocks"
+        yield from _train_only(
+            state, f"{words} and the head" if head else words, f"{selection}, {head}" if head else selection
+        )
+    if head:
+        yield from _train_only(state, "train the head", head)
+    yield from _train_only(state, "train the norms", ":norms")
+    yield from _train_only(state, "train the low-rank adapters", ":lora")
+
+
+def _counts(blocks: int) -> Iterable[int]:
+    if blocks <= _ALL_COUNTS:
+        return range(blocks - 1, 0, -1)
+    chosen = {*range(1, 5), *(blocks * part // 8 for part in range(1, 8))}
+    return sorted(chosen, reverse=True)
+
+
+def _train_only(state: RunState, name: str, selection: str) -> Iterator[PlanOffered]:
+    try:
+        found = find(selection, state.tree)
+    except NothingSelected:
+        return
+    yield PlanOffered(
+        name, forecast_train_only(state, found.indices).change, (lambda number: TrainOnly(number, selection),)
+    )
+
+
+def _checkpointed(state: RunState, plan: PlanOffered, every: int) -> PlanOffered:
+    """Return a plan that checkpoints every n-th block too."""
+    tree = state.tree
+    chosen = frozenset(parts.blocks(tree)[every - 1 :: every]) - tree.checkpointed
+    words = {1: "checkpoint every block", 2: "checkpoint every second block", 3: "checkpoint every third block"}
+    name = words.get(every, f"checkpoint every {every}th block")
+    commands = tuple(_checkpoint(tree.modules[index].path) for index in sorted(chosen))
+    if not chosen:
+        return plan
+    return PlanOffered(
+        f"{plan.name}, {name}" if plan.name else name,
+        plan.change._replace(checkpoints=chosen),
+        (*plan.commands, *commands),
+    )
+
+
+def _checkpoint(path: str) -> MakeCommand:
+    return lambda number: SetCheckpointing(number, path, True)
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """What a plan would change. Bytes that appear are positive; None is unknown."""
+
+    plan: PlanOffered
+    forecast: Forecast
+    memory: int | None
+    """The change of the peak."""
+    time: float | None
+    """The floating-point operations of a step, divided by those of a step as it is now."""
+    on_front: bool
+    """No other plan, nor the run as it is now, needs less memory without more time, or less time without more memory."""
+
+
+def figures(state: RunState, offered: Sequence[PlanOffered]) -> tuple[PlanFigures, ...]:
+    """Return the figures of plans, as far as they are known yet."""
+    forecasts = [forecast_change(state, plan.change) for plan in offered]
+    points = [(each.peak, each.work) for each in forecasts]
+    best = front([*points, (0, 1.0)])
+    return tuple(
+        PlanFigures(plan, each, each.peak, each.work, at in best)
+        for at, (plan, each) in enumerate(zip(offered, forecasts))
+    )
+
+
+def front(points: Sequence[tuple[int | None, float | None]]) -> frozenset[int]:
+    """Return the indexes of the points that no other point beats (the Pareto front); points with unknowns are on no front.
+
+    A point beats another one if it is smaller in one coordinate and not larger in the other.
+    """
+    known = sorted(
+        (memory, time, at) for at, (memory, time) in enumerate(points) if memory is not None and time is not None
+    )
+    best: set[int] = set()
+    least: tuple[float, int] | None = None
+    for memory, time, at in known:
+        if least is None or time < least[0] or (memory, time) == (least[1], least[0]):
+            best.add(at)
+            least = time, memory
+    return frozenset(best)

@@ -1,0 +1,105 @@
+"""The plans that are offered for a run, and the best of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from watched import Watched, watched
+
+from gradtui.planner import Forecaster
+from gradtui.protocol.commands import SetCheckpointing, TraceStep, TrainOnly
+from gradtui.protocol.forecasts import Change
+from gradtui.reducer import apply
+from gradtui.state.forecast import forecast_change, question
+from gradtui.state.plans import PlanOffered, figures, front, plans
+
+COORDINATE = st.none() | st.integers(-3, 3)
+
+
+@given(st.lists(st.tuples(COORDINATE, COORDINATE)))
+def test_the_front_is_what_no_point_beats(points: list[tuple[int | None, int | None]]) -> None:
+    def beats(one: tuple[int, int], other: tuple[int, int]) -> bool:
+        return one != other and one[0] <= other[0] and one[1] <= other[1]
+
+    known = {at: point for at, point in enumerate(points) if None not in point}
+    best = {at for at, point in known.items() if not any(beats(other, point) for other in known.values())}  # type: ignore[arg-type]
+    assert front([(memory, None if time is None else float(time)) for memory, time in points]) == best
+
+
+class Stack(nn.Module):
+    """Four blocks and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.LayerNorm(64)) for _ in range(4))
+        self.head = nn.Linear(64, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def run() -> Watched:
+    model, batch = Stack(), torch.linspace(-1, 1, 32 * 64).view(32, 64)
+    optimizer = torch.optim.Adam(model.parameters(), 0.001)
+    with watched() as seen:
+        for step in range(4):
+            if step == 3:
+                seen.commands.submit(lambda number: TraceStep(number))
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    return seen
+
+
+def by_name(run: Watched) -> dict[str, PlanOffered]:
+    return {plan.name: plan for plan in plans(run.state)}
+
+
+def test_there_is_a_plan_for_each_number_of_last_blocks_and_each_spacing_of_checkpoints(run: Watched) -> None:
+    found = by_name(run)
+    paths = [info.path for info in run.state.tree.parameters]
+    two = found["train the last 2 blocks and the head"]
+    assert [paths[index].partition(".")[0] for index in two.change.stops] == ["blocks"] * 8
+    assert {paths[index].split(".")[1] for index in two.change.stops} == {"0", "1"}
+    assert [make(7) for make in two.commands] == [TrainOnly(7, ":last-2-blocks, :head")]
+    assert {f"train the last {count} blocks and the head" for count in (3, 2)} <= found.keys()
+    assert {"train the last block and the head", "train the head", "train the norms"} <= found.keys()
+    second = found["checkpoint every second block"]
+    assert [make(1) for make in second.commands] == [SetCheckpointing(1, f"blocks.{at}", True) for at in (1, 3)]
+    both = found["train the head, checkpoint every block"]
+    assert both.change == Change(
+        found["train the head"].change.stops, (), found["checkpoint every block"].change.checkpoints
+    )
+    # Everything trains and no parameter is an adapter.
+    assert not {"train everything", "train the low-rank adapters"} & found.keys()
+    assert len({plan.change for plan in found.values()}) == len(found)
+
+
+def test_the_figures_of_plans_come_from_the_planner(run: Watched) -> None:
+    offered = plans(run.state)
+    assert {each.memory for each in figures(run.state, offered)} == {None}
+    forecaster = Forecaster()
+    for plan in offered:
+        asked = question(run.state, forecast_change(run.state, plan.change))
+        assert asked is not None
+        # The tests' allocator has a fixed total, which hides what backward holds.
+        apply(run.state, replace(forecaster.answer(asked), peak=len(plan.commands), peak_phase=None))
+    known = {each.plan.name: each for each in figures(run.state, offered)}
+    assert all(each.memory is not None and each.time is not None for each in known.values())
+    head = known["train the head"]
+    assert head.time is not None
+    # The forward, and the products for the head's weight alone: about a third of three times the forward.
+    assert head.time == pytest.approx(1 / 3, rel=0.1)
+    checkpointed = known["checkpoint every block"]
+    assert checkpointed.time is not None
+    assert checkpointed.time == pytest.approx(4 / 3, rel=0.1)
+    assert head.on_front
+    assert not checkpointed.on_front
