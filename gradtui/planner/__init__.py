@@ -5,7 +5,7 @@ torch, and neither the probe nor a screen: it works on recorded plain data, on a
 """
 
 from gradtui.planner.forecast_thread import ForecastThread
-from gradtui.planner.forecaster import Forecaster
+from gradtui.planner.forecaster import Forecaster, NoForecastError
 from gradtui.planner.replay import Plan, Replay, Replayed
 
-__all__ = ["ForecastThread", "Forecaster", "Plan", "Replay", "Replayed"]
+__all__ = ["ForecastThread", "Forecaster", "NoForecastError", "Plan", "Replay", "Replayed"]

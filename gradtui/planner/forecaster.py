@@ -7,10 +7,18 @@ from dataclasses import replace
 
 import torch
 
-from gradtui.planner.peak import StepChange, peak_of
+from gradtui.planner.cheapest import cheapest
+from gradtui.planner.peak import StepChange, limits_for, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
+from gradtui.planner.stretches import places_of, units_of
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.protocol.operations import OperationsRecorded
+
+_TRIES = 5
+
+
+class NoForecastError(Exception):
+    """There is no forecast of the peak. The message says why."""
 
 
 class Forecaster:
@@ -54,6 +62,43 @@ class Forecaster:
         change = StepChange(self._peaks_now, after, answer.gradients, asked.optimizer_state)
         peak, phase = peak_of(asked.profile, change)
         return replace(answer, peak=peak - peak_of(asked.profile)[0], peak_phase=phase)
+
+    def fit(self, asked: ForecastAsked, blocks: Collection[int], room: int) -> ForecastMade | None:
+        """Return the answer for the cheapest change that lets the peak of a step fit into `room` bytes; None if there is none.
+
+        It is the change that was asked about and checkpoints of as few operations as possible, of the modules `blocks`. The
+        change is exact for what a step with all of them and one with none of them say of each block (see `cheapest`), and its
+        own peak is forecast like any other. Raises `NoForecastError` if there is no forecast of the peak.
+        """
+        plain = self.with_peak(self.answer(asked), asked)
+        if asked.profile is None or plain.peak is None or self._peaks_now is None:
+            raise NoForecastError(", ".join(plain.unknown) or "the peak of a step cannot be forecast")
+        most = room - peak_of(asked.profile)[0]
+        if plain.peak <= most:
+            return plain
+        replay, _ = self._present(asked)
+        plan = _plan_after(asked)
+        places = places_of(asked.operations, frozenset(blocks) - plan.checkpointed)
+        units = units_of(replay, places, plan)
+        if units is None:
+            raise NoForecastError("backward cannot be repeated")
+        over = 0
+        for _ in range(_TRIES):
+            limits = limits_for(asked.profile, self._peaks_now, room - over, plain.gradients, asked.optimizer_state)
+            chosen = cheapest(units, limits) if limits is not None else None
+            if chosen is None:
+                return None
+            checkpoints = frozenset(places.blocks[at] for at in chosen)
+            change = asked.change._replace(checkpoints=asked.change.checkpoints | checkpoints)
+            question = replace(asked, change=change)
+            answer = self.with_peak(self.answer(question), question)
+            if answer.peak is None:
+                raise NoForecastError(", ".join(answer.unknown) or "the peak of a step cannot be forecast")
+            if answer.peak <= most:
+                return answer
+            # Blocks may share what they keep, so that together they save less than one by one.
+            over += answer.peak - most
+        return None
 
     def _present(self, asked: ForecastAsked) -> tuple[Replay, Replayed]:
         basis = asked.operations, asked.flags, asked.checkpointed

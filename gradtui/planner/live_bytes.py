@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,12 @@ class LiveBytes(OperationMode):
         """Bytes that are alive."""
         self.peak = 0
         """The most bytes that were alive since the start, or since `restart`."""
+        self.place = -1
+        """Where the step is now."""
+        self.peaks: dict[int, int] = {}
+        """The most bytes that were alive at each place, since the start or since `restart`."""
+        self.find_place: Callable[[int], int] = lambda place: place
+        """Returns the place of the operation that runs, given that of the one before; the mode calls it."""
         self._alive: dict[int, _Counted] = {}
 
     def add(self, tensor: torch.Tensor, nbytes: int | None = None) -> None:
@@ -49,14 +55,16 @@ class LiveBytes(OperationMode):
         self.now += nbytes - counted.nbytes
         counted.nbytes = nbytes
         self.peak = max(self.peak, self.now)
+        if self.now > self.peaks.get(self.place, -1):
+            self.peaks[self.place] = self.now
 
     def leave_out(self, tensor: torch.Tensor) -> None:
         """Never count the storage of a tensor."""
         self.add(tensor, 0)
 
     def restart(self) -> int:
-        """Begin another peak. Return the last one."""
-        peak, self.peak = self.peak, self.now
+        """Begin other peaks. Return the last one."""
+        peak, self.peak, self.peaks = self.peak, self.now, {}
         return peak
 
     @contextmanager
@@ -76,6 +84,7 @@ class LiveBytes(OperationMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operation, and count its results."""
+        self.place = self.find_place(self.place)
         result = func(*args, **(kwargs or {}))
         for each in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(each, torch.Tensor):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gradtui.planner.cheapest import Limits
 from gradtui.planner.replay import Peaks
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
+
+_WITH_GRADIENTS = (Phase.OPTIMIZER, Phase.DATA, Phase.ZERO_GRAD)
+"""Phases in which the gradients of this step, or of the one before, are there."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tu
     found: dict[Phase, int] = {}
     has_gradients = False
     for phase, highest in _highest(profile):
-        has_gradients |= phase in (Phase.OPTIMIZER, Phase.DATA, Phase.ZERO_GRAD)
+        has_gradients |= phase in _WITH_GRADIENTS
         total = highest if change is None else highest + change.optimizer_state
         if change is not None:
             total += _change(profile, phase, highest, change, has_gradients=has_gradients)
@@ -39,6 +43,41 @@ def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tu
         has_gradients |= phase is Phase.BACKWARD
     phase = max(found, key=found.__getitem__)
     return found[phase], phase
+
+
+def limits_for(profile: StepMemoryProfiled, before: Peaks, room: int, gradients: int, state: int) -> Limits | None:
+    """Return the limits of a repeated step with which `peak_of` is at most `room`; None if no repeated step has such a peak.
+
+    Args:
+        profile: the profile of a step.
+        before: the peaks of that step, repeated.
+        room: bytes that there are.
+        gradients: bytes of gradients that a change adds.
+        state: bytes of optimizer state that it adds.
+    """
+    unlimited = profile.peak + before.backward + room
+    limits = {"forward": unlimited, "end": unlimited, "backward": unlimited}
+
+    def limit(name: str, highest: int | None, repeated: int) -> None:
+        if highest is not None:
+            limits[name] = min(limits[name], room - state - highest + repeated)
+
+    has_gradients = False
+    for phase, highest in _highest(profile):
+        has_gradients |= phase in _WITH_GRADIENTS
+        if phase is Phase.FORWARD:
+            limit("forward", highest, before.forward)
+        elif phase is Phase.BACKWARD:
+            limit("backward", profile.backward_of_models, before.backward)
+            limit("end", profile.backward_of_loss, before.begin)
+            if profile.backward_of_models is None and profile.backward_of_loss is None:
+                limit("backward", highest, before.backward)
+        elif not has_gradients:
+            limit("end", highest, before.begin)
+        elif highest + gradients + state > room:
+            return None
+        has_gradients |= phase is Phase.BACKWARD
+    return Limits(**limits)
 
 
 def _change(profile: StepMemoryProfiled, phase: Phase, highest: int, change: StepChange, *, has_gradients: bool) -> int:

@@ -57,7 +57,7 @@ class Repetition:
         self.unknown: dict[str, None] = {}
         """Names of operations that could not be repeated."""
         self.work: dict[int, int] = {}
-        """Floating-point operations of forward and backward by the innermost module; -1 outside of the known modules."""
+        """Floating-point operations of forward and backward by the innermost call; -1 outside of all calls."""
 
     def beginning_with(self, tensors: Mapping[int, torch.Tensor]) -> Repetition:
         """Return another repetition under the same plan, in which only these tensors are there, by their numbers."""
@@ -108,7 +108,7 @@ class Repetition:
         if size:
             again = within >= 0 and any(each.requires_grad for each in tensors_in(result))
             times = 1 + again + (gradients_of(arguments) if operation.records else 0)
-            self.work[operation.module] = self.work.get(operation.module, 0) + size * times
+            self.work[operation.call] = self.work.get(operation.call, 0) + size * times
 
     def _without(self, operation: Operation) -> list[torch.Tensor]:
         """Return the recorded results of an operation that cannot be repeated."""

@@ -8,7 +8,7 @@ run is read or written: not its tensors, nor its random generators.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,8 +21,18 @@ from gradtui.planner.live_bytes import LiveBytes
 from gradtui.planner.meta_tensors import META, dependent, run_backward
 from gradtui.planner.regions import Regions, RepeatedRegion, regions_of
 from gradtui.planner.repetition import Plan, Repetition
-from gradtui.probe.torch_private.private_names import leaf_of, number_of, saved_data, saved_tensors, sequence_number
+from gradtui.probe.torch_private.private_names import (
+    leaf_of,
+    number_of,
+    running_node,
+    saved_data,
+    saved_tensors,
+    sequence_number,
+)
 from gradtui.protocol.operations import OperationsRecorded
+
+_MOST_NODES = 1_000
+"""More nodes than one operation makes."""
 
 __all__ = ["Peaks", "Plan", "Replay", "Replayed"]
 
@@ -43,14 +53,14 @@ class Replayed:
     """Tensors through which a gradient passes, and that were computed outside of the recorded operations."""
     unknown: tuple[str, ...] = ()
     """Names of the operations that could not be repeated, and through which a gradient may pass."""
-    work_by_module: dict[int, int] = field(default_factory=dict)
+    work_by_call: dict[int, int] = field(default_factory=dict)
     """Floating-point operations of the matrix products, convolutions and attention in forward and backward, by the innermost
-    module; -1 outside of the known modules."""
+    call; -1 outside of all calls."""
 
     @property
     def work(self) -> int:
         """These floating-point operations together."""
-        return sum(self.work_by_module.values())
+        return sum(self.work_by_call.values())
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,11 @@ class Peaks:
     """When backward begins."""
     backward: int
     """With the gradients of the parameters."""
+    levels: dict[int, int] = field(default_factory=dict)
+    """By place: what is alive before its first operation."""
+    forward_at: dict[int, int] = field(default_factory=dict)
+    """The most bytes that are alive in the forward of each place."""
+    backward_at: dict[int, int] = field(default_factory=dict)
 
 
 class Replay:
@@ -79,27 +94,37 @@ class Replay:
         with torch.enable_grad():
             return _Reading(self._recorded, plan, self._regions(plan)).result(self._loose)
 
-    def peaks(self, plan: Plan) -> Peaks | None:
+    def peaks(self, plan: Plan, places: Sequence[int] = ()) -> Peaks | None:
         """Repeat forward and backward, and return the most bytes that were alive; None if backward cannot be repeated.
 
         What is between the models and the loss is left out, and how long Python code holds a tensor is an estimate (see
-        `freed_after`): compare peaks with each other.
+        `freed_after`): compare peaks with each other. `places` has a number for each operation; with it the peaks of each
+        number are returned too.
         """
-        regions, live = self._regions(plan), LiveBytes()
-        run = Repetition(self._recorded, plan, live)
+        live = LiveBytes()
+        run, begins = Repetition(self._recorded, plan, live), list[int]()
+        levels: dict[int, int] = {}
         with torch.enable_grad():
-            self._forward(run, regions)
+            for at in self._forward(run, self._regions(plan)):
+                begins.append(sequence_number())
+                if places:
+                    live.place = places[at]
+                    levels.setdefault(live.place, live.now)
             loss = dependent(torch.empty((), device=META), [run.tensor(number) for number in self._recorded.ends])
             run.release(self._recorded.ends)
+            forward_at = live.peaks
             forward, begin = live.restart(), live.now
+            if places:
+                live.find_place = lambda before: _place_in_backward(begins, places, before)
             try:
                 with live.of_results():
                     run_backward(loss) if loss.requires_grad else None
             except Exception:  # noqa: BLE001 - a backward that has no implementation on this device
                 return None
-        return Peaks(forward, begin, live.peak)
+        return Peaks(forward, begin, live.peak, levels, forward_at, live.peaks)
 
-    def _forward(self, run: Repetition, regions: Regions) -> None:
+    def _forward(self, run: Repetition, regions: Regions) -> Iterator[int]:
+        """Repeat the forward. Yields the index of each operation before it."""
         recorded, freed = self._recorded, self._freed_after
         with ExitStack() as around:
             before = -1
@@ -110,6 +135,7 @@ class Replay:
                         stretch, inputs = regions.stretch(region), regions.inputs[region]
                         around.enter_context(RepeatedRegion(run, recorded, stretch, inputs, freed).checkpointed())
                     before = region
+                yield at
                 run.repeat(operation)
                 run.release(freed[at])
 
@@ -130,6 +156,15 @@ class Replay:
 
     def _regions(self, plan: Plan) -> Regions:
         return regions_of(self._recorded, plan.checkpointed)
+
+
+def _place_in_backward(begins: Sequence[int], places: Sequence[int], before: int) -> int:
+    node = running_node()
+    number = number_of(node) if node is not None else -1
+    # The node that accumulates a parameter's gradient has a number above all others.
+    if number < begins[0] or number - begins[-1] > _MOST_NODES:
+        return before
+    return places[bisect_right(begins, number) - 1]
 
 
 class _Reading:

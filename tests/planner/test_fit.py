@@ -1,0 +1,116 @@
+"""The cheapest checkpoints with which a step fits into given memory, against all that there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from watched import Watched, watched
+
+from gradtui.planner import Forecaster, NoForecastError
+from gradtui.planner.peak import peak_of
+from gradtui.planner.stretches import places_of
+from gradtui.probe.memory.allocation_log import AllocationLog
+from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.forecasts import Change, ForecastAsked
+from gradtui.state.forecast import forecast_change, question
+
+WIDTHS = 48, 160, 16, 96, 64
+"""How wide each block is inside."""
+
+
+class Block(nn.Module):
+    """A block of a network, which keeps more the wider it is."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(32)
+        self.up, self.down = nn.Linear(32, width), nn.Linear(width, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    """Blocks between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Linear(8, 32), nn.Linear(32, 4)
+        self.blocks = nn.ModuleList(map(Block, WIDTHS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def run() -> Watched:
+    model, batch = Stack(), torch.linspace(-1, 1, 256 * 8).view(256, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with pytest.MonkeyPatch.context() as patched, watched() as seen:
+        # The total of the tests' allocator never changes.
+        patched.setattr(AllocationLog, "measured", lambda _, total: None)
+        for step in range(3):
+            if step == 2:
+                seen.commands.submit(lambda number: TraceStep(number))
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    return seen
+
+
+def asked_of(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:
+    asked = question(run.state, forecast_change(run.state, Change()))
+    assert asked is not None
+    modules = run.state.tree.modules
+    return asked, tuple(index for index, module in enumerate(modules) if module.type_name == "Block")
+
+
+def test_it_is_the_cheapest_of_all_choices_that_fit(run: Watched) -> None:
+    asked, blocks = asked_of(run)
+    forecaster = Forecaster()
+    assert asked.profile is not None
+    now = peak_of(asked.profile)[0]
+    all_choices: dict[frozenset[int], tuple[int, float]] = {}
+    for count in range(len(blocks) + 1):
+        for chosen in map(frozenset, combinations(blocks, count)):
+            each = replace(asked, change=Change(checkpoints=chosen))
+            answer = forecaster.with_peak(forecaster.answer(each), each)
+            assert answer.peak is not None
+            assert answer.work is not None
+            all_choices[chosen] = now + answer.peak, answer.work
+    peaks = sorted({peak for peak, _ in all_choices.values()})
+    assert len(peaks) > 8
+    for room in (peaks[0] - 1, *peaks, now + 1000):
+        possible = [work for peak, work in all_choices.values() if peak <= room]
+        found = forecaster.fit(asked, blocks, room)
+        if found is None:
+            assert not possible, room
+        else:
+            peak, work = all_choices[found.change.checkpoints]
+            assert peak <= room
+            assert work == min(possible), room
+            assert found.peak == peak - now
+
+
+def test_without_a_profile_nothing_can_be_said(run: Watched) -> None:
+    asked, blocks = asked_of(run)
+    with pytest.raises(NoForecastError, match="the peak of a step cannot be forecast"):
+        Forecaster().fit(replace(asked, profile=None), blocks, 1 << 30)
+
+
+def test_a_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
+    asked, blocks = asked_of(run)
+    first, second = blocks[:2]
+    once = places_of(asked.operations, blocks[:2])
+    assert [block for block in once.blocks if block >= 0] == [first, second]
+    calls = tuple(
+        call._replace(module=first if call.module == second else call.module) for call in asked.operations.calls
+    )
+    assert set(places_of(replace(asked.operations, calls=calls), blocks[:2]).blocks) == {-1}
