@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from gradtui.atomic_file import write_atomically
-from gradtui.export import gradients
+from gradtui.export import forecasts, gradients
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect
@@ -59,7 +59,8 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "buffers": [_entry(info, "path", "shape", "dtype", "bytes", "persistent") for info in state.tree.buffers],
         "freezes": _freezes(state),
         "interventions": _interventions(state),
-        "forecasts": list(_forecasts(state)),
+        "forecasts": list(forecasts.forecasts(state)),
+        "forecast_errors": forecasts.errors(state),
         "interventions_dropped": state.intervention_count - len(state.interventions),
         "refused": [
             {"step": event.step, "command": command_text(event.command), "reason": event.reason}
@@ -346,27 +347,6 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
         }
         for event in state.interventions
     ]
-
-
-def _forecasts(state: RunState) -> Iterator[dict[str, Any]]:
-    """Yield what was forecast of each intervention, and what was measured: changes in bytes, None where unknown."""
-    for event in state.interventions:
-        made = state.forecast_of.get(event.command.id)
-        if made is None:
-            continue
-        receipt = state.receipts.get(event.command.id)
-        effect = receipt.effect if receipt is not None else None
-        measured = {}
-        for name in ("activations", "peak"):
-            before, after = (getattr(side, name, None) for side in (effect and effect.before, effect and effect.after))
-            measured[name] = None if before is None or after is None else after - before
-        yield {
-            "step": event.step,
-            "command": to_words(event.command),
-            "predicted": {"activations": made.activations, "gradients": made.gradients, "peak": made.peak},
-            "measured": measured,
-            "exact": not made.unknown,
-        }
 
 
 def _receipt(event: ReceiptTaken | None) -> dict[str, Any] | None:

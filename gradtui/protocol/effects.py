@@ -20,6 +20,8 @@ class StepMemory:
     """The total when backward ended."""
     activations: int | None
     """What autograd kept for backward."""
+    gradients: int | None = None
+    """The gradients when backward ended."""
 
     def joined(self, other: StepMemory) -> StepMemory:
         """Return the highest of both values each."""
@@ -28,6 +30,7 @@ class StepMemory:
             _highest(self.peak, other.peak),
             _highest(self.total, other.total),
             _highest(self.activations, other.activations),
+            _highest(self.gradients, other.gradients),
         )
 
 

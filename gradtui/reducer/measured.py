@@ -190,22 +190,6 @@ def forecast_made(state: RunState, event: ev.ForecastMade) -> None:
     state.forecasts[event.change] = event
 
 
-def keep_forecast(state: RunState, event: ev.CommandApplied) -> None:
-    """Store what was forecast of this change, if it is one of what trains."""
-    wishes = {path: part.trainable for part in event.changed for path in part.paths}
-    if not wishes or not state.forecasts:
-        return
-    paths = {index: state.tree.parameters[index].path for index in sorted(event.parameters)}
-    stops, starts = (
-        tuple(index for index, path in paths.items() if wishes.get(path) is wish) for wish in (False, True)
-    )
-    made = state.forecasts.get(ev.Change(stops, starts))
-    if made is not None:
-        state.forecast_of[event.command.id] = made
-        for oldest in list(state.forecast_of)[:-_FORECASTS_KEPT]:
-            del state.forecast_of[oldest]
-
-
 def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
         state.traced = event

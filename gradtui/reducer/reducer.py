@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.reducer import measured
+from gradtui.reducer.kept_forecasts import keep_forecast
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.run_state import ModelChange, RunState, TreeState
@@ -20,6 +21,7 @@ from gradtui.text import (
     contended_text,
     oom_headline,
     plural,
+    receipt_text,
     record_text,
     unregistered_lines,
     verified_text,
@@ -188,7 +190,7 @@ def _progress(state: RunState, event: ev.Progress) -> None:
 def _applied(state: RunState, event: ev.CommandApplied) -> None:
     state.pending.pop(event.command.id, None)
     if isinstance(event.command, commands.Intervention):
-        measured.keep_forecast(state, event)
+        keep_forecast(state, event)
         state.interventions.append(event)
         state.intervention_count += 1
         if len(state.interventions) > INTERVENTIONS_KEPT:
@@ -235,7 +237,9 @@ def _verified(state: RunState, event: ev.FreezeVerified) -> None:
 
 def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
     _keep(state.receipts, event.command, event)
-    state.note(event, "receipt" if event.held else "rejected", event.text)
+    state.note(
+        event, "receipt" if event.held else "rejected", receipt_text(event, state.forecast_of.get(event.command))
+    )
 
 
 def _keep(newest: dict[int, E], command: int, event: E) -> None:

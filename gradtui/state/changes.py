@@ -7,6 +7,7 @@ from enum import Enum
 
 from gradtui.protocol.commands import Command, Intervention
 from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
+from gradtui.state.prediction import Prediction
 from gradtui.state.run_state import RunState
 
 CHANGES_LISTED = 200
@@ -33,6 +34,8 @@ class Change:
     """The answer: what it did, or why it was refused. Empty while it is pending."""
     receipt: ReceiptTaken | None = None
     verified: FreezeVerified | None = None
+    forecast: Prediction | None = None
+    """What was forecast of it; None if nothing was."""
 
 
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
@@ -48,6 +51,7 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
                 event.text,
                 state.receipts.get(event.command.id),
                 _verification(state, event, undone.get(event.command.id)),
+                state.forecast_of.get(event.command.id),
             ),
         )
         for event in state.interventions[-most:]

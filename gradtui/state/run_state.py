@@ -21,6 +21,7 @@ from gradtui.protocol.vocabulary import (
 from gradtui.state.cost_record import CostRecord
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
+from gradtui.state.prediction import Prediction
 from gradtui.state.rate_jumps import RateJumps
 from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 
@@ -310,7 +311,7 @@ class RunState:
     """The operations of the last step of these models that was recorded."""
     forecasts: dict[ev.Change, ev.ForecastMade] = field(default_factory=dict)
     """The newest answers of the planner from `operations`, by the change."""
-    forecast_of: dict[int, ev.ForecastMade] = field(default_factory=dict)
+    forecast_of: dict[int, Prediction] = field(default_factory=dict)
     """By id of the command: what was forecast of each of the newest interventions."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""

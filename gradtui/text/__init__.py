@@ -5,7 +5,15 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 
 from gradtui.text.breakpoints import breakpoint_text, reached_text
 from gradtui.text.commands import command_text
-from gradtui.text.effects import change_results, change_words, effect_results, effect_text, sizes_text
+from gradtui.text.effects import (
+    change_results,
+    change_words,
+    effect_results,
+    effect_text,
+    receipt_text,
+    receipt_texts,
+    sizes_text,
+)
 from gradtui.text.ending import EndRow, closing_line, closing_lines, end_rows
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
@@ -99,6 +107,8 @@ __all__ = [
     "progress_line",
     "rate_text",
     "reached_text",
+    "receipt_text",
+    "receipt_texts",
     "record_sentence",
     "record_text",
     "report_lines",

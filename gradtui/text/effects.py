@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gradtui.protocol import commands
 from gradtui.protocol.effects import Effect, TimeChange
+from gradtui.protocol.events import ReceiptTaken
 from gradtui.state.changes import Change, ChangeStatus
+from gradtui.state.prediction import Prediction
 from gradtui.text.commands import command_text
 from gradtui.text.freezes import verified_result
 from gradtui.text.units import plural, size_text, three_digits
@@ -25,18 +27,49 @@ _DONE = {
 }
 """What becomes of the first word of `command_text` once the command is applied."""
 
+_BRIEF = {"peak": "peak ", "total": "", "activations": "activations "}
+_LONG = {"peak": "memory peak ", "total": "memory at the end of backward ", "activations": "activations "}
+"""By the name in `StepMemory`: what stands before the sizes."""
 
-def effect_results(effect: Effect) -> tuple[str, ...]:
-    """Return what has changed, briefly: `92.7 → 99.3 MiB`, `196 → 220 ms ± 12`, `12 tensors joined Adam`."""
+
+def effect_results(effect: Effect, forecast: Prediction | None = None) -> tuple[str, ...]:
+    """Return what has changed, briefly: `92.7 → 99.3 MiB (forecast 99.3)`, `196 → 220 ms ± 12`, `12 tensors joined Adam`."""
     joined = tuple(f"{plural(count, 'tensor')} joined {name}" for name, count in effect.joined)
-    return (*_memory(effect, "peak ", ""), *_time(effect.time, ""), *joined, *_others(effect))
+    return (*_memory(effect, forecast, _BRIEF), *_time(effect.time, ""), *joined, *_others(effect))
 
 
-def effect_text(effect: Effect) -> str:
+def largest_result(effect: Effect, forecast: Prediction | None = None) -> str | None:
+    """Return the largest change of memory alone; None if no change of it was measured."""
+    results = effect_results(effect, forecast)
+    sizes = [abs(after - before) for before, after in _shown(effect, forecast).values()]
+    return results[sizes.index(max(sizes))] if sizes else None
+
+
+def effect_text(effect: Effect, forecast: Prediction | None = None) -> str:
     """Return what has changed, as it follows the name of the change: `memory at the end of backward 92.7 → 99.3 MiB`."""
     joined = (f"{plural(count, 'tensor')} joined {name}" for name, count in effect.joined)
-    parts = (*_memory(effect, "memory peak ", "memory at the end of backward "), *_time(effect.time, "step "), *joined)
+    parts = (*_memory(effect, forecast, _LONG), *_time(effect.time, "step "), *joined)
     return ", ".join((*parts, *_others(effect)))
+
+
+def receipt_text(receipt: ReceiptTaken, forecast: Prediction | None) -> str:
+    """Return the text of a receipt, with what was forecast behind what was measured."""
+    # A receipt of the duration alone comes after that of the memory, and its text ends otherwise.
+    measured = effect_text(receipt.effect) if receipt.effect is not None else ""
+    if receipt.effect is None or not measured or not receipt.text.endswith(f": {measured}"):
+        return receipt.text
+    return receipt.text.removesuffix(measured) + effect_text(receipt.effect, forecast)
+
+
+def receipt_texts(receipt: ReceiptTaken, forecast: Prediction | None) -> tuple[str, ...]:
+    """Return shorter texts of a receipt, the longest first: its results briefly, and the largest change alone."""
+    title, colon, _ = receipt.text.partition(": ")
+    long = receipt_text(receipt, forecast)
+    if receipt.effect is None or not colon or long == receipt.text:
+        return ()
+    largest = largest_result(receipt.effect, forecast)
+    shorter = (" · ".join(effect_results(receipt.effect, forecast)), largest)
+    return tuple(f"{title} · {words}" for words in shorter if words)
 
 
 def time_text(change: TimeChange) -> str:
@@ -66,8 +99,8 @@ def change_words(change: Change) -> str:
     return f"{_DONE.get(verb, verb)} {rest}"
 
 
-def change_results(change: Change) -> tuple[str, ...]:
-    """Return what came of a change, briefly."""
+def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, ...]:
+    """Return what came of a change, briefly; with `only_largest`, no more of what was measured than the largest change."""
     if change.status is ChangeStatus.PENDING:
         return ("waits for the next step",)
     if change.status is ChangeStatus.REFUSED:
@@ -75,30 +108,70 @@ def change_results(change: Change) -> tuple[str, ...]:
     results: list[str] = ["undone"] if change.status is ChangeStatus.UNDONE else []
     receipt = change.receipt
     if receipt is not None:
-        results += effect_results(receipt.effect) if receipt.effect is not None else [receipt.text]
+        results += _results(receipt, change.forecast, only_largest=only_largest)
     if change.verified is not None:
         results.append(verified_result(change.verified))
     return tuple(results)
 
 
-def _memory(effect: Effect, of_peak: str, of_total: str) -> Sequence[str]:
+def _results(receipt: ReceiptTaken, forecast: Prediction | None, *, only_largest: bool) -> Sequence[str]:
+    if receipt.effect is None:
+        return (receipt.text,)
+    largest = largest_result(receipt.effect, forecast) if only_largest else None
+    return (largest,) if largest is not None else effect_results(receipt.effect, forecast)
+
+
+def _memory(effect: Effect, forecast: Prediction | None, labels: Mapping[str, str]) -> Sequence[str]:
     before, after = effect.before, effect.after
     if before is None or after is None:
         return ()
-    names = ["total" if before.peak is None or after.peak is None else "peak", "activations"]
-    labels = {"peak": of_peak, "total": of_total, "activations": "activations "}
-    pairs = {name: (getattr(before, name), getattr(after, name)) for name in names}
-    known = {name: pair for name, pair in pairs.items() if None not in pair}
-    changed = [
-        labels[name] + sizes_text(*pair)
-        for name, pair in known.items()
-        if name not in effect.within_noise and size_text(pair[0]) != size_text(pair[1])
-    ]
-    if changed or not known:
-        return changed
+    shown = _shown(effect, forecast)
+    pairs = _pairs(effect)
+    if shown or all(None in pair for pair in pairs.values()):
+        return [labels[name] + sizes_text(*pair) + _forecast(effect, forecast, name) for name, pair in shown.items()]
     # Where some values could not be compared, nothing is said.
     is_whole = all(None not in pair or pair[1] is None for pair in pairs.values())
     return ["memory as before"] if is_whole else []
+
+
+def _shown(effect: Effect, forecast: Prediction | None) -> dict[str, tuple[int, int]]:
+    """Return the values that have changed, or of which a change was forecast: those before and after."""
+    found = {}
+    for name, (before, after) in _pairs(effect).items():
+        if before is None or after is None:
+            continue
+        has_changed = name not in effect.within_noise and size_text(before) != size_text(after)
+        expected = _expected(effect, forecast, name)
+        if has_changed or (expected is not None and size_text(expected) != size_text(before)):
+            found[name] = before, after
+    return found
+
+
+def _pairs(effect: Effect) -> dict[str, tuple[int | None, int | None]]:
+    """Return the values that a receipt compares: those before and after."""
+    before, after = effect.before, effect.after
+    if before is None or after is None:
+        return {}
+    names = ["total" if before.peak is None or after.peak is None else "peak", "activations"]
+    return {name: (getattr(before, name), getattr(after, name)) for name in names}
+
+
+def _expected(effect: Effect, forecast: Prediction | None, name: str) -> int | None:
+    # What other changes at the same boundary did was not forecast with this one.
+    if forecast is None or effect.before is None or effect.others:
+        return None
+    return forecast.after(name, effect.before)
+
+
+def _forecast(effect: Effect, forecast: Prediction | None, name: str) -> str:
+    """Return ` (forecast 99.3)`, with its unit where that is another one than the one before it."""
+    expected = _expected(effect, forecast, name)
+    if expected is None or forecast is None:
+        return ""
+    number, _, unit = size_text(expected).partition(" ")
+    same = size_text(getattr(effect.after, name)).endswith(f" {unit}")
+    about = "" if name != "peak" and forecast.is_exact else "about "
+    return f" (forecast {about}{number}{'' if same else f' {unit}'})"
 
 
 def _time(change: TimeChange | None, label: str) -> Sequence[str]:

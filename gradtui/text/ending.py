@@ -9,7 +9,9 @@ from gradtui.state.findings import Level, by_gravity
 from gradtui.state.model_records import model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import highest_peak, unexplained_at_load
+from gradtui.text.effects import largest_result
 from gradtui.text.findings import finding_line
+from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines, verified_text
 from gradtui.text.memory import graph_lines
 from gradtui.text.nonfinite import nonfinite_text
@@ -21,7 +23,7 @@ from gradtui.text.units import number_text, plural, size_text
 MOST_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
 
-_DISPENSABLE = ("overhead", "tensors", "norm", "changed", "loss")
+_DISPENSABLE = ("forecasts", "overhead", "tensors", "norm", "changed", "loss")
 """Rows that give way to findings, the first one first. The summary has what they say."""
 
 _WORDS = {STATE_NAMES[state]: words for state, words in STATE_WORDS.items() if state is not ParameterState.UNKNOWN}
@@ -167,6 +169,8 @@ def _changes(state: RunState) -> list[EndRow]:
     if not state.intervention_count:
         return []
     last = state.interventions[-1]
-    return [
-        EndRow("changed", f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {last.text}")
-    ]
+    text = f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {last.text}"
+    receipt, made = state.receipts.get(last.command.id), state.forecast_of.get(last.command.id)
+    largest = largest_result(receipt.effect, made) if receipt is not None and receipt.effect is not None else None
+    rows = [EndRow("changed", text if largest is None or made is None else f"{text}; {largest}")]
+    return [*rows, *(EndRow("forecasts", words) for words in forecast_error_words(state))]

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from gradtui.protocol.commands import StateOption
 from gradtui.state.forecast import Forecast
+from gradtui.state.forecast_score import scores
+from gradtui.state.run_state import RunState
 from gradtui.text.units import count_text, plural, short_bytes
 
+_IN = {"peak": "the peak"}
 NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
 
 
@@ -73,6 +76,15 @@ def _peak(forecast: Forecast) -> list[str]:
     if forecast.peak is None or forecast.peak_phase is None:
         return []
     return [f"peak {_change(forecast.peak)}, in {forecast.peak_phase.value}"]
+
+
+def forecast_error_words(state: RunState) -> list[str]:
+    """Return how far the forecasts were from what was measured: `off by 0.0 % in activations (3 changes)`; or nothing."""
+    found = scores(state)
+    if not found:
+        return []
+    parts = ", ".join(f"{100 * score.error:.1f} % in {_IN.get(name, name)}" for name, score in found.items())
+    return [f"off by {parts} ({plural(max(score.changes for score in found.values()), 'change')})"]
 
 
 def _change(size: int, *, is_exact: bool = False) -> str:

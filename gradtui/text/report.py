@@ -10,6 +10,7 @@ from gradtui.state.model_records import model_labels, model_records, peak_owner,
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import ModelRecord, NormSummary, PhaseRecord, RunState
 from gradtui.text.findings import finding_lines
+from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines
 from gradtui.text.frontier import frontier_sentence
 from gradtui.text.memory import graph_lines, most_saved_text
@@ -81,6 +82,7 @@ def report_lines(state: RunState) -> list[str]:
     lines += graph_lines(state)
     lines += _device_words(state)
     lines += _gradient_lines(state)
+    lines += [f"forecasts {words}" for words in forecast_error_words(state)]
     return lines + _cost_lines(state.cost) + checkpoint_lines(state) + endings
 
 

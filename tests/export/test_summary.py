@@ -27,7 +27,8 @@ TOP = {
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
     "living_graphs",
     "gradient_norm", "bad_step", "modules", "parameters", "buffers", "freezes",
-    "interventions", "interventions_dropped", "forecasts", "refused", "out_of_memory", "findings", "problems", "cost", "report",
+    "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
+    "problems", "cost", "report",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip

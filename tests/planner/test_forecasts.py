@@ -90,7 +90,7 @@ def test_the_summary_has_what_was_forecast_beside_what_was_measured() -> None:
     assert entry["exact"]
     # The batch. The result of the first tanh is kept by the second layer too.
     assert entry["predicted"]["activations"] == entry["measured"]["activations"] == -ACTIVATION
-    assert entry["predicted"]["gradients"] == -(WEIGHT + BIAS)
+    assert entry["predicted"]["gradients"] == entry["measured"]["gradients"] == -(WEIGHT + BIAS)
 
 
 def test_a_forecast_of_other_parameters_is_none_of_a_freeze() -> None:

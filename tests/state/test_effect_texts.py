@@ -8,7 +8,18 @@ from gradtui.protocol import commands
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
 from gradtui.protocol.events import FreezeVerified, ReceiptTaken
 from gradtui.state.changes import Change, ChangeStatus
-from gradtui.text.effects import change_results, change_words, effect_results, effect_text, sizes_text, time_text
+from gradtui.state.prediction import Prediction
+from gradtui.text.effects import (
+    change_results,
+    change_words,
+    effect_results,
+    effect_text,
+    largest_result,
+    receipt_text,
+    receipt_texts,
+    sizes_text,
+    time_text,
+)
 
 KIB, MIB = 2**10, 2**20
 BEFORE = StepMemory(10, None, 90 * MIB, 20 * MIB)
@@ -66,6 +77,60 @@ def test_what_is_unknown_is_left_out() -> None:
 
 def test_changes_at_one_boundary_are_measured_together() -> None:
     assert effect_results(Effect(BEFORE, AFTER, others=1))[-1] == "together with 1 other change"
+
+
+FORECAST = Prediction(0, 9 * MIB, MIB // 4, 9 * MIB + MIB // 2, True)
+"""Forecasts what `AFTER` has, but for the peak, where that is compared."""
+
+
+def test_what_was_forecast_stands_behind_what_was_measured() -> None:
+    effect = Effect(BEFORE, replace(AFTER, activations=31 * MIB), TimeChange(0.196, 0.204, 0.012))
+    made = replace(FORECAST, activations=11 * MIB)
+    assert effect_results(effect, made) == (
+        "90.0 → 99.2 MiB (forecast 99.2)",
+        "activations 20.0 → 31.0 MiB (forecast 31.0)",
+        "196 → 204 ms ± 12.0",
+    )
+    assert effect_text(effect, made).startswith("memory at the end of backward 90.0 → 99.2 MiB (forecast 99.2), act")
+    assert largest_result(effect, made) == "activations 20.0 → 31.0 MiB (forecast 31.0)"
+    assert effect_results(effect, replace(made, is_exact=False))[0].endswith("(forecast about 99.2)")
+
+
+def test_the_forecast_of_a_peak_is_an_estimate() -> None:
+    effect = Effect(replace(BEFORE, peak=100 * MIB), replace(AFTER, peak=110 * MIB))
+    assert effect_results(effect, FORECAST) == ("peak 100.0 → 110.0 MiB (forecast about 109.5)",)
+
+
+def test_a_change_that_was_forecast_and_did_not_come_is_listed() -> None:
+    effect = Effect(BEFORE, BEFORE)
+    assert effect_results(effect, Prediction(0, 0, 0, 0, True)) == ("memory as before",)
+    missed = Prediction(KIB - 20 * MIB, 0, 0, 0, True)
+    assert effect_results(effect, missed) == ("activations 20.0 → 20.0 MiB (forecast 1.0 KiB)",)
+
+
+def test_changes_that_were_made_together_are_compared_with_no_forecast() -> None:
+    results = effect_results(Effect(BEFORE, AFTER, others=1), FORECAST)
+    assert results == ("90.0 → 99.2 MiB", "together with 1 other change")
+
+
+def receipt_of(effect: Effect, new: Effect) -> ReceiptTaken:
+    return ReceiptTaken(1.0, 12, 1, f"unfroze blocks.7: {effect_text(new)}", True, effect)
+
+
+def test_the_receipt_of_the_memory_names_the_forecast_and_that_of_the_duration_does_not() -> None:
+    effect = Effect(BEFORE, replace(AFTER, activations=21 * MIB))
+    made = replace(FORECAST, activations=MIB)
+    first = receipt_of(effect, effect)
+    assert receipt_text(first, made) == f"unfroze blocks.7: {effect_text(effect, made)}"
+    assert receipt_texts(first, made) == (
+        "unfroze blocks.7 · 90.0 → 99.2 MiB (forecast 99.2) · activations 20.0 → 21.0 MiB (forecast 21.0)",
+        "unfroze blocks.7 · 90.0 → 99.2 MiB (forecast 99.2)",
+    )
+    time = TimeChange(0.2, 0.3, 0.01)
+    second = receipt_of(replace(effect, time=time), Effect(time=time))
+    for receipt, forecast in ((first, None), (second, made)):
+        assert receipt_text(receipt, forecast) == receipt.text
+        assert receipt_texts(receipt, forecast) == ()
 
 
 APPLIED = ChangeStatus.APPLIED

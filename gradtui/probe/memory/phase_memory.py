@@ -119,7 +119,9 @@ class PhaseMemory:
 
     def of_step(self, step: int, activations: int | None) -> StepMemory:
         """Return the memory of the sampled step that has just ended, in which autograd kept `activations` bytes."""
-        return StepMemory(step, *self.peaks.of_step(), activations)
+        peak, held = self.peaks.of_step()
+        total, gradients = (held.total, held.gradients) if held is not None else (None, None)
+        return StepMemory(step, peak, total, activations, gradients)
 
     def emit(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
         """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""
@@ -251,13 +253,13 @@ class PhasePeaks:
         """Record a breakdown emitted in the current step."""
         self._emitted[breakdown.phase] = breakdown
 
-    def of_step(self) -> tuple[int | None, int | None]:
-        """Return the peak of the phases emitted in the current step, if all are exact, and the total when backward ended."""
+    def of_step(self) -> tuple[int | None, MemoryBytes | None]:
+        """Return the peak of the phases emitted in the current step, if all are exact, and what backward left at its end."""
         peaks = [each.peak if each.peak_exact else None for each in self._emitted.values()]
         known = [peak for peak in peaks if peak is not None]
         backward = self._emitted.get(Phase.BACKWARD)
         highest = max(known) if known and len(known) == len(peaks) else None
-        return highest, backward.held.total if backward is not None else None
+        return highest, backward.held if backward is not None else None
 
     def once_more(self, phase: Phase, part: Peak) -> MemoryMeasured | None:
         """Return a repeated phase's breakdown with the higher peak (gradients are accumulated); None if the peak is not higher.

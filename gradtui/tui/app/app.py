@@ -7,6 +7,7 @@ commands go to a sink; both could also belong to a recording or to another machi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -295,7 +296,8 @@ class GradtuiApp(App[str]):
         markup: bool = False,  # noqa: ARG002 - Textual's signature; no message is markup
     ) -> None:
         """Show a message in the footer and add it to the events."""
-        said = StatusMessage(message, title, severity, *([] if timeout is None else [timeout]))
+        said = StatusMessage(message, title, severity)
+        said = said if timeout is None else replace(said, seconds=timeout)
         self.run_state.note_message(said.line)
         self._say(said)
 

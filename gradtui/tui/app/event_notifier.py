@@ -10,9 +10,9 @@ from textual.widgets import Input
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.state.run_state import RunState
-from gradtui.text import nonfinite_text, oom_place
+from gradtui.text import nonfinite_text, oom_place, receipt_text, receipt_texts
 from gradtui.tui.screens.dashboard import Dashboard
-from gradtui.tui.widgets import StatusMessage
+from gradtui.tui.widgets import Severity, StatusMessage
 
 _ANSWERED = (
     commands.PauseAtBadStep,
@@ -45,7 +45,9 @@ def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
     if isinstance(event, ev.ScheduleNoted):
         return StatusMessage(event.text, "Schedule", "error" if event.failed else "warning")
     if isinstance(event, ev.ReceiptTaken):
-        return StatusMessage(event.text, severity="information" if event.held else "warning")
+        made = state.forecast_of.get(event.command)
+        severity: Severity = "information" if event.held else "warning"
+        return StatusMessage(receipt_text(event, made), severity=severity, shorter=receipt_texts(event, made))
     if isinstance(event, ev.CommandApplied) and isinstance(event.command, _ANSWERED):
         return StatusMessage(event.text)
     if isinstance(event, ev.OutOfMemory) and event.categories:

@@ -58,9 +58,13 @@ def _entry(change: Change, step_width: int, words_width: int, width: int, height
     ]
     indent = sum(width_of(text) for text, _ in begin)
     room = max(1, width - indent)
-    results = printable(", ".join(change_results(change)))
     results_role = _results_role(change, is_over=is_over)
-    first, *rest = wrap(((results, results_role),), room)
+    for only_largest in (False, True):
+        results = printable(", ".join(change_results(change, only_largest=only_largest)))
+        first, *rest = wrap(((results, results_role),), room)
+        # Without a forecast the results are short, and the first of them is the most important one.
+        if 1 + len(rest) <= height or change.forecast is None:
+            break
     if 1 + len(rest) > height:
         return [fit((*begin, (elide(results, room), results_role)), width)]
     return [fit((*begin, *first), width), *(fit(((" " * indent, ""), *line), width) for line in rest)]

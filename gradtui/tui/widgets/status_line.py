@@ -32,12 +32,14 @@ class StatusMessage:
         title: a word before it, such as `Refused`.
         severity: how grave it is.
         seconds: how long it is shown if it is information.
+        shorter: shorter texts for where it does not fit, the longest first.
     """
 
     text: str
     title: str = ""
     severity: Severity = "information"
     seconds: float = SECONDS
+    shorter: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -90,13 +92,18 @@ class StatusMessages:
 def message_line(status: Status, width: int) -> Line:
     """Return a message in exactly `width` cells. Where it is cut, the line names the key that shows all of it."""
     sign, sign_role, role = _SIGNS[status.message.severity]
-    text = printable(status.message.line)
-    more = f"+{status.others} more" if status.others else ""
-    if not more and width_of(sign) + width_of(text) + 1 > width:
-        more = "more"
-    right = ((f"  {more} ", "muted"), (status.key, "key"), (" ", "")) if more else ()
+    texts = [printable(each) for each in (status.message.line, *status.message.shorter)]
+    right: Line = _hint(f"+{status.others} more", status.key) if status.others else ()
+    room = width - width_of(sign) - (line_width(right) or 1)
+    text = next((each for each in texts if width_of(each) <= room), texts[-1])
+    if not right and width_of(text) > room:
+        right = _hint("more", status.key)
     room = max(0, width - width_of(sign) - line_width(right))
     return spread(((sign, sign_role), (elide(text, room), role)), right, width)
+
+
+def _hint(words: str, key: str) -> Line:
+    return (f"  {words} ", "muted"), (key, "key"), (" ", "")
 
 
 class StatusLine(LineView):

@@ -6,6 +6,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.reducer import apply
+from gradtui.state.prediction import Prediction
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.changes import EMPTY, changes_lines
 from gradtui.tui.rendering import Line, line_width
@@ -61,6 +62,20 @@ def test_results_that_do_not_fit_are_wrapped_where_there_is_room_and_else_cut() 
         "                          tensors joined Adam",
     ]
     assert text_of(changes_lines(changed_run(), 50, 1)) == ["■ 1,285 unfroze blocks.7  90.0 → 99.0 MiB, 12 ten…"]
+
+
+def test_with_a_forecast_the_largest_change_stays_where_there_is_no_room_for_all() -> None:
+    state = changed_run()
+    before, after = StepMemory(280, None, 90 * MIB, 20 * MIB), StepMemory(287, None, 99 * MIB, 32 * MIB)
+    apply(state, ev.ReceiptTaken(4.0, 1288, 2, "", True, Effect(before, after)))
+    state.forecast_of[2] = Prediction(11 * MIB, 9 * MIB, 0, None, True)
+    assert text_of(changes_lines(state, 69, 3))[1:] == [
+        "■ 1,285 unfroze blocks.7  90.0 → 99.0 MiB (forecast 99.0),",
+        "                          activations 20.0 → 32.0 MiB (forecast 31.0)",
+    ]
+    assert text_of(changes_lines(state, 72, 1)) == [
+        "■ 1,285 unfroze blocks.7  activations 20.0 → 32.0 MiB (forecast 31.0)"
+    ]
 
 
 def test_the_end_of_a_long_path_stays() -> None:

@@ -52,6 +52,24 @@ def test_the_same_message_again_counts_once() -> None:
     assert shown(messages, 14.0) == ("written to x", 0)
 
 
+@pytest.mark.parametrize(
+    ("width", "others", "text"),
+    [
+        (20, 0, " › a long message"),
+        (17, 0, " › a shorter one"),
+        (16, 0, " › brief"),
+        (30, 3, " › a long message"),
+        (26, 3, " › brief"),
+    ],
+)
+def test_a_shorter_text_is_shown_where_the_message_does_not_fit(width: int, others: int, text: str) -> None:
+    message = StatusMessage("a long message", shorter=("a shorter one", "brief"))
+    line = "".join(words for words, _ in message_line(Status(message, others, "v"), width))
+    assert line.startswith(text)
+    assert len(line) == width
+    assert ("more" in line) == (others > 0)
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 160])
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_line_fills_its_width(width: int, others: int) -> None:

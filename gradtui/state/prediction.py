@@ -1,0 +1,55 @@
+"""What was forecast of a change that was made, kept to be compared with what is measured afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.effects import StepMemory
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The forecast change of a step's memory in bytes; what appears is positive. None where it was not forecast."""
+
+    activations: int | None
+    """What autograd keeps for backward."""
+    gradients: int | None
+    """The gradients when backward ends."""
+    optimizer_state: int | None
+    """What the optimizers keep after their next step, by their documented rules."""
+    peak: int | None
+    """The highest total within the step, an estimate."""
+    is_exact: bool
+    """Whether the planner has computed `activations` and `gradients`, instead of the rules."""
+
+    @property
+    def total(self) -> int | None:
+        """The total when backward ends: the activations are freed by then."""
+        if self.gradients is None or self.optimizer_state is None:
+            return None
+        return self.gradients + self.optimizer_state
+
+    def undone(self) -> Prediction:
+        """Return what an undo of the change brings.
+
+        Optimizer state that a freeze has dropped comes back. The state of parameters that began to train stays, as after any
+        other freeze, in each phase of the step.
+        """
+        state = self.optimizer_state
+        stays = None if state is None else max(0, state)
+        return Prediction(
+            _negative(self.activations),
+            _negative(self.gradients),
+            None if state is None else max(0, -state),
+            None if self.peak is None or stays is None else stays - self.peak,
+            self.is_exact,
+        )
+
+    def after(self, name: str, before: StepMemory) -> int | None:
+        """Return the bytes of a value of `StepMemory` that this forecast, given the step before the change."""
+        change, now = getattr(self, name), getattr(before, name)
+        return None if change is None or now is None else now + change
+
+
+def _negative(size: int | None) -> int | None:
+    return None if size is None else -size

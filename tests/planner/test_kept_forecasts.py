@@ -1,0 +1,112 @@
+"""What was forecast of a change stays with it, and is compared with what a real run measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from test_repeated_operations import BATCH, Blocks
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.export.summary import summarise
+from gradtui.planner import Forecaster
+from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo
+from gradtui.protocol.forecasts import Change
+from gradtui.reducer import apply
+from gradtui.state.forecast import forecast_change, question
+from gradtui.state.forecast_score import Compared, compared
+
+Makes = tuple[Change | None, Callable[[int], Command]]
+WEIGHT, BIAS = 8 * 8 * 4, 8 * 4
+"""Bytes of the parameters of a layer of `Blocks`."""
+
+
+def train(at: Mapping[int, Makes], model: nn.Module, steps: int = 20) -> Watched:
+    """Train; before a step, forecast a change if there is one, and send a command."""
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    with watched() as run:
+        for step in range(steps):
+            if step == 2:
+                run.commands.submit(lambda number: TraceStep(number))
+            if step in at:
+                change, make = at[step]
+                asked = question(run.state, forecast_change(run.state, change)) if change is not None else None
+                if asked is not None:
+                    apply(run.state, Forecaster().answer(asked))
+                run.commands.submit(make)
+            optimizer.zero_grad()
+            model(BATCH).sum().backward()
+            optimizer.step()
+    return run
+
+
+def kept(run: Watched) -> list[Compared]:
+    return list(compared(run.state))
+
+
+def measured_as_forecast(entry: Compared) -> bool:
+    names = ("activations", "gradients")
+    return all(entry.measured[name] == getattr(entry.forecast, name) for name in names)
+
+
+def module_of(model: nn.Module, path: str) -> int:
+    return [name for name, _ in model.named_modules()].index(path)
+
+
+def test_an_undo_has_the_forecast_of_the_change_that_it_undoes() -> None:
+    done, undone = kept(
+        train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False)), 12: (None, Undo)}, Blocks())
+    )
+    assert undone.forecast == done.forecast.undone()
+    assert undone.forecast.gradients == WEIGHT + BIAS
+    assert measured_as_forecast(done)
+    assert measured_as_forecast(undone)
+
+
+def test_a_forecast_of_the_undo_itself_comes_first() -> None:
+    back = Change((), (0, 1))
+    changes = {5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False)), 12: (back, Undo)}
+    done, undone = kept(train(changes, Blocks()))
+    assert undone.forecast.optimizer_state == 0, "the freeze has kept it"
+    assert undone.forecast.activations == -(done.forecast.activations or 0) > 0
+
+
+def test_a_module_that_is_checkpointed_and_kept_again() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
+    block = module_of(model, "1")
+    on = (Change(checkpoints=frozenset((block,))), lambda number: SetCheckpointing(number, "1", True))
+    off = (Change(keeps=frozenset((block,))), lambda number: SetCheckpointing(number, "1", False))
+    first, second = kept(train({5: on, 12: off}, model))
+    assert (first.forecast.gradients, second.forecast.gradients) == (0, 0)
+    assert (first.forecast.activations or 0) < 0
+    assert measured_as_forecast(first)
+    assert measured_as_forecast(second)
+    by_undo = kept(train({5: on, 12: (None, Undo)}, model))[1]
+    assert by_undo.forecast.activations == second.forecast.activations
+    assert measured_as_forecast(by_undo)
+
+
+def test_state_that_a_freeze_drops_is_in_the_forecast_of_the_total() -> None:
+    (entry,) = kept(
+        train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False, state="drop"))}, Blocks())
+    )
+    # Adam keeps two tensors of the size of each parameter, and a step counter of 4 bytes.
+    state = 2 * (WEIGHT + BIAS) + 2 * 4
+    assert entry.forecast.optimizer_state == -state
+    assert entry.forecast.total == -state - WEIGHT - BIAS
+
+
+def test_an_unfreeze_forecasts_the_optimizer_state_that_appears() -> None:
+    model = Blocks()
+    model.blocks[0].requires_grad_(False)
+    (entry,) = kept(train({5: (Change((), (0, 1)), lambda number: SetTrainable(number, "blocks.0", True))}, model))
+    assert entry.forecast.optimizer_state == 2 * (WEIGHT + BIAS) + 2 * 4
+    assert measured_as_forecast(entry)
+
+
+def test_the_summary_has_the_error_of_the_forecasts() -> None:
+    run = train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False))}, Blocks())
+    errors = summarise(run.state, dropped=0)["forecast_errors"]
+    assert errors["activations"] == errors["gradients"] == {"changes": 1, "error": 0.0}
+    assert errors["peak"] is None, "the CPU keeps no peak"
