@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from time import monotonic
 
 from gradtui.planner.forecaster import Forecaster
@@ -20,7 +21,7 @@ _LONGEST_ANSWER_S = 10.0
 
 
 class ForecastThread:
-    """Answers the newest question; one that still waits is dropped. The peak comes in a second answer.
+    """Answers the newest question and those after it; others that still wait are dropped. The peak comes in a second answer.
 
     It answers the questions of a list meanwhile, one after the other, and first all of them without peaks.
 
@@ -32,16 +33,20 @@ class ForecastThread:
         self._emit = emit
         self._forecaster = Forecaster()
         self._changed = threading.Condition()
-        self._asked: ForecastAsked | None = None
+        self._open: list[ForecastAsked] = []
+        """The questions whose answer or peak is still to come, the one that is being answered included."""
         self._listed: deque[tuple[ForecastAsked, ForecastMade | None]] = deque()
         """The questions of the list that wait; with their first answer, those whose peak is still to be forecast."""
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def ask(self, asked: ForecastAsked) -> None:
-        """Answer a question soon. Any thread."""
+        """Answer a question soon, and those after it. Has no effect while all of them are still to be answered. Any thread."""
+        questions = list(_chain(asked))
         with self._changed:
-            self._asked = asked
+            if all(each in self._open for each in questions):
+                return
+            self._open = questions
             self._wake()
 
     def ask_all(self, asked: Sequence[ForecastAsked]) -> None:
@@ -59,7 +64,8 @@ class ForecastThread:
     def close(self) -> None:
         """Answer nothing from now on. Waits until the thread has ended: it must not call torch while the interpreter ends."""
         with self._changed:
-            self._is_closed, self._asked = True, None
+            self._is_closed = True
+            self._open.clear()
             self._listed.clear()
             self._changed.notify_all()
         if self._thread is not None:
@@ -75,18 +81,22 @@ class ForecastThread:
     def _has_next(self) -> bool:
         """Wait for a question. Return False once this is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._asked is not None or bool(self._listed))
+            self._changed.wait_for(lambda: self._is_closed or bool(self._open) or bool(self._listed))
             return not self._is_closed
 
     def _answer_next(self) -> None:
         with self._changed:
-            asked, self._asked = self._asked, None
+            asked = self._open[0] if self._open else None
             listed = self._listed.popleft() if asked is None and self._listed else None
         if asked is not None:
             answer = self._tried(asked, self._forecaster.answer, asked)
             self._emit(answer)
-            if self._asked is None and not self._is_closed:
+            # Unless there are other questions by now.
+            if asked in self._open:
                 self._emit_peak(asked, answer)
+            with self._changed:
+                if asked in self._open:
+                    self._open.remove(asked)
         elif listed is not None and listed[1] is not None:
             self._emit_peak(listed[0], listed[1])
         elif listed is not None:
@@ -110,3 +120,9 @@ class ForecastThread:
             return ForecastMade(
                 step.at, step.step, asked.flags, asked.checkpointed, asked.change, 0, 0, what, listing=step.listing
             )
+
+
+def _chain(asked: ForecastAsked | None) -> Iterator[ForecastAsked]:
+    while asked is not None:
+        yield replace(asked, then=None)
+        asked = asked.then

@@ -42,6 +42,8 @@ class ForecastAsked:
     """Bytes of optimizer state that appear with the change."""
     profile: StepMemoryProfiled | None = None
     """The profile of a step, from which the peak is forecast; None leaves it out."""
+    then: ForecastAsked | None = None
+    """The question to answer after this one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,15 @@ def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[st
     return [f"{elements} parameter{'' if forecast.elements == 1 else 's'}", *memory_clauses(forecast, state)]
 
 
+def checkpoint_clauses(forecast: Forecast) -> list[str]:
+    """Return what checkpointing a module, or the end of it, would change: the activations, and the work of a step."""
+    clauses = [_activations(forecast)]
+    if forecast.work is not None:
+        times = f"{forecast.work:.2f}".rstrip("0").rstrip(".")
+        clauses.append("a step computes about as much" if times == "1" else f"a step computes {times}× as much")
+    return clauses
+
+
 def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:
     """Return the same of memory alone."""
     clauses = []

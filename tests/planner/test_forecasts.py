@@ -163,6 +163,31 @@ def test_the_thread_answers_the_newest_question(asked: ForecastAsked) -> None:
     assert len({answer.change for answer in answers}) <= 3
 
 
+def test_the_thread_answers_questions_in_their_order_with_peaks_and_begins_none_again(asked: ForecastAsked) -> None:
+    answers: list[ForecastMade] = []
+    may_go_on, is_there = threading.Event(), threading.Event()
+
+    def emit(answer: ForecastMade) -> None:
+        answers.append(answer)
+        if len(answers) == 1:
+            may_go_on.wait(30)
+        if answer.change.checkpoints and answer.peak is not None:
+            is_there.set()
+
+    first, second = replace(asked, change=Change((0,))), replace(asked, change=Change(checkpoints=frozenset((1,))))
+    thread = ForecastThread(emit)
+    thread.ask(replace(first, then=second))
+    # The panel has the first answer now, and asks for what is still missing.
+    thread.ask(second)
+    may_go_on.set()
+    assert is_there.wait(30)
+    thread.close()
+    assert asked.profile is not None
+    assert [(answer.change, answer.peak is not None) for answer in answers] == [
+        (first.change, False), (first.change, True), (second.change, False), (second.change, True),
+    ]  # fmt: skip
+
+
 def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
     answers: list[ForecastMade] = []
     is_there = threading.Event()

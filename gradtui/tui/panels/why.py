@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from textual.content import Content
 
-from gradtui.protocol.forecasts import ForecastAsked
-from gradtui.state.forecast import forecast, leaves_nothing, question
+from gradtui.protocol.commands import SetCheckpointing
+from gradtui.protocol.forecasts import Change, ForecastAsked
+from gradtui.state.forecast import forecast, forecast_change, leaves_nothing, question
 from gradtui.state.frontier import Frontier
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
-from gradtui.text.forecast import NOTHING_WOULD_TRAIN, forecast_clauses
+from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses
 from gradtui.text.units import plural
 from gradtui.text.why import module_sentences, parameter_sentences, state_text
 from gradtui.tui.actions import Action, keymap_of
-from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
+from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation
 from gradtui.tui.tree import buffer_at, row_path
 from gradtui.tui.widgets import LineView
@@ -52,12 +53,17 @@ class Why:
     """What would change, the most important clause first."""
     question: ForecastAsked | None = None
     """What to ask the planner, so that the clauses become exact."""
+    checkpoint: tuple[Line, ...] = ()
+    """What checkpointing would change: one line, and shorter ones for where it does not fit. A blank one keeps its place until
+    the planner has answered. It is shown only where room is left."""
 
 
-def why(state: RunState, row: int | None, key: str = "space", line: Frontier | None = None) -> Why:
-    """Return the text for a row of the tree (see `tree_rows`); `key` freezes and unfreezes it.
+def why(
+    state: RunState, row: int | None, key: str = "space", line: Frontier | None = None, checkpoint_key: str = "c"
+) -> Why:
+    """Return the text for a row of the tree (see `tree_rows`).
 
-    `line` is the frontier in all models, if the caller has it.
+    `key` freezes and unfreezes it, `checkpoint_key` checkpoints it. `line` is the frontier in all models, if the caller has it.
     """
     tree = state.tree
     if row is None:
@@ -70,11 +76,14 @@ def why(state: RunState, row: int | None, key: str = "space", line: Frontier | N
     title = f"{name} · {state_text(state, parameters)}"
     if state.ended is not None:
         return Why(title, sentences, (), (_ENDED,))
+    checkpoint, asked = _checkpointing(state, row, checkpoint_key)
     if not parameters:
-        return Why(title, sentences)
+        return Why(title, sentences, question=asked, checkpoint=checkpoint)
     if not is_classified(tree):
         return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
-    return Why(title, sentences, *_what_if(state, parameters, key))
+    heading, clauses, first = _what_if(state, parameters, key)
+    asked = asked if first is None else replace(first, then=asked)
+    return Why(title, sentences, heading, clauses, asked, checkpoint)
 
 
 def _what_if(
@@ -98,6 +107,36 @@ def _what_if(
     return heading, (*forecast_clauses(change), *undo), None if change.would_fail else question(state, change)
 
 
+def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...], ForecastAsked | None]:
+    """Return what checkpointing a module would change, and the question to ask first; nothing where it would be refused."""
+    tree = state.tree
+    called = tree.reach.called if tree.reach is not None else ()
+    # The model itself and a module that has no forward of its own are refused, and so is what is within a checkpointed one.
+    if row < 0 or tree.modules[row].parent < 0 or row >= len(called) or called[row] < 0 or _is_within(tree, row):
+        return (), None
+    path, within = tree.modules[row].path, frozenset((row,))
+    if any(isinstance(each, SetCheckpointing) and each.path == path for each in state.pending.values()):
+        return (), None
+    is_on = row in tree.checkpointed
+    made = forecast_change(state, Change(keeps=within) if is_on else Change(checkpoints=within))
+    if made.is_exact:
+        verb = "no longer checkpoint" if is_on else "checkpoint"
+        begin: Line = ((key, "key"), (f" would {verb} it: ", "muted"))
+        parts = checkpoint_clauses(made)
+        return tuple((*begin, (", ".join(parts[:count]), "text")) for count in range(len(parts), 0, -1)), None
+    is_small = tree.modules[row].subtree_parameters <= _MOST_FORECAST
+    asked = question(state, made) if is_small else None
+    return (() if asked is None else (BLANK,)), asked
+
+
+def _is_within(tree: TreeState, module: int) -> bool:
+    """Return whether a module around this one is checkpointed."""
+    around = tree.modules[module].parent
+    while around >= 0 and around not in tree.checkpointed:
+        around = tree.modules[around].parent
+    return around >= 0
+
+
 def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
     """Return the text that asks for a second press of the action's key, or to choose the action again if it has no key."""
     change = asked.forecast
@@ -112,7 +151,7 @@ def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
 
 def why_lines(text: Why, width: int, height: int) -> list[Line]:
     """Lay out the text in at most `height` lines: the sentences, and what would change in the lower half at most, unless the
-    sentences leave more room."""
+    sentences leave more room. What checkpointing would change comes last, and moves nothing."""
 
     def above(sentences: Sequence[str]) -> list[Line]:
         return wrap(((" ".join(sentences), "text"),), width) if sentences else []
@@ -127,8 +166,10 @@ def why_lines(text: Why, width: int, height: int) -> list[Line]:
     half = -(-height // 2)
     upper = _fitted(text.sentences, above, width, height - min(half, len(below(text.clauses))))
     lower = _fitted(text.clauses, below, width, height - len(upper))
-    gap = [BLANK] if upper and lower and len(upper) + len(lower) < height else []
-    return [*upper, *gap, *lower]
+    last = [line for line in text.checkpoint if line_width(line) <= width][:1]
+    last = last if len(upper) + len(lower) < height else []
+    gap = [BLANK] if upper and lower and len(upper) + len(lower) + len(last) < height else []
+    return [*upper, *gap, *lower, *last]
 
 
 def why_text(text: Why) -> str:
@@ -173,6 +214,8 @@ class WhyPanel(LineView):
         self._why = why(state, None)
         self.key = "space"
         """The key that freezes and unfreezes the row."""
+        self.checkpoint_key = "c"
+        """The key that checkpoints it."""
         self.row: int | None = None
         """The row to explain (see `tree_rows`), None if there are no rows."""
         self.preview: Why | None = None
@@ -183,10 +226,13 @@ class WhyPanel(LineView):
         """The text for the row, as of the newest events."""
         facts = self._facts()
         if facts != self._known:
-            self._known, self._why = facts, why(self._state, self.row, self.key, self._frontier())
+            self._known, self._why = facts, self._text()
             if self._why.question is not None:
                 self._ask_planner(self._why.question)
         return self._why
+
+    def _text(self) -> Why:
+        return why(self._state, self.row, self.key, self._frontier(), self.checkpoint_key)
 
     @property
     def paragraph(self) -> str:
@@ -214,12 +260,13 @@ class WhyPanel(LineView):
     def _facts(self) -> tuple[object, ...]:
         """Return what the text depends on, as far as it is cheap to compare; the values of single parameters come first."""
         state, tree, row = self._state, self._state.tree, self.row
-        own: tuple[object, ...] = (row, self.key)
+        own: tuple[object, ...] = (row, self.key, self.checkpoint_key)
         if row is not None and buffer_at(tree, row) is None:
-            own = (row, self.key, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:])
+            own = (*own, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:])
         saved, reach = tree.saved, tree.reach
         return (
-            own, tree.version, tree.trainable, tree.states, tree.reasons, tree.freezes, state.optimizers, state.groups,
+            own, tree.version, tree.checkpointed, tree.trainable, tree.states, tree.reasons, tree.freezes,
+            state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
             (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),

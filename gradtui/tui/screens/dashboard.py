@@ -128,7 +128,8 @@ class Dashboard(Screen[None]):
         yield self.keys
 
     def on_mount(self) -> None:
-        self.why.key = self._action("toggle_trainable").key_text
+        actions = map(self._action, ("toggle_trainable", "toggle_checkpointing"))
+        self.why.key, self.why.checkpoint_key = (action.key_text for action in actions)
         self._arrange(replace(self._panels, width=self.app.size.width, height=self.app.size.height))
 
     def on_resize(self, event: events.Resize) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fakes import coop_model, coop_run, row_of
 from scripted_run import run
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetTrainable, StateOption
+from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOption
+from gradtui.protocol.forecasts import Change, ForecastMade
+from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats
 from gradtui.reducer import apply
 from gradtui.state.forecast import Forecast
@@ -15,12 +19,13 @@ from gradtui.state.run_state import RunState
 from gradtui.text.forecast import memory_clauses
 from gradtui.text.gradients import ratio_words
 from gradtui.tui.panels.why import Why, WhyPanel, why, why_lines
-from gradtui.tui.rendering import line_width
+from gradtui.tui.rendering import BLANK, line_width
 
 MODEL = coop_model()
 SIZES = [(78, 3), (62, 6), (84, 7)]
 A, NET = 1, 0
 """The rows of the module `a` and of the root of a scripted run."""
+RECORDED = OperationsRecorded(1.0, 20, (), (Operation("aten.relu.default", (), (), (), True, 1),), ())
 
 
 def coop(*more: ev.Event) -> RunState:
@@ -131,6 +136,62 @@ def test_before_the_first_sample_nothing_is_forecast() -> None:
     words = said(why(run("----", "----", samples=0), A))
     assert "once a step is sampled" in words
     assert "bytes" not in words
+
+
+def checkpointing(state: RunState, *, activations: int, work: float | None) -> None:
+    """Let the planner answer what checkpointing `a` would change, or what its end would."""
+    tree, within = state.tree, frozenset((A,))
+    change = Change(keeps=within) if A in tree.checkpointed else Change(checkpoints=within)
+    state.forecasts[change] = ForecastMade(
+        1.0, 20, tree.trainable, tree.checkpointed, change, activations, 0, (), work
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [(1.25, ", a step computes 1.25× as much"), (1.001, ", a step computes about as much"), (None, "")],
+)
+def test_where_room_is_left_it_says_what_checkpointing_would_change(work: float | None, words: str) -> None:
+    state = run()
+    checkpointing(state, activations=-(3 << 20), work=work)
+    text = why(state, A, checkpoint_key="C")
+    assert said(text).splitlines()[-1] == f"C would checkpoint it: activations −3.00 MiB{words}"
+    narrow = "C would checkpoint it: activations −3.00 MiB"
+    assert said(text, width=len(narrow), height=20).splitlines()[-1] == narrow
+    waits = replace(text, checkpoint=(BLANK,))
+    for height in range(1, 9):
+        answered, waiting = (why_lines(each, 200, height) for each in (text, waits))
+        assert len(answered) == len(waiting)
+        assert [one for one, other in zip(answered, waiting) if one != other] in ([], [text.checkpoint[0]])
+    assert why(state, ~0).checkpoint == why(state, NET).checkpoint == (), "only modules within the model"
+
+
+def test_of_a_checkpointed_module_it_says_what_the_end_of_it_would_add() -> None:
+    state = run()
+    state.tree.checkpointed = frozenset((A,))
+    checkpointing(state, activations=3 << 20, work=0.8)
+    last = said(why(state, A)).splitlines()[-1]
+    assert last == "c would no longer checkpoint it: activations +3.00 MiB, a step computes 0.8× as much"
+    state.note_submitted(SetCheckpointing(1, "a", False))
+    assert why(state, A).checkpoint == ()
+    state.pending.clear()
+    state.tree.checkpointed = frozenset((NET,))
+    assert why(state, A).checkpoint == (), "a command would be refused within a checkpointed module"
+
+
+def test_the_planner_is_asked_about_checkpointing_after_the_key_that_freezes() -> None:
+    state = run()
+    state.operations = RECORDED
+    asked = why(state, A).question
+    assert asked is not None
+    assert (asked.change, asked.then and asked.then.change) == (Change((0, 1)), Change(checkpoints=frozenset((A,))))
+    state.forecasts[asked.change] = ForecastMade(1.0, 20, "1111", frozenset(), asked.change, 0, 0)
+    assert why(state, A).question == asked.then
+    state = run(called=(1, -1, 2))
+    state.operations = RECORDED
+    asked = why(state, A).question
+    assert asked is not None
+    assert asked.then is None, "it is not called: there is nothing to checkpoint"
 
 
 def test_the_text_is_computed_again_only_if_something_changed() -> None:
