@@ -8,52 +8,32 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gradtui.export.forecast_report import Choice, Figures, forecast_document, forecast_lines
+from gradtui.printable import printable
 from gradtui.protocol import commands
-from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import Command
-from gradtui.protocol.forecasts import ForecastMade
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 from gradtui.settings import USAGE_ERROR, ForecastChoices
-from gradtui.state.forecast import Forecast, forecast, forecast_train_only, question
+from gradtui.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question
+from gradtui.state.plans import blocks_to_checkpoint
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected, find
-from gradtui.text import size_text, untrained_lines
+from gradtui.text import listed, size_text, untrained_lines
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster
 
+NOTHING_FITS = 4
+"""The exit code if nothing fits into the memory of `--fit`, so that a job can be guarded by it."""
+
+_NAMED = 3
 _SAME = 0.02
 """A step with this share of operations more or less is called as fast."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Bytes of one step; None where unknown."""
-
-    gradients: int | None
-    """At the end of backward."""
-    optimizer_state: int | None
-    activations: int | None
-    """At the end of forward."""
-    peak: int | None
-    peak_phase: Phase | None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One choice and its figures."""
-
-    name: str
-    commands: tuple[Command, ...]
-    figures: Figures
-    time: str
-    """`faster`, `slower`, `same` or `unknown`."""
-    why_not_exact: tuple[str, ...]
-    """Why gradients, optimizer state or activations are estimates; empty if they are exact. The peak always is one."""
 
 
 class ForecastReport:
@@ -63,65 +43,122 @@ class ForecastReport:
         self._options = options
         self._forecaster: Forecaster | None = None
         self._is_wrong = False
+        self._fits = False
 
     def write(self, state: RunState, reporter: PlainReporter) -> None:
         """Write the figures of the run and of each choice: as text to stderr, or as JSON to stdout."""
         if state.step == 0 and state.micro_steps == 0:
             for line in untrained_lines(state):
                 reporter.say(line)
-        now, choices = _now(state), []
+        now, room = _now(state), self._options.room
+        choices: list[Choice] = []
         for option, selection in self._options.choices:
             try:
-                choices.append(self._choice(state, now, option, selection))
+                choices += self._choices(state, now, _change(state, option, selection), reporter)
             except NothingSelected as nothing:
                 self._is_wrong = True
                 reporter.say(f"--{option} {selection}: {nothing}")
+        if room is not None:
+            choices += self._fitting(state, now, _Change("", (), forecast_change(state, Change())), reporter)
         if self._options.format == "json":
-            _print(json.dumps(_document(now, choices)))
+            _print(json.dumps(forecast_document(now, choices, room)))
         else:
-            for line in _lines(state, now, choices):
+            for line in forecast_lines(state.step, now, choices, room):
                 reporter.say(line)
+        if room is not None:
+            self._fits = any(figures.fits(room) for figures in (now, *(each.figures for each in choices)))
+            if not self._fits:
+                unknown = "" if now.peak is not None else ": the peak of a step is not known"
+                reporter.say(f"nothing fits into {size_text(room)}{unknown}")
 
     def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
-        """Return how the process has to end: as the script does if it fails, with exit code 2 for a wrong selection."""
-        if outcome.exit_code or outcome.signal is not None or not self._is_wrong:
+        """Return how the process has to end: as the script does if it fails, with exit code 2 for a wrong selection, and with
+        4 if nothing fits into the memory of `--fit`."""
+        if outcome.exit_code or outcome.signal is not None:
             return outcome
-        return replace(outcome, exit_code=USAGE_ERROR)
+        if self._is_wrong:
+            return replace(outcome, exit_code=USAGE_ERROR)
+        if self._options.room is not None and not self._fits:
+            return replace(outcome, exit_code=NOTHING_FITS)
+        return outcome
 
-    def _choice(self, state: RunState, now: Figures, option: str, selection: str) -> Choice:
-        parts = tuple(part.strip() for part in selection.split("+"))
-        name = f"{option} {' + '.join(parts)}"
-        modules: frozenset[int] = frozenset()
-        if option == "checkpoint":
-            paths = [path for part in parts for path in _modules(state, part)]
-            modules = frozenset(index for index, each in enumerate(state.tree.modules) if each.path in paths)
-            made: tuple[Command, ...] = tuple(commands.SetCheckpointing(0, path, True) for path in paths)
-            change = forecast(state, (), False)
-        else:
-            indices = sorted({index for part in parts for index in find(part, state.tree).indices})
-            if option == "train-only":
-                made = (commands.TrainOnly(0, ", ".join(parts)),)
-                change = forecast_train_only(state, indices)
-            else:
-                trains = option == "unfreeze"
-                dropped = {} if trains else {"state": "drop"}
-                made = tuple(commands.SetTrainable(0, part, trains, **dropped) for part in parts)  # type: ignore[arg-type]
-                change = forecast(state, indices, trains)
-        answer = self._answer(state, change, modules)
-        return _figures(name, made, now, change, answer, state)
+    def _choices(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
+        """Yield a choice and, if its peak does not fit, the same with the cheapest checkpoints with which it does."""
+        answer = self._answer(state, change.forecast)
+        choice = _choice(change, now, answer, state)
+        yield choice
+        if choice.figures.fits(self._options.room) is False:
+            yield from self._fitting(state, now, change, reporter)
 
-    def _answer(self, state: RunState, change: Forecast, modules: frozenset[int]) -> ForecastMade | None:
-        asked = question(state, change)
-        if asked is None:
-            return None
+    def _fitting(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
+        """Yield a change with the cheapest checkpoints with which its peak fits, if there are any."""
+        room, asked = self._options.room, _asked(state, change.forecast)
+        if room is None or asked is None or (now.fits(room) and not change.name):
+            return
+        from gradtui.planner import NoForecastError
+
+        try:
+            answer = self._planner().fit(asked, blocks_to_checkpoint(state), room)
+        except NoForecastError as error:
+            reporter.say(f"{change.name or 'as it is now'}: {error}")
+            return
+        if answer is None:
+            return
+        paths = [state.tree.modules[index].path for index in sorted(answer.change.checkpoints)]
+        fitting = _Change(
+            ", ".join(filter(None, (change.name, f"checkpoint {listed(list(map(printable, paths)), _NAMED)}"))),
+            (*change.commands, *(commands.SetCheckpointing(0, path, True) for path in paths)),
+            replace(change.forecast, checkpoints=answer.change.checkpoints),
+        )
+        yield _choice(fitting, now, answer, state)
+
+    def _answer(self, state: RunState, forecast: Forecast) -> ForecastMade | None:
+        asked = _asked(state, forecast)
+        return self._planner().with_peak(self._planner().answer(asked), asked) if asked is not None else None
+
+    def _planner(self) -> Forecaster:
         if self._forecaster is None:
             # It imports torch, as the script has done by now.
             from gradtui.planner import Forecaster
 
             self._forecaster = Forecaster()
-        moved = (change.new_state or 0) - (change.kept_state or 0)
-        asked = replace(asked, change=asked.change._replace(checkpoints=modules), optimizer_state=moved)
-        return self._forecaster.with_peak(self._forecaster.answer(asked), asked)
+        return self._forecaster
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What a choice changes."""
+
+    name: str
+    """Empty for none."""
+    commands: tuple[Command, ...]
+    forecast: Forecast
+    """By the rules."""
+
+
+def _change(state: RunState, option: str, selection: str) -> _Change:
+    """Return what an option asks for. Raises `NothingSelected`."""
+    parts = tuple(part.strip() for part in selection.split("+"))
+    name = f"{option} {' + '.join(parts)}"
+    if option == "checkpoint":
+        paths = [path for part in parts for path in _modules(state, part)]
+        modules = frozenset(index for index, each in enumerate(state.tree.modules) if each.path in paths)
+        made: tuple[Command, ...] = tuple(commands.SetCheckpointing(0, path, True) for path in paths)
+        return _Change(name, made, forecast_change(state, Change(checkpoints=modules)))
+    indices = sorted({index for part in parts for index in find(part, state.tree).indices})
+    if option == "train-only":
+        return _Change(name, (commands.TrainOnly(0, ", ".join(parts)),), forecast_train_only(state, indices))
+    trains = option == "unfreeze"
+    dropped = {} if trains else {"state": "drop"}
+    made = tuple(commands.SetTrainable(0, part, trains, **dropped) for part in parts)  # type: ignore[arg-type]
+    return _Change(name, made, forecast(state, indices, trains))
+
+
+def _asked(state: RunState, forecast: Forecast) -> ForecastAsked | None:
+    """Return the question to the planner; a freeze drops the optimizer state, as in a script that is written this way."""
+    asked = question(state, forecast)
+    moved = (forecast.new_state or 0) - (forecast.kept_state or 0)
+    return replace(asked, optimizer_state=moved) if asked is not None else None
 
 
 def _now(state: RunState) -> Figures:
@@ -136,20 +173,19 @@ def _now(state: RunState) -> Figures:
     )
 
 
-def _figures(
-    name: str, made: tuple[Command, ...], now: Figures, change: Forecast, answer: ForecastMade | None, state: RunState
-) -> Choice:
+def _choice(change: _Change, now: Figures, answer: ForecastMade | None, state: RunState) -> Choice:
     """Return a choice with its figures. Optimizer state is that of a script that is written this way."""
+    by_rules = change.forecast
     is_exact = answer is not None and not answer.unknown
-    gradients: int | None = change.gradients
-    activations = change.activations
+    gradients: int | None = by_rules.gradients
+    activations = by_rules.activations
     if answer is not None and is_exact:
         gradients, activations = answer.gradients, answer.activations
-    kept, new = change.kept_state, change.new_state
+    kept, new = by_rules.kept_state, by_rules.new_state
     moved = new - kept if kept is not None and new is not None else None
     why = list(answer.unknown) if answer is not None else [_why_by_rules(state)]
     if moved is None:
-        why.append(f"the optimizer state of {' and '.join(change.owners) or 'the optimizer'}")
+        why.append(f"the optimizer state of {' and '.join(by_rules.owners) or 'the optimizer'}")
     figures = Figures(
         _sum(now.gradients, gradients),
         _sum(now.optimizer_state, moved),
@@ -157,7 +193,7 @@ def _figures(
         _sum(now.peak, answer.peak) if answer is not None else None,
         answer.peak_phase if answer is not None else None,
     )
-    return Choice(name, made, figures, _time(answer), tuple(why))
+    return Choice(change.name, change.commands, figures, _time(answer), tuple(why))
 
 
 def _why_by_rules(state: RunState) -> str:
@@ -191,74 +227,6 @@ def _modules(state: RunState, pattern: str) -> list[str]:
     if not found:
         raise NothingSelected(f"there is no module {pattern!r}, and none matches it")
     return found
-
-
-def _document(now: Figures, choices: list[Choice]) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "now": _entry(now),
-        "plans": [
-            {
-                "name": each.name,
-                "commands": [to_words(command) for command in each.commands],
-                **_entry(each.figures),
-                "exact": not each.why_not_exact,
-                "time": each.time,
-                "why_not_exact": list(each.why_not_exact),
-            }
-            for each in choices
-        ],
-    }
-
-
-def _entry(figures: Figures) -> dict[str, Any]:
-    phase = figures.peak_phase
-    return {
-        "gradients": figures.gradients,
-        "optimizer_state": figures.optimizer_state,
-        "activations": figures.activations,
-        "peak": figures.peak,
-        "peak_phase": phase.value if phase is not None else None,
-    }
-
-
-def _lines(state: RunState, now: Figures, choices: list[Choice]) -> Iterator[str]:
-    yield f"forecast after {state.step} steps"
-    for name, title in _TITLES.items():
-        size = getattr(now, name)
-        yield f"  {title:<16} {_size(size)}{_in_phase(now) if name == 'peak' else ''}"
-    for each in choices:
-        about = "" if not each.why_not_exact else f" (estimate: {'; '.join(each.why_not_exact)})"
-        yield f"{each.name}{about}"
-        for name, title in _TITLES.items():
-            before, after = getattr(now, name), getattr(each.figures, name)
-            ending = _in_phase(each.figures) if name == "peak" else ""
-            yield f"  {title:<16} {_size(before)} → {_size(after)}{_difference(before, after)}{ending}"
-        yield f"  {'time of a step':<16} {each.time}"
-
-
-_TITLES = {
-    "gradients": "gradients",
-    "optimizer_state": "optimizer state",
-    "activations": "activations",
-    "peak": "peak, estimated",
-}
-
-
-def _size(size: int | None) -> str:
-    return "–" if size is None else size_text(size)
-
-
-def _difference(before: int | None, after: int | None) -> str:
-    if before is None or after is None:
-        return ""
-    return (
-        f"  ({'+' if after >= before else '−'}{size_text(abs(after - before))})" if after != before else "  (unchanged)"
-    )
-
-
-def _in_phase(figures: Figures) -> str:
-    return f" in {figures.peak_phase.value}" if figures.peak_phase is not None else ""
 
 
 def _print(text: str) -> None:

@@ -30,6 +30,25 @@ def parse_steps(_context: click.Context, _option: click.Parameter, value: str | 
     return int(value)
 
 
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+"""`8G` is read as 8 GiB."""
+
+
+def parse_bytes(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Parse a size in memory, such as 8GiB, 500 MB or 1.5g."""
+    if value is None:
+        return None
+    written = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?", value.strip().lower())
+    if written is None:
+        raise click.BadParameter(f"{value!r} is not a size; write it like 8GiB or 500MB")
+    number, unit, ending = written.groups()
+    factor = 1000 ** "kmgt".index(unit) * 1000 if unit and ending == "b" else _BYTES[unit]
+    size = int(float(number) * factor)
+    if size < 1:
+        raise click.BadParameter(f"{value!r} is no memory at all")
+    return size
+
+
 def parse_output_file(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
     """Return the path of a writable file. An unwritable one is refused now, not after hours of training."""
     if value is None:

@@ -95,10 +95,12 @@ class ForecastChoices:
         choices: the option of each choice without its dashes (`freeze`, `unfreeze`, `train-only`, `checkpoint`), and the
             selection, in which `+` joins several.
         format: `text` or `json`.
+        room: bytes into which the peak of a step is to fit, None without `--fit`.
     """
 
     choices: tuple[tuple[str, str], ...]
     format: str = "text"
+    room: int | None = None
 
 
 class RemappedKeys(NamedTuple):

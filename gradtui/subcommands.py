@@ -21,6 +21,7 @@ from gradtui.options import (
     F,
     complete_files,
     folder_of,
+    parse_bytes,
     parse_steps,
     rule_options,
     selected_ids,
@@ -118,10 +119,18 @@ def _choice_options(command: F) -> F:
     options_metavar="[OPTIONS]",
     context_settings={"allow_interspersed_args": False, "help_option_names": _HELP_NAMES},
     epilog="Each option is one choice; + joins several selections in it. SEL is what the dashboard's dialog takes: a path, a "
-    "glob, :head, :norms, :last-2-blocks. Exit code: the script's own, or 2 for a selection that names nothing.",
+    "glob, :head, :norms, :last-2-blocks. Exit code: the script's own, 2 for a selection that names nothing, 4 if "
+    "nothing fits into --fit.",
 )
 @click.option("-m", "module", metavar="MODULE", help=MODULE_HELP)
 @_choice_options
+@click.option(
+    "--fit",
+    "room",
+    callback=parse_bytes,
+    metavar="SIZE",
+    help="Find the cheapest blocks to checkpoint so that the peak of a step fits into SIZE, such as 8GiB.",
+)
 @click.option(
     "--steps",
     callback=parse_steps,
@@ -138,11 +147,13 @@ def _choice_options(command: F) -> F:
     help="Text on stderr, or JSON as the last line of stdout.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=complete_files)
-def _forecast(module: str | None, words: tuple[str, ...], steps: int, format: str, **selections: Any) -> Settings:
+def _forecast(
+    module: str | None, words: tuple[str, ...], steps: int, format: str, room: int | None, **selections: Any
+) -> Settings:
     """Run the first steps of a script without a dashboard, and print what other choices would cost."""
     choices = tuple((name, each) for name in _CHOICES for each in selections[name.replace("-", "_")])
-    if not choices:
-        raise click.UsageError("no choice to forecast; give --freeze, --unfreeze, --train-only or --checkpoint")
+    if not choices and room is None:
+        raise click.UsageError("no choice to forecast; give --freeze, --unfreeze, --train-only, --checkpoint or --fit")
     for name, each in choices:
         wrong = objection_to_expressions(each) if each.strip() else "it is empty"
         if wrong is not None:
@@ -152,7 +163,7 @@ def _forecast(module: str | None, words: tuple[str, ...], steps: int, format: st
         plain=True,
         steps=steps,
         schedule=(Scheduled(steps - 1, TraceStep(1)),),
-        forecast=ForecastChoices(choices, format),
+        forecast=ForecastChoices(choices, format, room),
     )
 
 

@@ -112,6 +112,29 @@ def test_the_text_and_a_selection_that_names_nothing(script: Path) -> None:
     assert any(line.startswith("gradtui:   activations ") and " → " in line for line in lines)
 
 
+def test_the_cheapest_checkpoints_that_fit_and_memory_into_which_nothing_fits(script: Path) -> None:
+    large = SCRIPT.replace("torch.randn(5, 7, 16)", "torch.randn(100, 50, 16)").replace("(3, (5,))", "(3, (100,))")
+    script.write_text(large, encoding="utf-8")
+    shown = document(
+        forecast("--checkpoint", "encoder.*", "--fit", "1TB", "--format", "json", script.name, cwd=script.parent)
+    )
+    everything, now = shown["plans"][0], shown["now"]
+    assert (len(shown["plans"]), now["fits"], everything["fits"]) == (1, True, True)
+    room = (now["peak"] + everything["peak"]) // 2
+    shown = document(forecast("--fit", str(room), "--format", "json", script.name, cwd=script.parent))
+    (found,) = shown["plans"]
+    assert (shown["now"]["fits"], found["fits"], found["time"]) == (False, True, "slower")
+    assert found["peak"] <= room < shown["now"]["peak"]
+    paths = [each["path"] for each in found["commands"]]
+    assert found["name"] == f"checkpoint {', '.join(paths)}"
+    # Fewer than all: that is the cheapest.
+    assert 0 < len(paths) < 3
+    done = forecast("--fit", "1KiB", "--freeze", "encoder.0", script.name, cwd=script.parent)
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[-1] == "gradtui: nothing fits into 1.0 KiB"
+    assert any(line.endswith(", does not fit") for line in done.stderr.splitlines())
+
+
 def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('no training')\n", encoding="utf-8")
     done = forecast("--freeze", ":head", "--format", "json", "train.py", cwd=tmp_path)
@@ -122,9 +145,11 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
 
 def test_wrong_options_are_refused_before_the_script_runs(script: Path) -> None:
     for words, said in (
-        ((script.name,), "no choice to forecast; give --freeze, --unfreeze, --train-only or --checkpoint"),
+        ((script.name,), "no choice to forecast; give --freeze, --unfreeze, --train-only, --checkpoint or --fit"),
         (("--freeze", "re:(", script.name), "--freeze 're:('"),
         (("--freeze", " ", script.name), "--freeze ' ': it is empty"),
+        (("--fit", "much", script.name), "'much' is not a size; write it like 8GiB or 500MB"),
+        (("--fit", "0", script.name), "'0' is no memory at all"),
     ):
         done = forecast(*words, cwd=script.parent)
         assert (done.returncode, done.stdout) == (2, "")

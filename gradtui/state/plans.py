@@ -43,6 +43,14 @@ def plans(state: RunState) -> tuple[PlanOffered, ...]:
     return tuple(found.values())
 
 
+def blocks_to_checkpoint(state: RunState) -> tuple[int, ...]:
+    """Return the modules that a plan may checkpoint: the blocks, or without any the parts of each model."""
+    tree = state.tree
+    return tuple(parts.blocks(tree)) or tuple(
+        child for model in tree.models for child in parts.children(tree, model.root)
+    )
+
+
 def _plans(state: RunState) -> Iterator[PlanOffered]:
     trained = list(_trained(state))
     yield from trained

@@ -1,0 +1,117 @@
+"""The report of `gradtui forecast` as JSON and as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradtui.protocol.codec import to_words
+from gradtui.protocol.commands import Command
+from gradtui.protocol.vocabulary import Phase
+from gradtui.text import size_text
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Bytes of one step; None where unknown."""
+
+    gradients: int | None
+    """At the end of backward."""
+    optimizer_state: int | None
+    activations: int | None
+    """At the end of forward."""
+    peak: int | None
+    peak_phase: Phase | None
+
+    def fits(self, room: int | None) -> bool | None:
+        """Return whether the peak is at most `room` bytes; None if either is unknown."""
+        return None if room is None or self.peak is None else self.peak <= room
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice and its figures."""
+
+    name: str
+    commands: tuple[Command, ...]
+    figures: Figures
+    time: str
+    """`faster`, `slower`, `same` or `unknown`."""
+    why_not_exact: tuple[str, ...] = ()
+    """Why gradients, optimizer state or activations are estimates; empty if they are exact. The peak always is one."""
+
+
+def forecast_document(now: Figures, choices: Sequence[Choice], room: int | None) -> dict[str, Any]:
+    """Return the report as JSON has it; `room` are the bytes of `--fit`."""
+    return {
+        "schema": 1,
+        "now": _entry(now, room),
+        "plans": [
+            {
+                "name": each.name,
+                "commands": [to_words(command) for command in each.commands],
+                **_entry(each.figures, room),
+                "exact": not each.why_not_exact,
+                "time": each.time,
+                "why_not_exact": list(each.why_not_exact),
+            }
+            for each in choices
+        ],
+    }
+
+
+def _entry(figures: Figures, room: int | None) -> dict[str, Any]:
+    phase = figures.peak_phase
+    return {
+        "gradients": figures.gradients,
+        "optimizer_state": figures.optimizer_state,
+        "activations": figures.activations,
+        "peak": figures.peak,
+        "peak_phase": phase.value if phase is not None else None,
+        **({"fits": figures.fits(room)} if room is not None else {}),
+    }
+
+
+def forecast_lines(steps: int, now: Figures, choices: Sequence[Choice], room: int | None) -> Iterator[str]:
+    """Yield the report as lines of text, after so many steps."""
+    yield f"forecast after {steps} steps"
+    for name, title in _TITLES.items():
+        size = getattr(now, name)
+        yield f"  {title:<16} {_size(size)}{_ending(name, now, room)}"
+    for each in choices:
+        about = "" if not each.why_not_exact else f" (estimate: {'; '.join(each.why_not_exact)})"
+        yield f"{each.name}{about}"
+        for name, title in _TITLES.items():
+            before, after = getattr(now, name), getattr(each.figures, name)
+            change = f"{_size(before)} → {_size(after)}{_difference(before, after)}"
+            yield f"  {title:<16} {change}{_ending(name, each.figures, room)}"
+        yield f"  {'time of a step':<16} {each.time}"
+
+
+_TITLES = {
+    "gradients": "gradients",
+    "optimizer_state": "optimizer state",
+    "activations": "activations",
+    "peak": "peak, estimated",
+}
+
+
+def _size(size: int | None) -> str:
+    return "–" if size is None else size_text(size)
+
+
+def _difference(before: int | None, after: int | None) -> str:
+    if before is None or after is None:
+        return ""
+    return (
+        f"  ({'+' if after >= before else '−'}{size_text(abs(after - before))})" if after != before else "  (unchanged)"
+    )
+
+
+def _ending(name: str, figures: Figures, room: int | None) -> str:
+    if name != "peak":
+        return ""
+    fits = figures.fits(room)
+    phase = f" in {figures.peak_phase.value}" if figures.peak_phase is not None else ""
+    return phase if fits is None else f"{phase}, {'fits' if fits else 'does not fit'}"
