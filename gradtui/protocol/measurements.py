@@ -360,6 +360,9 @@ class DeviceSampled(Measurement):
     requested_peak: int | None = None
     allocated_peak: int | None = None
     reserved_peak: int | None = None
+    host_available: int | None = None
+    """Host memory that programs can have without swapping (psutil: `virtual_memory().available`). A limit of a container below
+    that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

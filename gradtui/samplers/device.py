@@ -93,13 +93,14 @@ class DeviceSampler:
             # If torch cannot identify the device, only the numbers of the host are sampled.
             with suppress(RuntimeError, AssertionError):
                 device = self._nvml.read(identity(index)) if self._nvml is not None else device
-        memory = self._process.memory_info()
+        memory, host = self._process.memory_info(), psutil.virtual_memory()
         return DeviceSampled(
             at=self._at(),
             step=self._step(),
             source=device.name or "host",
             host_rss=memory.rss,
-            host_total=psutil.virtual_memory().total,
+            host_total=host.total,
+            host_available=host.available,
             device_used=device.used,
             device_total=device.total,
             device_process=device.process,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gradtui.protocol.commands import StateOption
 from gradtui.state.forecast import Forecast
 from gradtui.state.forecast_score import scores
+from gradtui.state.free_memory import Shortage
 from gradtui.state.run_state import RunState
 from gradtui.text.units import count_text, plural, short_bytes
 
@@ -85,6 +86,12 @@ def _peak(forecast: Forecast) -> list[str]:
     if forecast.peak is None or forecast.peak_phase is None:
         return []
     return [f"peak {_change(forecast.peak)}, in {forecast.peak_phase.value}"]
+
+
+def shortage_clause(found: Shortage) -> str:
+    """Return that a change does not fit: `needs about 1.20 GiB more, and 819 MiB are free`."""
+    least = "at least " if found.at_least else ""
+    return f"needs {least}about {short_bytes(found.needed)} more, and {short_bytes(found.free)} are free"
 
 
 def forecast_error_words(state: RunState) -> list[str]:

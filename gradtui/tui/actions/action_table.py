@@ -36,8 +36,8 @@ ACTIONS: tuple[Action, ...] = (
     _request(
         "toggle_trainable", ("space",), "Freeze or unfreeze",
         "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
-        "Applied at the next step boundary; ▽ and △ mark what is on its way. A change of several modules, or of more than 5 % "
-        "of what trains, waits for a second press.",
+        "Applied at the next step boundary; ▽ and △ mark what is on its way. A change of several modules, of more than 5 % of "
+        "what trains, or that would not fit into free memory waits for a second press.",
         footer=1, label="freeze", mouse="click on the state", on_row=True,
     ),
     Action(

@@ -18,7 +18,7 @@ from gradtui.state.forecast import forecast, forecast_change, leaves_nothing, qu
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
-from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses
+from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses, shortage_clause
 from gradtui.text.units import plural
 from gradtui.text.why import module_sentences, parameter_sentences, state_text
 from gradtui.tui.actions import Action, keymap_of
@@ -56,6 +56,8 @@ class Why:
     checkpoint: tuple[Line, ...] = ()
     """What checkpointing would change: one line, and shorter ones for where it does not fit. A blank one keeps its place until
     the planner has answered. It is shown only where room is left."""
+    warning: str = ""
+    """The one of `clauses` that warns; empty if none does."""
 
 
 def why(
@@ -146,7 +148,11 @@ def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
     heading = ((begin, "strong"), (sign, "key"), (f" again to {verb} {name}: ", "strong"))
     cancels = "Any other key cancels." if action.keys else f"It can be chosen again for {SECONDS:.0f} seconds."
     tensors = plural(len(change.stops) + len(change.starts), "tensor")
-    return Why(f"{name} · {verb}?", (cancels,), heading, (tensors, *forecast_clauses(change, asked.state)))
+    clauses = (tensors, *forecast_clauses(change, asked.state))
+    if asked.lacks is None:
+        return Why(f"{name} · {verb}?", (cancels,), heading, clauses)
+    warning = shortage_clause(asked.lacks)
+    return Why(f"{name} · {verb}?", (cancels,), heading, (warning, *clauses), warning=warning)
 
 
 def why_lines(text: Why, width: int, height: int) -> list[Line]:
@@ -159,7 +165,7 @@ def why_lines(text: Why, width: int, height: int) -> list[Line]:
     def below(clauses: Sequence[str]) -> list[Line]:
         spans = list(text.heading)
         for index, clause in enumerate(clauses):
-            role = "error" if clause == NOTHING_WOULD_TRAIN else "text"
+            role = "error" if clause == NOTHING_WOULD_TRAIN else "warning" if clause == text.warning else "text"
             spans.append((clause if index + 1 == len(clauses) else f"{clause}{_DOT} ", role))
         return wrap(spans, width) if spans else []
 

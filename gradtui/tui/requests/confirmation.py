@@ -1,4 +1,4 @@
-"""Which freezes and unfreezes have to be requested twice. Pure."""
+"""Which freezes and unfreezes have to be requested twice: those that are large, or that would not fit into memory. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable, StateOption
 from gradtui.state.forecast import Forecast, forecast
+from gradtui.state.free_memory import Shortage, shortage
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import row_parameters
 from gradtui.tui.requests.requests import Refusal, command_for
@@ -33,6 +34,8 @@ class Confirmation:
     """The time of the first request in seconds."""
     forecast: Forecast
     """What would change."""
+    lacks: Shortage | None = None
+    """The memory that it needs and that is not free; None if it fits, or if that is not known."""
 
 
 def confirmation_for(
@@ -52,10 +55,11 @@ def confirmation_for(
     if row is None or not isinstance(command, SetTrainable):
         return None
     change = forecast(state, row_parameters(state.tree, row), command.trainable)
-    asked = Confirmation(request, row, command.trainable, command.state, state.tree.version, now, change)
+    lacks = shortage(state, change)
+    asked = Confirmation(request, row, command.trainable, command.state, state.tree.version, now, change, lacks)
     if awaited is not None and _is_same(asked, awaited) and now - awaited.at <= SECONDS:
         return None
-    return asked if is_large(state, change) else None
+    return asked if lacks is not None or is_large(state, change) else None
 
 
 def _is_same(one: Confirmation, other: Confirmation) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from gradtui.printable import printable
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.state.forecast import Forecast, forecast, forecast_train_only
+from gradtui.state.free_memory import Shortage, shortage
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selection import NothingSelected, Selected, find, offered
-from gradtui.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses
+from gradtui.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses, shortage_clause
 from gradtui.text.units import count_text, listed, plural
 
 MODES = ("train only", "freeze", "unfreeze")
@@ -37,6 +38,8 @@ class Choice:
     """The first few modules and parameters that would stop training; empty if none would."""
     forecast: Forecast | None = None
     """None if it is unknown what trains now."""
+    lacks: Shortage | None = None
+    """The memory that it needs and that is not free."""
 
     @property
     def left(self) -> str:
@@ -55,7 +58,8 @@ class Choice:
         stops = [f"stops {self.stops}"] if self.stops else []
         if self.forecast.would_fail:
             return NOTHING_WOULD_TRAIN
-        return " · ".join([*stops, *memory_clauses(self.forecast)])
+        lacks = [shortage_clause(self.lacks)] if self.lacks is not None else []
+        return " · ".join([*lacks, *stops, *memory_clauses(self.forecast)])
 
     def command(self, number: int) -> Command:
         """Make the command of this choice with the id `number`."""
@@ -110,7 +114,7 @@ def _choice(state: RunState, mode: str, selection: str, indices: Collection[int]
     only = mode == "train only"
     change = forecast_train_only(state, indices) if only else forecast(state, indices, mode == "unfreeze")
     stops = listed(covering(tree, change.stops), _NAMED)
-    return Choice(mode, selection, len(indices), names, tensors, elements, stops, change)
+    return Choice(mode, selection, len(indices), names, tensors, elements, stops, change, shortage(state, change))
 
 
 def covering(tree: TreeState, indices: Collection[int]) -> list[str]:

@@ -91,6 +91,7 @@ class FreezeDialog(Dialog[Choice | None]):
         else:
             what = f"{chosen.mode} {printable(chosen.selection)} ({plural(chosen.selected, 'tensor')})"
             text = Content(f"{what}: {chosen.change}. Leaves {chosen.left}; now {now}.")
+            text = text if chosen.lacks is None else text.stylize("$text-warning")
         self.query_one("#freeze-result", Static).update(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:

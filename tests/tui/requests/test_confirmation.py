@@ -9,9 +9,14 @@ from scripted_run import linear, run
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.reducer import apply
+from gradtui.state.free_memory import Shortage
 from gradtui.state.run_state import RunState
+from gradtui.tui.actions import ACTIONS
+from gradtui.tui.panels.why import preview
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation, confirmation_for
+from gradtui.tui.requests.freeze_choice import typed
 
+FREEZE = next(action for action in ACTIONS if action.id == "toggle_trainable")
 NET, A, B, SMALL = 0, 1, 2, 3
 """The root and its modules: `a` and `b` have 20 elements each, `small` has 2."""
 
@@ -22,6 +27,10 @@ def three(states: str = "TTTTT") -> RunState:
     trainable = "".join("1" if letter == "T" else "0" for letter in states)
     return run(states, trainable, model=model, owned=range(5), reach="eeee", grad_modes="gggg", training="1111",
                called=(1, 2, 3, 4))  # fmt: skip
+
+
+def host_with(state: RunState, *, available: int) -> None:
+    apply(state, ev.DeviceSampled(1.0, 20, "host", *[None] * 8, host_available=available))
 
 
 def asked(
@@ -90,6 +99,22 @@ def test_a_freeze_that_moves_optimizer_state_counts_likewise(request_id: str, ke
     assert asked(state, A, first, 1.0, request=request_id) is None
     assert asked(state, A, first, 1.0) is not None, "the freeze that keeps the state is another request"
     assert asked(three("CCTTT"), A, request=request_id) is None, "nothing is left to freeze"
+
+
+def test_a_small_unfreeze_that_does_not_fit_waits_too() -> None:
+    state = three("TTTTC")
+    assert asked(state, SMALL) is None
+    host_with(state, available=16)
+    assert asked(state, SMALL) is None, "its gradient takes 8 bytes, its momentum another 8"
+    host_with(state, available=15)
+    first = asked(state, SMALL)
+    assert first is not None
+    assert first.lacks == Shortage(16, True, 15), "what autograd keeps for it is not known"
+    assert asked(state, SMALL, first, 1.0) is None
+    shown = preview(state, first, FREEZE)
+    assert shown.clauses[0] == shown.warning == "needs at least about 16 B more, and 15 B are free"
+    (choice,) = [each for each in (typed(state, "unfreeze", "small"),) if not isinstance(each, str)]
+    assert choice.change.startswith(f"{shown.warning} · gradients about +8 B")
 
 
 def test_a_request_that_freezes_nothing_is_not_asked() -> None:
