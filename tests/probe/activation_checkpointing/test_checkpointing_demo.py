@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
@@ -16,6 +17,17 @@ from gradtui.protocol.events import ReceiptTaken
 
 DEMO = Path(__file__).parents[3] / "demos" / "checkpointing.py"
 SEGMENTS = 6
+
+
+@pytest.mark.slow
+def test_the_forecast_tells_beforehand_what_it_prints() -> None:
+    rows = re.findall(r" +([\d.]+) MiB +[\d.]+ ms", python(str(DEMO), cwd=DEMO.parent).stdout)
+    plain, *measured = map(float, rows)
+    options = ["--checkpoint", "segments.?", "--checkpoint", "segments.?.?", "--format", "json"]
+    shown = python("-m", "gradtui", "forecast", *options, str(DEMO), "9", cwd=DEMO.parent).stdout
+    found = json.loads(shown.splitlines()[-1])
+    changes = [(plan["peak"] - found["now"]["peak"]) / 2**20 for plan in found["plans"]]
+    assert changes == pytest.approx([after - plain for after in measured], abs=0.02 * plain)
 
 
 def test_it_prints_lower_peaks_and_identical_weights() -> None:
