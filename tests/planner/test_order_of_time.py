@@ -1,0 +1,90 @@
+"""Whether a step gets faster or slower, against the time of models that are written that way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import combinations
+from time import thread_time
+
+import pytest
+import torch
+from test_repeated_operations import replay_of, train
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from gradtui.planner import Plan
+
+STEPS, BLOCKS = 12, 6
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """With one thread the time of the processor is that of the step, whatever else runs on the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def stack() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256)) for _ in range(BLOCKS)))
+
+
+def conv() -> nn.Sequential:
+    torch.manual_seed(0)
+    blocks = (nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(BLOCKS))
+    return nn.Sequential(*blocks)
+
+
+def seconds(model: nn.Sequential, batch: Tensor, trains: frozenset[int], checkpointed: frozenset[int]) -> float:
+    """Return the shortest time of a step of a model that is written this way."""
+    for index, parameter in enumerate(model.parameters()):
+        parameter.requires_grad_(index in trains)
+    for index in checkpointed:
+        model[index].forward = partial(checkpoint, model[index].forward, use_reentrant=False)
+    times = []
+    for _ in range(STEPS):
+        began = thread_time()
+        model(batch).square().mean().backward()
+        times.append(thread_time() - began)
+    return min(times)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "shape"), [(stack, (256, 256)), (conv, (8, 16, 40, 40))], ids=["matrix products", "convolutions"]
+)
+def test_plans_whose_work_differs_by_a_fifth_take_time_in_that_order(
+    make: type[nn.Sequential], shape: tuple[int, ...]
+) -> None:
+    model, batch = make(), torch.randn(shape)
+    run = train(model, lambda _: model(batch).square().mean())
+    replay, _, _ = replay_of(run)
+    tops = {path: index for index, path in enumerate(module.path for module in run.state.tree.modules)}
+    count = len(list(model.parameters()))
+    everything, every_block = frozenset(range(count)), frozenset(range(BLOCKS))
+    half = frozenset(range(count // 2, count))
+    plans = [
+        (everything, frozenset[int]()),
+        (everything, every_block),
+        (half, frozenset[int]()),
+        (half, every_block),
+        (frozenset(range(count - 2, count)), frozenset[int]()),
+        (frozenset(range(2)), frozenset[int]()),
+        (frozenset(range(2)), every_block),
+    ]
+    measured = [
+        (
+            replay.under(Plan(trains, frozenset(tops[str(block)] for block in blocks))).work,
+            seconds(make(), batch, trains, blocks),
+        )
+        for trains, blocks in plans
+    ]
+    compared = 0
+    for one, other in combinations(sorted(measured), 2):
+        if other[0] >= 1.2 * one[0]:
+            compared += 1
+            assert other[1] > one[1], measured
+    assert compared >= 10
