@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.live_bytes import LiveBytes
 from gradtui.planner.meta_tensors import META, dependent, dtype_of, empty_like, function_of, tensors_in
-from gradtui.planner.work import floating_point_operations, gradients_of
+from gradtui.planner.work import work_of
 from gradtui.protocol.operations import Operation, OperationsRecorded, TensorNumber, TorchConstant
 
 
@@ -57,7 +57,7 @@ class Repetition:
         self.unknown: dict[str, None] = {}
         """Names of operations that could not be repeated."""
         self.work: dict[int, int] = {}
-        """Floating-point operations of forward and backward by the innermost call; -1 outside of all calls."""
+        """The work of forward and backward (see `work_of`) by the innermost call; -1 outside of all calls."""
 
     def beginning_with(self, tensors: Mapping[int, torch.Tensor]) -> Repetition:
         """Return another repetition under the same plan, in which only these tensors are there, by their numbers."""
@@ -95,20 +95,17 @@ class Repetition:
                 with torch.set_grad_enabled(operation.records):
                     given = self._given(operation.arguments)
                     keywords = {name: self._given(value) for name, value in operation.keywords}
-                    result = function_of(operation.name)(*given, **keywords)
+                    function = function_of(operation.name)
+                    result = function(*given, **keywords)
                     results = list(tensors_in(result))
-                    self._count(operation, given, result, within)
+                    work = work_of(
+                        function, given, result, records=operation.records, again=within >= 0 and operation.records
+                    )
+                    self.work[operation.call] = self.work.get(operation.call, 0) + work
             except Exception:  # noqa: BLE001 - an operation that has no implementation on this device, or needs data
                 results = self._without(operation)
         for number, tensor in zip(operation.results, results):
             self._take(number, tensor)
-
-    def _count(self, operation: Operation, arguments: Sequence[Any], result: Any, within: int) -> None:
-        size = floating_point_operations(function_of(operation.name), arguments, result)
-        if size:
-            again = within >= 0 and any(each.requires_grad for each in tensors_in(result))
-            times = 1 + again + (gradients_of(arguments) if operation.records else 0)
-            self.work[operation.call] = self.work.get(operation.call, 0) + size * times
 
     def _without(self, operation: Operation) -> list[torch.Tensor]:
         """Return the recorded results of an operation that cannot be repeated."""

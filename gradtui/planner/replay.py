@@ -54,12 +54,11 @@ class Replayed:
     unknown: tuple[str, ...] = ()
     """Names of the operations that could not be repeated, and through which a gradient may pass."""
     work_by_call: dict[int, int] = field(default_factory=dict)
-    """Floating-point operations of the matrix products, convolutions and attention in forward and backward, by the innermost
-    call; -1 outside of all calls."""
+    """The work of forward and backward (see `work_of`) by the innermost call; -1 outside of all calls."""
 
     @property
     def work(self) -> int:
-        """These floating-point operations together."""
+        """This work together."""
         return sum(self.work_by_call.values())
 
 

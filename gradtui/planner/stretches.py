@@ -64,7 +64,7 @@ def units_of(replay: Replay, places: Places, plan: Plan) -> list[Unit] | None:
 
 
 def _work(replay: Replay, places: Places, plan: Plan) -> Counter[int]:
-    """Return the floating-point operations of each part that is a block."""
+    """Return the work of each part that is a block."""
     work: Counter[int] = Counter()
     for call, size in replay.under(plan).work_by_call.items():
         if call >= 0 and places.of_call[call] >= 0:

@@ -62,7 +62,7 @@ class ForecastMade(Measurement):
     unknown: tuple[str, ...] = ()
     """Names of operations whose part is not known; empty if the figures are exact."""
     work: float | None = None
-    """The floating-point operations of a step with the change, divided by those without; None if they are unknown."""
+    """The work of a step with the change, divided by that without: an estimate, to tell which is faster; None if unknown."""
     peak: int | None = None
     """Bytes by which the peak of the step changes, an estimate; None if it was not asked for, or cannot be forecast."""
     peak_phase: Phase | None = None

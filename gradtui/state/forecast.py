@@ -56,7 +56,7 @@ class Forecast:
     peak_phase: Phase | None = None
     """The phase of the new peak."""
     work: float | None = None
-    """The floating-point operations of a step with the change, divided by those without; None if they are unknown."""
+    """The work of a step with the change, divided by that without: an estimate, to tell which is faster; None if unknown."""
     why_not_exact: tuple[str, ...] = ()
     """What the planner could not repeat; empty if it has not answered."""
     checkpoints: frozenset[int] = frozenset()

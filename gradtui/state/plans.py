@@ -124,7 +124,7 @@ class PlanFigures:
     memory: int | None
     """The change of the peak."""
     time: float | None
-    """The floating-point operations of a step, divided by those of a step as it is now."""
+    """The work of a step, divided by that of a step as it is now."""
     on_front: bool
     """No other plan, nor the run as it is now, needs less memory without more time, or less time without more memory."""
 
