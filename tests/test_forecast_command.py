@@ -87,7 +87,8 @@ def test_each_choice_costs_what_a_script_costs_that_is_written_that_way(script: 
         written = document(forecast("--freeze", "head.bias", "--format", "json", script.name, cwd=script.parent))["now"]
         assert {name: plan[name] for name in EXACT} == {name: written[name] for name in EXACT}, plan["name"]
         assert (plan["exact"], plan["why_not_exact"]) == (True, [])
-        assert plan["time"] == ("slower" if plan["name"].startswith("checkpoint") else "faster")
+        # Matrices of 16 columns take little time beside the rest.
+        assert plan["time"] in (["slower"] if plan["name"].startswith("checkpoint") else ["faster", "same"])
     frozen, _, only, checkpointed = shown["plans"]
     assert frozen["commands"] == [{"command": "freeze", "path": "encoder", "state": "drop"}]
     assert only["commands"] == [{"command": "train_only", "selection": "prompt, head"}]
