@@ -21,6 +21,10 @@ class NoForecastError(Exception):
     """There is no forecast of the peak. The message says why."""
 
 
+_LARGEST = 4
+"""Modules that an answer names."""
+
+
 class Forecaster:
     """Answers questions about the step that was asked about last, whose present state is repeated only once."""
 
@@ -46,6 +50,8 @@ class Forecaster:
             _gradients(asked.sizes, after.reached) - _gradients(asked.sizes, now.reached),
             tuple(dict.fromkeys((*now.unknown, *after.unknown, *outside))),
             after.work / now.work if now.work else None,
+            kept=now.saved,
+            largest=_largest(now, after),
             listing=asked.operations.listing,
         )
 
@@ -114,6 +120,14 @@ def _plan_after(asked: ForecastAsked) -> Plan:
     change = asked.change
     trains = _trainable(asked.flags).difference(change.stops).union(change.starts)
     return Plan(trains, (asked.checkpointed - change.keeps) | change.checkpoints)
+
+
+def _largest(now: Replayed, after: Replayed) -> tuple[tuple[int, int], ...]:
+    """Return the modules in which most of the kept bytes appear or disappear, with these bytes."""
+    modules = {*now.by_module, *after.by_module}
+    changes = {module: after.by_module.get(module, 0) - now.by_module.get(module, 0) for module in sorted(modules)}
+    ordered = sorted(changes.items(), key=lambda each: -abs(each[1]))
+    return tuple((module, size) for module, size in ordered[:_LARGEST] if size)
 
 
 def _trainable(flags: str) -> frozenset[int]:

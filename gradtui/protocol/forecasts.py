@@ -67,3 +67,8 @@ class ForecastMade(Measurement):
     """Bytes by which the peak of the step changes, an estimate; None if it was not asked for, or cannot be forecast."""
     peak_phase: Phase | None = None
     """The phase of the new peak."""
+    kept: int | None = None
+    """Bytes that autograd keeps for backward without the change."""
+    largest: tuple[tuple[int, int], ...] = ()
+    """The modules with the largest parts in `activations`, with these bytes; -1 outside of modules. A tensor counts where it is
+    saved first, which the change may move."""

@@ -15,7 +15,10 @@ from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState,
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
 
-_RECORDS_NOTHING = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
+MOST_PARAMETERS, MOST_MODULES = 2_000, 1_000
+"""Of more tensors, or where more modules keep tensors for them, a redraw must not forecast: it would take too long."""
+RECORDS_NOTHING = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
+"""The grad modes in which autograd records nothing: no parameter of such a module gets a gradient."""
 _UNREACHED = ParameterState.UNREACHED.value
 
 
@@ -63,6 +66,10 @@ class Forecast:
     """Indexes of the modules that would be checkpointed."""
     keeps: frozenset[int] = frozenset()
     """Indexes of the modules that would no longer be checkpointed."""
+    kept: int | None = None
+    """Bytes that autograd keeps without the change; None if the planner has not answered."""
+    largest: tuple[tuple[int, int], ...] = ()
+    """The modules with the largest parts in `activations`, if the planner has answered: see `ForecastMade`."""
 
     @property
     def change(self) -> Change:
@@ -109,7 +116,7 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
     places = _places(state, changed)
     had_gradient = [index for index in stops if tree.states[index] != _UNREACHED]
     modes = tree.reach.grad_modes if tree.reach is not None else ""
-    recorded = [index for index in starts if not modes or modes[infos[index].module] not in _RECORDS_NOTHING]
+    recorded = [index for index in starts if not modes or modes[infos[index].module] not in RECORDS_NOTHING]
     orphans = [index for index in starts if index not in places]
     live = {optimizer.type_name: at for at, optimizer in enumerate(state.optimizers) if not optimizer.freed}
     joins = next(iter(live)) if orphans and len(live) == 1 else None
@@ -131,7 +138,7 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         elements=sum(infos[index].count for index in changed),
         gradients=made.gradients
         if made is not None
-        else sum(_bytes(infos[i]) for i in recorded) - sum(_bytes(infos[i]) for i in had_gradient),
+        else sum(gradient_bytes(infos[i]) for i in recorded) - sum(gradient_bytes(infos[i]) for i in had_gradient),
         kept_state=_state_bytes(state, had_gradient, places),
         new_state=_state_bytes(state, without_state, {**places, **joined}),
         activations=made.activations if made is not None else by_rules,
@@ -148,6 +155,8 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         keeps=change.keeps,
         work=made.work if made is not None else None,
         why_not_exact=answer.unknown if answer is not None else (),
+        kept=made.kept if made is not None else None,
+        largest=made.largest if made is not None else (),
     )
 
 
@@ -162,7 +171,7 @@ def question(state: RunState, change: Forecast) -> ForecastAsked | None:
         operations,
         tree.trainable,
         tree.checkpointed,
-        tuple(map(_bytes, tree.parameters)),
+        tuple(map(gradient_bytes, tree.parameters)),
         change.change,
         optimizer_state=change.new_state or 0,
         profile=state.traced if state.traced is not None and state.traced.step == operations.step else None,
@@ -176,7 +185,7 @@ def _latest(state: RunState, change: Change) -> ForecastMade | None:
     return made if is_of_now else None
 
 
-def _bytes(info: ParameterInfo) -> int:
+def gradient_bytes(info: ParameterInfo) -> int:
     """Return the bytes of a parameter that this process holds, which are those of its gradient.
 
     `torch.Tensor.grad` has the shape and, by default, the dtype of its tensor (PyTorch: torch.Tensor.grad and grad_dtype).
@@ -235,7 +244,7 @@ def _state_bytes(state: RunState, indices: Collection[int], places: Mapping[int,
         found = counts[places[index]] if index in places else None
         if found is not None:
             tensors, scalars = found
-            total += tensors * _bytes(state.tree.parameters[index]) + scalars * _SCALAR
+            total += tensors * gradient_bytes(state.tree.parameters[index]) + scalars * _SCALAR
     return total
 
 
@@ -249,6 +258,17 @@ def _state_tensors(state: RunState, place: tuple[int, int] | None) -> tuple[int,
     settings = groups[group] if group < len(groups) else None
     rule = _STATE_TENSORS.get(state.optimizers[optimizer].type_name)
     return rule(dict(settings.further)) if rule is not None and settings is not None else None
+
+
+def optimizer_rules(state: RunState, change: Forecast) -> tuple[tuple[str, int, int], ...]:
+    """Return what the optimizers of the changed parameters keep for each: the name of the type, the number of tensors of the
+    parameter's size, and the number of scalars. Unknown optimizers are left out."""
+    places = set(_places(state, {*change.stops, *change.starts}).values())
+    live = {optimizer.type_name: at for at, optimizer in enumerate(state.optimizers) if not optimizer.freed}
+    if change.joins in live:
+        places.add((live[change.joins], 0))
+    found = {state.optimizers[at].type_name: _state_tensors(state, (at, group)) for at, group in sorted(places)}
+    return tuple((name, *counts) for name, counts in found.items() if counts is not None)
 
 
 def _have_state(state: RunState, parameters: Collection[int], owned: Container[int]) -> set[int]:

@@ -46,6 +46,13 @@ def test_a_freeze_from_the_first_layer_on_frees_what_only_these_layers_keep() ->
     assert answer.activations == -2 * ACTIVATION
     assert answer.gradients == -2 * (WEIGHT + BIAS)
     assert answer.unknown == ()
+    assert answer.kept == run.all(ev.SavedBytesMeasured)[-1].total
+    # The first layer no longer saves the batch, and the first tanh not its result. What the second tanh saved, the third layer
+    # saves now.
+    paths = [module.path for module in run.state.tree.modules]
+    assert {(paths[module], size) for module, size in answer.largest} == {
+        ("blocks.0.0", -ACTIVATION), ("blocks.0.1", -ACTIVATION), ("blocks.1.1", -ACTIVATION), ("blocks.2.0", ACTIVATION),
+    }  # fmt: skip
     assert not change.is_exact
     apply(run.state, answer)
     exact = forecast(run.state, range(4), False)

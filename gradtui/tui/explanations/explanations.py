@@ -30,6 +30,7 @@ from gradtui.text import (
     short_bytes,
     why_so,
 )
+from gradtui.text.derivation import derivation
 from gradtui.text.frontier import backward_words, mode_words, model_lines, saved_words
 from gradtui.text.gradients import (
     adding_up_words,
@@ -111,6 +112,7 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
         *_norm_history(state, range(index, index + 1)),
         *text_rows("update", update_words(state, index)),
         *_curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:]),
+        *_change_facts(state, range(index, index + 1)),
         *_toggle_facts(state, range(index, index + 1)),
     ]
     return rows
@@ -158,6 +160,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("update", joint_update_words(state, subtree(module))),
         *_whole_run(state, module),
         *_norm_history(state, subtree(module)),
+        *_change_facts(state, subtree(module)),
         *_toggle_facts(state, subtree(module)),
         *(row for label, words in model_lines(state, index) for row in text_rows(label, words)),
     ]
@@ -313,6 +316,16 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
         return (*sparkline(values, points), (words, "muted"))
 
     return [DetailRow("", line=line)]
+
+
+def _change_facts(state: RunState, parameters: range) -> list[DetailRow]:
+    """What a freeze or an unfreeze would change, and where each number comes from."""
+    first = True
+    rows: list[DetailRow] = []
+    for label, words in derivation(state, parameters):
+        rows += text_rows(label, printable(words), "strong" if first else "text")
+        first = False
+    return rows
 
 
 def _toggle_facts(state: RunState, parameters: range) -> list[DetailRow]:

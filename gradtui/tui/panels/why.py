@@ -14,7 +14,7 @@ from textual.content import Content
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.state.forecast import forecast, forecast_change, leaves_nothing, question
+from gradtui.state.forecast import MOST_MODULES, MOST_PARAMETERS, forecast, forecast_change, leaves_nothing, question
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
@@ -33,9 +33,6 @@ _WAITING = (
 _NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
-_MOST_FORECAST, _MOST_MODULES = 2_000, 1_000
-"""Of more tensors, or where more modules keep tensors for them, only the first press of the key forecasts everything: a redraw
-must not take that long."""
 _DOT = "\N{NO-BREAK SPACE}·"
 """Ends a clause, so that no line begins with a dot."""
 
@@ -101,10 +98,10 @@ def _what_if(
     heading = ((key, "key"), (f" would {_verb(trainable=trainable)} it: ", "muted"))
     if not trainable and leaves_nothing(state, parameters):
         return heading, (NOTHING_WOULD_TRAIN,), None
-    if len(parameters) > _MOST_FORECAST:
+    if len(parameters) > MOST_PARAMETERS:
         clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
         return heading, clauses, None
-    change = forecast(state, parameters, trainable, _MOST_MODULES)
+    change = forecast(state, parameters, trainable, MOST_MODULES)
     undo = () if change.would_fail else ("Undo reverts it",)
     return heading, (*forecast_clauses(change), *undo), None if change.would_fail else question(state, change)
 
@@ -126,7 +123,7 @@ def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...
         begin: Line = ((key, "key"), (f" would {verb} it: ", "muted"))
         parts = checkpoint_clauses(made)
         return tuple((*begin, (", ".join(parts[:count]), "text")) for count in range(len(parts), 0, -1)), None
-    is_small = tree.modules[row].subtree_parameters <= _MOST_FORECAST
+    is_small = tree.modules[row].subtree_parameters <= MOST_PARAMETERS
     asked = question(state, made) if is_small else None
     return (() if asked is None else (BLANK,)), asked
 
