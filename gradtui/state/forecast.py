@@ -226,7 +226,8 @@ mean gradient if centered. Other optimizers are unknown.
 def _places(state: RunState, parameters: set[int]) -> dict[int, tuple[int, int]]:
     """Return the indexes of the optimizer and of the param group of each parameter that has them."""
     found: dict[int, tuple[int, int]] = {}
-    for at, optimizer in enumerate(state.optimizers):
+    # A change of checkpointing concerns none, and the parameters of an optimizer may be many.
+    for at, optimizer in enumerate(state.optimizers if parameters else ()):
         owned = parameters.intersection(() if optimizer.freed else optimizer.parameters) - found.keys()
         if owned:
             groups = dict(zip(optimizer.parameters, optimizer.group_of)) if optimizer.groups > 1 else {}
