@@ -33,7 +33,7 @@ def checkpoint_clauses(forecast: Forecast) -> list[str]:
     clauses = [_activations(forecast)]
     if forecast.work is not None:
         times = f"{forecast.work:.2f}".rstrip("0").rstrip(".")
-        clauses.append("a step computes about as much" if times == "1" else f"a step computes {times}× as much")
+        clauses.append("about the same work" if times == "1" else f"about {times}× the work of a step")
     return clauses
 
 

@@ -149,7 +149,7 @@ def checkpointing(state: RunState, *, activations: int, work: float | None) -> N
 
 @pytest.mark.parametrize(
     ("work", "words"),
-    [(1.25, ", a step computes 1.25× as much"), (1.001, ", a step computes about as much"), (None, "")],
+    [(1.25, ", about 1.25× the work of a step"), (1.001, ", about the same work"), (None, "")],
 )
 def test_where_room_is_left_it_says_what_checkpointing_would_change(work: float | None, words: str) -> None:
     state = run()
@@ -171,7 +171,7 @@ def test_of_a_checkpointed_module_it_says_what_the_end_of_it_would_add() -> None
     state.tree.checkpointed = frozenset((A,))
     checkpointing(state, activations=3 << 20, work=0.8)
     last = said(why(state, A)).splitlines()[-1]
-    assert last == "c would no longer checkpoint it: activations +3.00 MiB, a step computes 0.8× as much"
+    assert last == "c would no longer checkpoint it: activations +3.00 MiB, about 0.8× the work of a step"
     state.note_submitted(SetCheckpointing(1, "a", False))
     assert why(state, A).checkpoint == ()
     state.pending.clear()
