@@ -4,8 +4,19 @@ This package owns the repetition of a recorded forward with other parameters tra
 torch, and neither the probe nor a screen: it works on recorded plain data, on any thread, and touches nothing of the run.
 """
 
+from gradtui.planner.batch import Batch, NoBatchDimensionError, batch_of
 from gradtui.planner.forecast_thread import ForecastThread
 from gradtui.planner.forecaster import Forecaster, NoForecastError
 from gradtui.planner.replay import Plan, Replay, Replayed
 
-__all__ = ["ForecastThread", "Forecaster", "NoForecastError", "Plan", "Replay", "Replayed"]
+__all__ = [
+    "Batch",
+    "ForecastThread",
+    "Forecaster",
+    "NoBatchDimensionError",
+    "NoForecastError",
+    "Plan",
+    "Replay",
+    "Replayed",
+    "batch_of",
+]

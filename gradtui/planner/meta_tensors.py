@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 
-from gradtui.protocol.operations import RecordedTensor
+from gradtui.protocol.operations import RecordedTensor, TensorNumber, TorchConstant
 
 META = torch.device("meta")
 
@@ -36,6 +36,17 @@ def tensors_in(result: Any) -> Iterator[torch.Tensor]:
     elif isinstance(result, (tuple, list)):
         for each in result:
             yield from tensors_in(each)
+
+
+def argument_of(value: Any, tensor: Callable[[int], torch.Tensor]) -> Any:
+    """Return an argument of an operation as torch takes it; `tensor` returns the tensor of a number."""
+    if isinstance(value, TensorNumber):
+        return tensor(value.number)
+    if isinstance(value, TorchConstant):
+        return META if value.name == "device" else getattr(torch, value.name)
+    if isinstance(value, tuple):
+        return [argument_of(each, tensor) for each in value]
+    return value
 
 
 @cache

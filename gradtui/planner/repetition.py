@@ -10,9 +10,9 @@ import torch
 
 from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.live_bytes import LiveBytes
-from gradtui.planner.meta_tensors import META, dependent, dtype_of, empty_like, function_of, tensors_in
+from gradtui.planner.meta_tensors import argument_of, dependent, dtype_of, empty_like, function_of, tensors_in
 from gradtui.planner.work import work_of
-from gradtui.protocol.operations import Operation, OperationsRecorded, TensorNumber, TorchConstant
+from gradtui.protocol.operations import Operation, OperationsRecorded
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Repetition:
         else:
             try:
                 with torch.set_grad_enabled(operation.records):
-                    given = self._given(operation.arguments)
-                    keywords = {name: self._given(value) for name, value in operation.keywords}
+                    given = argument_of(operation.arguments, self.tensor)
+                    keywords = {name: argument_of(value, self.tensor) for name, value in operation.keywords}
                     function = function_of(operation.name)
                     result = function(*given, **keywords)
                     results = list(tensors_in(result))
@@ -127,12 +127,3 @@ class Repetition:
         elif storage.nbytes() != size:
             self.bytes[storage._cdata] = size  # noqa: SLF001 - the identity of a storage
             self._kept.append(storage)
-
-    def _given(self, value: Any) -> Any:
-        if isinstance(value, TensorNumber):
-            return self.tensor(value.number)
-        if isinstance(value, TorchConstant):
-            return META if value.name == "device" else getattr(torch, value.name)
-        if isinstance(value, tuple):
-            return [self._given(each) for each in value]
-        return value
