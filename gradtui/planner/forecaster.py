@@ -10,6 +10,7 @@ import torch
 from gradtui.planner.cheapest import cheapest
 from gradtui.planner.peak import StepChange, limits_for, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
+from gradtui.planner.scaled_steps import ScaledSteps
 from gradtui.planner.stretches import places_of, units_of
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.protocol.operations import OperationsRecorded
@@ -32,11 +33,17 @@ class Forecaster:
         self._basis: tuple[OperationsRecorded, str, frozenset[int]] | None = None
         self._now: tuple[Replay, Replayed] | None = None
         self._peaks_now: Peaks | None = None
+        self._scaled = ScaledSteps()
 
     def answer(self, asked: ForecastAsked) -> ForecastMade:
-        """Return what would change."""
+        """Return what would change.
+
+        Gradients and optimizer state do not depend on `asked.batch_scale`. Raises `NoBatchDimensionError` if that is not 1, and
+        the step cannot be scaled to it.
+        """
         replay, now = self._present(asked)
-        after = replay.under(_plan_after(asked))
+        scaled, size = self._scaled.step_of(asked, replay)
+        after = scaled.under(_plan_after(asked))
         # The graph of the recorded step does not say what the script computes from a result that is frozen now.
         depends = now.passed != after.passed or not after.loose <= now.loose
         outside = ("operations outside of the models",) if depends else ()
@@ -50,6 +57,7 @@ class Forecaster:
             _gradients(asked.sizes, after.reached) - _gradients(asked.sizes, now.reached),
             tuple(dict.fromkeys((*now.unknown, *after.unknown, *outside))),
             after.work / now.work if now.work else None,
+            batch_size=size,
             kept=now.saved,
             largest=_largest(now, after),
             listing=asked.operations.listing,
@@ -57,15 +65,17 @@ class Forecaster:
 
     def with_peak(self, answer: ForecastMade, asked: ForecastAsked) -> ForecastMade:
         """Return an answer with the change of the peak, if that can be forecast. It takes several times as long."""
-        replay, _ = self._present(asked)
+        replay, now = self._present(asked)
         # Anomaly mode holds for all threads, and would print warnings about a backward that the script did not run.
         if asked.profile is None or answer.unknown or torch.is_anomaly_enabled():
             return answer
         self._peaks_now = self._peaks_now or replay.peaks(Plan(_trainable(asked.flags), asked.checkpointed))
-        after = replay.peaks(_plan_after(asked)) if self._peaks_now is not None else None
+        scaled, _ = self._scaled.step_of(asked, replay)
+        after = scaled.peaks(_plan_after(asked)) if self._peaks_now is not None else None
         if self._peaks_now is None or after is None:
             return answer
-        change = StepChange(self._peaks_now, after, answer.gradients, asked.optimizer_state)
+        scale, gradients = float(asked.batch_scale), _gradients(asked.sizes, now.reached)
+        change = StepChange(self._peaks_now, after, answer.gradients, asked.optimizer_state, scale, gradients)
         peak, phase = peak_of(asked.profile, change)
         return replace(answer, peak=peak - peak_of(asked.profile)[0], peak_phase=phase)
 
@@ -82,7 +92,7 @@ class Forecaster:
         most = room - peak_of(asked.profile)[0]
         if plain.peak <= most:
             return plain
-        replay, _ = self._present(asked)
+        replay, _ = self._scaled.step_of(asked, self._present(asked)[0])
         plan = _plan_after(asked)
         places = places_of(asked.operations, frozenset(blocks) - plan.checkpointed)
         units = units_of(replay, places, plan)

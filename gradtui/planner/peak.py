@@ -22,6 +22,11 @@ class StepChange:
     after: Peaks
     gradients: int
     optimizer_state: int
+    batch_scale: float = 1.0
+    """How much larger the batch is. What a phase holds besides its repeated operations, parameters and optimizer state is
+    taken to grow with it."""
+    gradients_now: int = 0
+    """Bytes of `.grad` without the change."""
 
 
 def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tuple[int, Phase]:
@@ -82,16 +87,35 @@ def limits_for(profile: StepMemoryProfiled, before: Peaks, room: int, gradients:
 
 def _change(profile: StepMemoryProfiled, phase: Phase, highest: int, change: StepChange, *, has_gradients: bool) -> int:
     before, after = change.before, change.after
+
+    def grown(total: int, was: int, becomes: int) -> int:
+        outside = max(0, total - _lowest(profile, change.gradients_now) - was)
+        return becomes - was + round(outside * (change.batch_scale - 1))
+
     if phase is Phase.FORWARD:
-        return after.forward - before.forward
+        return grown(highest, before.forward, after.forward)
     if phase is not Phase.BACKWARD:
-        return change.gradients if has_gradients else after.begin - before.begin
+        return change.gradients if has_gradients else grown(highest, before.begin, after.begin)
     totals = []
     if profile.backward_of_models is not None:
-        totals.append(profile.backward_of_models + after.backward - before.backward)
+        total = profile.backward_of_models
+        totals.append(total + grown(total, before.backward, after.backward))
     if profile.backward_of_loss is not None:
-        totals.append(profile.backward_of_loss + after.begin - before.begin)
-    return max(totals) - highest if totals else after.backward - before.backward
+        total = profile.backward_of_loss
+        totals.append(total + grown(total, before.begin, after.begin))
+    if totals:
+        return max(totals) - highest
+    return grown(highest, before.backward, after.backward)
+
+
+def _lowest(profile: StepMemoryProfiled, gradients: int) -> int:
+    """Return what is there without gradients and whatever depends on the batch.
+
+    The step may begin with what is left of the one before, such as its outputs, and end with new gradients.
+    """
+    first, last = profile.curve[0], profile.curve[-1]
+    are_new = 2 * (last - first) > gradients
+    return min(*profile.curve, last - gradients if are_new else last)
 
 
 def _highest(profile: StepMemoryProfiled) -> Iterator[tuple[Phase, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import NamedTuple
 
 from gradtui.protocol.measurements import Measurement, StepMemoryProfiled
@@ -42,6 +43,11 @@ class ForecastAsked:
     """Bytes of optimizer state that appear with the change."""
     profile: StepMemoryProfiled | None = None
     """The profile of a step, from which the peak is forecast; None leaves it out."""
+    batch_scale: Fraction | float = 1.0
+    """The batch size of the forecast, divided by that of the step. A float stands for the nearest fraction with which the new
+    size is a whole number."""
+    batch_size: int | None = None
+    """The batch size of the step, if it is known; None lets the planner look for it."""
     then: ForecastAsked | None = None
     """The question to answer after this one."""
 
@@ -67,6 +73,9 @@ class ForecastMade(Measurement):
     """Bytes by which the peak of the step changes, an estimate; None if it was not asked for, or cannot be forecast."""
     peak_phase: Phase | None = None
     """The phase of the new peak."""
+    batch_size: int | None = None
+    """The batch size of the forecast, None if it is that of the step. What the loss keeps outside of the models is then no part
+    of `activations`."""
     kept: int | None = None
     """Bytes that autograd keeps for backward without the change."""
     largest: tuple[tuple[int, int], ...] = ()

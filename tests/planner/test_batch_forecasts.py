@@ -1,0 +1,135 @@
+"""Forecasts with another batch size, and the largest one that fits, against runs with that batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+
+import pytest
+import torch
+from test_batch import of_the_zoo
+from test_repeated_operations import STEPS
+from watched import Watched, watched
+from zoo import SPECIMENS
+
+from gradtui.planner import Forecaster, NoBatchDimensionError, NoForecastError, largest_batch
+from gradtui.planner.peak import StepChange, peak_of
+from gradtui.planner.replay import Peaks
+from gradtui.probe.memory.allocation_log import AllocationLog
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.forecasts import Change, ForecastAsked
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.forecast import forecast_change, question
+
+NAMES = "tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "mlp"
+Profiled = Callable[[str, Fraction], Watched]
+
+
+@pytest.fixture(scope="module")
+def profiled() -> Profiled:
+    @cache
+    def run(name: str, factor: Fraction) -> Watched:
+        model, loss = of_the_zoo(name, factor)
+        optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.01)
+        with pytest.MonkeyPatch.context() as patched, watched() as seen:
+            # The total of the tests' allocator never changes.
+            patched.setattr(AllocationLog, "measured", lambda _, total: None)
+            for step in range(STEPS):
+                if step == STEPS - 1:
+                    seen.commands.submit(lambda number: TraceStep(number))
+                optimizer.zero_grad()
+                loss(step).backward()
+                optimizer.step()
+        return seen
+
+    return run
+
+
+def asked_of(run: Watched) -> ForecastAsked:
+    asked = question(run.state, forecast_change(run.state, Change()))
+    assert asked is not None
+    assert asked.profile is not None
+    return asked
+
+
+def saved(run: Watched) -> int:
+    forecaster = Forecaster()
+    kept = forecaster.answer(asked_of(run)).kept
+    assert kept is not None
+    return kept
+
+
+@pytest.mark.parametrize("factor", [Fraction(2), Fraction(3)], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_they_are_those_of_a_run_with_that_batch_size(profiled: Profiled, name: str, factor: Fraction) -> None:
+    before, after = profiled(name, Fraction(1)), profiled(name, factor)
+    asked = replace(asked_of(before), batch_scale=factor)
+    forecaster = Forecaster()
+    answer = forecaster.with_peak(forecaster.answer(asked), asked)
+    assert answer.batch_size == factor * len(SPECIMENS[name]().batch(0)[0])
+    assert answer.gradients == 0
+    assert answer.activations == saved(after) - saved(before)
+    first, traced = before.all(ev.StepMemoryProfiled)[-1], after.all(ev.StepMemoryProfiled)[-1]
+    assert answer.peak is not None
+    # The allocator of the tests begins each profile with the same total, whatever is left of the step before. At the end of a
+    # step only its gradients are left, whatever the batch size.
+    predicted = first.peak + answer.peak - first.curve[-1]
+    found = traced.peak - traced.curve[-1]
+    assert predicted == pytest.approx(found, rel=0.02)
+
+
+def test_the_batch_changes_with_what_trains(profiled: Profiled) -> None:
+    """The bytes of a linear layer: it keeps its input for its weight, and nothing if it is frozen."""
+    asked = asked_of(profiled("mlp", Fraction(1)))
+    forecaster, batch = Forecaster(), 6
+    larger = forecaster.answer(replace(asked, batch_scale=2.0))
+    # Two layers of 8 and 16 inputs; the ReLU between them keeps its result, which is the second input.
+    assert larger.activations == batch * (8 + 16) * 4
+    change = Change(stops=(0, 1))
+    frozen = forecaster.answer(replace(asked, change=change, batch_scale=2.0))
+    assert frozen.activations == 2 * batch * 16 * 4 - batch * (8 + 16) * 4
+
+
+def test_a_refusal_says_why(profiled: Profiled) -> None:
+    asked = asked_of(profiled("lstm", Fraction(1)))
+    with pytest.raises(NoBatchDimensionError, match="is not known"):
+        Forecaster().answer(replace(asked, batch_scale=2.0))
+    with pytest.raises(NoBatchDimensionError, match="is not known"):
+        largest_batch(asked, 1 << 30)
+    with pytest.raises(NoForecastError):
+        largest_batch(replace(asked_of(profiled("mlp", Fraction(1))), profile=None), 1 << 30)
+
+
+@pytest.mark.parametrize("end", [300, 200])
+def test_what_the_loss_holds_grows_with_the_batch_and_gradients_do_not(end: int) -> None:
+    """At first 200 bytes are there, 40 of them left of the step before. The gradients of 140 bytes are new, or always there."""
+    phases = (Phase.FORWARD, 0), (Phase.BACKWARD, 2), (Phase.OPTIMIZER, 3)
+    profile = ev.StepMemoryProfiled((200, 300, 450, end), 9, phases, 450, Phase.BACKWARD, -1, (), (), True, 450)
+    before, after = Peaks(100, 90, 250), Peaks(200, 180, 360)
+    # New gradients: without them the process holds 300 - 140. Else the whole step holds them.
+    outside = 450 - (160 if end == 300 else 200) - 250
+    change = StepChange(before, after, 0, 0, batch_scale=2.0, gradients_now=140)
+    assert peak_of(profile, change) == (450 + (360 - 250) + outside, Phase.BACKWARD)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_largest_batch_fits_and_one_more_sample_does_not(profiled: Profiled, name: str) -> None:
+    asked = asked_of(profiled(name, Fraction(1)))
+    assert asked.profile is not None
+    now, size = peak_of(asked.profile)[0], len(SPECIMENS[name]().batch(0)[0])
+    forecaster = Forecaster()
+
+    def peak(samples: int) -> int:
+        each = replace(asked, batch_scale=Fraction(samples, size))
+        answer = forecaster.with_peak(forecaster.answer(each), each)
+        assert answer.peak is not None
+        return now + answer.peak
+
+    for room in (now, now + 1, peak(2), peak(3 * size), peak(3 * size) - 1, peak(50 * size) + 7):
+        found = largest_batch(asked, room)
+        assert found.now == size
+        assert peak(found.largest) == found.peak <= room < peak(found.largest + 1), room
+    assert largest_batch(asked, peak(1) - 1) == (size, 0, peak(1))
