@@ -107,7 +107,7 @@ def test_a_refusal_says_why(profiled: Profiled) -> None:
 def test_what_the_loss_holds_grows_with_the_batch_and_gradients_do_not(end: int) -> None:
     """At first 200 bytes are there, 40 of them left of the step before. The gradients of 140 bytes are new, or always there."""
     phases = (Phase.FORWARD, 0), (Phase.BACKWARD, 2), (Phase.OPTIMIZER, 3)
-    profile = ev.StepMemoryProfiled((200, 300, 450, end), 9, phases, 450, Phase.BACKWARD, -1, (), (), True, 450)
+    profile = ev.StepMemoryProfiled(0.0, 1, (200, 300, 450, end), 9, phases, 450, Phase.BACKWARD, -1, (), (), True, 450)
     before, after = Peaks(100, 90, 250), Peaks(200, 180, 360)
     # New gradients: without them the process holds 300 - 140. Else the whole step holds them.
     outside = 450 - (160 if end == 300 else 200) - 250
