@@ -5,9 +5,9 @@ torch, and neither the probe nor a screen: it works on recorded plain data, on a
 """
 
 from gradtui.planner.batch import Batch, NoBatchDimensionError, batch_of
+from gradtui.planner.fitting_batch import LargestBatch, largest_batch
 from gradtui.planner.forecast_thread import ForecastThread
 from gradtui.planner.forecaster import Forecaster, NoForecastError
-from gradtui.planner.largest_batch import LargestBatch, largest_batch
 from gradtui.planner.replay import Plan, Replay, Replayed
 
 __all__ = [
