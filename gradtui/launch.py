@@ -90,7 +90,7 @@ def _with_screen(
     made = RunFiles(settings.target.name)
     files = InterventionFiles(made, settings.target.words)
     try:
-        screen = ScreenRun(settings, program, connection, plot_server, save_schedule=files.save, write_file=made.write)
+        screen = ScreenRun(settings, program, connection, plot_server, schedules=files, write_file=made.write)
         holder = screen.lock_terminal()
         if holder is None:
             screen.capture_output()

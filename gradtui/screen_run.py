@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from gradtui.atomic_file import WriteFile
@@ -34,9 +34,10 @@ from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
 
 if TYPE_CHECKING:
     from gradtui.planner import ForecastThread
-    from gradtui.protocol.forecasts import ForecastAsked
+    from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
     from gradtui.tui.app.app import GradtuiApp
     from gradtui.tui.charts.plot_server import PlotServer
+    from gradtui.tui.screens.action_context import Schedules
 
 T = TypeVar("T")
 
@@ -50,6 +51,32 @@ _TAIL_LINES = 15
 """Lines of the script's output repeated on the terminal once the screen is closed."""
 
 
+class _LatePlanner:
+    """The planner, which is made with the first question: it imports torch, which the script has imported by then."""
+
+    def __init__(self, emit: Callable[[ForecastMade], None]) -> None:
+        self._emit = emit
+        self._made: ForecastThread | None = None
+
+    def ask(self, asked: ForecastAsked) -> None:
+        self._thread.ask(asked)
+
+    def ask_all(self, asked: Sequence[ForecastAsked]) -> None:
+        self._thread.ask_all(asked)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    @property
+    def _thread(self) -> ForecastThread:
+        if self._made is None:
+            from gradtui.planner import ForecastThread
+
+            self._made = ForecastThread(self._emit)
+        return self._made
+
+
 class ScreenRun:
     """Runs a script under the dashboard. If the user closes the screen or the app crashes, training continues without it."""
 
@@ -60,10 +87,10 @@ class ScreenRun:
         connection: SupervisorConnection,
         plot_server: PlotServer | None = None,
         *,
-        save_schedule: Callable[[RunState], str] | None = None,
+        schedules: Schedules | None = None,
         write_file: WriteFile | None = None,
     ) -> None:
-        self._save_schedule, self._write_file = save_schedule, write_file
+        self._schedules, self._write_file = schedules, write_file
         log = settings.log or RunFiles(settings.target.name).new_log()
         self._connection = connection
         self._training = TrainingRun(settings, program, str(log))
@@ -84,7 +111,7 @@ class ScreenRun:
         self._findings = FindingTracker(rules_with_ids(settings.rules))
         self.reporter = PlainReporter(self.events, self._findings)
         self._training.look = self.look
-        self._forecasts: ForecastThread | None = None
+        self._planner = _LatePlanner(self.events.put)
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
         """Apply `at` to the state with all events received so far, on the thread that owns it now, and return the result.
@@ -152,26 +179,17 @@ class ScreenRun:
             kill=self._connection.kill,
             pictures=self._plotter,
             write_file=self._write_file,
-            save_schedule=self._save_schedule,
+            schedules=self._schedules,
             findings=self._findings,
-            ask_planner=self._ask_planner,
+            planner=self._planner,
         )
-
-    def _ask_planner(self, asked: ForecastAsked) -> None:
-        if self._forecasts is None:
-            # It imports torch, which the script has imported by now.
-            from gradtui.planner import ForecastThread
-
-            self._forecasts = ForecastThread(self.events.put)
-        self._forecasts.ask(asked)
 
     def _screen_ended(self, thread: UiThread) -> None:
         """Hand over to the plain reporter. Runs on the app's thread, with the terminal restored."""
         self._lock.release()
         self._hand_over(getattr(thread.app, "run_state", None))
         self._plotter.close()
-        if self._forecasts is not None:
-            self._forecasts.close()
+        self._planner.close()
 
     def _hand_over(self, state: RunState | None) -> None:
         """Let the plain reporter continue the run with the screen's state."""

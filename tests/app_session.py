@@ -11,6 +11,8 @@ from textual.pilot import Pilot
 
 from gradtui.atomic_file import WriteFile
 from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Command
+from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.settings import RemappedKeys
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
@@ -19,6 +21,35 @@ from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.end import EndDialog
 from gradtui.tui.widgets import StatusMessage
+
+
+@dataclass
+class SavedSchedules:
+    """Writes no files: `save` is called instead, and plans are listed."""
+
+    write: Callable[[RunState], str]
+    plans: list[list[Command]] = field(default_factory=list)
+
+    def save(self, state: RunState) -> str:
+        return self.write(state)
+
+    def save_plan(self, commands: Sequence[Command]) -> str:
+        self.plans.append(list(commands))
+        return "the plan is in y"
+
+
+@dataclass
+class AskedPlanner:
+    """Answers nothing, and lists what it is asked."""
+
+    single: list[ForecastAsked] = field(default_factory=list)
+    lists: list[list[ForecastAsked]] = field(default_factory=list)
+
+    def ask(self, asked: ForecastAsked) -> None:
+        self.single.append(asked)
+
+    def ask_all(self, asked: Sequence[ForecastAsked]) -> None:
+        self.lists.append(list(asked))
 
 
 @dataclass
@@ -37,12 +68,15 @@ class Session:
     shows_end: bool = False
     """Whether the dialog at the end of the run stays open."""
     kills: list[bool] = field(default_factory=list)
+    planner: AskedPlanner = field(default_factory=AskedPlanner)
+    schedules: SavedSchedules | None = field(init=False)
     said: list[StatusMessage] = field(default_factory=list)
     """The messages that the footer showed."""
     app: GradtuiApp = field(init=False)
     pilot: Pilot[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.schedules = SavedSchedules(self.save_schedule) if self.save_schedule is not None else None
         self.app = GradtuiApp(
             self.source,
             self.sink,
@@ -51,7 +85,8 @@ class Session:
             interrupt=lambda: self.interrupts.append(True),
             kill=lambda: self.kills.append(True),
             write_file=self.write_file,
-            save_schedule=self.save_schedule,
+            schedules=self.schedules,
+            planner=self.planner,
             keys=self.keys,
             remember_theme=self.remembered.append,
         )

@@ -102,6 +102,15 @@ def schedule_text(state: RunState, run: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def plan_text(commands: Sequence[Command], run: str) -> str:
+    """Return the content of a schedule file that begins a run with these commands; `run` is as for `schedule_text`."""
+    lines = [f"# To begin a run with this plan: gradtui --schedule THIS_FILE {one_line(run)}", f"version = {VERSION}"]
+    for command in commands:
+        lines += ["", "[[do]]"]
+        lines += [f"{name} = {_value(value)}" for name, value in to_table(Scheduled(0, command)).items()]
+    return "\n".join(lines) + "\n"
+
+
 def one_line(text: str) -> str:
     """A text as a comment can hold it."""
     return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
@@ -132,6 +141,11 @@ class InterventionFiles:
         count = plural(state.intervention_count, "change")
         again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
         return f"{count} written down; to do the same again: {again}; as code: {script}"
+
+    def save_plan(self, commands: Sequence[Command]) -> str:
+        """Write a schedule that begins a run with these commands, and return a sentence that says where. Raises OSError."""
+        schedule = self._files.write("plan", ".toml", _writer(plan_text(commands, self._run)))
+        return f"to begin the next run with this plan: gradtui --schedule {shlex.quote(schedule)} {self._run}"
 
     def closing(self, state: RunState) -> str | None:
         """When the run has ended: the same, if a person has done anything since the last time, or why it fails; None if not."""

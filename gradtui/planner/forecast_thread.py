@@ -11,9 +11,9 @@ from time import monotonic
 from gradtui.planner.forecaster import Forecaster
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 
-_REST, _LONGEST_REST = 3.0, 1.0
+_REST, _REST_IN_LIST, _LONGEST_REST = 3.0, 1.0, 1.0
 """After an answer that took t seconds the thread rests for 3 t, a second at most: training gets the interpreter's lock
-meanwhile."""
+meanwhile. It rests for t while a user waits for the answers of a list."""
 
 
 _LONGEST_ANSWER_S = 10.0
@@ -76,7 +76,8 @@ class ForecastThread:
             began = monotonic()
             self._answer_next()
             with self._changed:
-                self._changed.wait_for(lambda: self._is_closed, min(_LONGEST_REST, _REST * (monotonic() - began)))
+                rest = _REST_IN_LIST if self._listed else _REST
+                self._changed.wait_for(lambda: self._is_closed, min(_LONGEST_REST, rest * (monotonic() - began)))
 
     def _has_next(self) -> bool:
         """Wait for a question. Return False once this is closed."""

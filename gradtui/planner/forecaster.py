@@ -68,16 +68,16 @@ class Forecaster:
         replay, now = self._present(asked)
         # Anomaly mode holds for all threads, and would print warnings about a backward that the script did not run.
         if asked.profile is None or answer.unknown or torch.is_anomaly_enabled():
-            return answer
+            return replace(answer, is_final=True)
         self._peaks_now = self._peaks_now or replay.peaks(Plan(_trainable(asked.flags), asked.checkpointed))
         scaled, _ = self._scaled.step_of(asked, replay)
         after = scaled.peaks(_plan_after(asked)) if self._peaks_now is not None else None
         if self._peaks_now is None or after is None:
-            return answer
+            return replace(answer, is_final=True)
         scale, gradients = float(asked.batch_scale), _gradients(asked.sizes, now.reached)
         change = StepChange(self._peaks_now, after, answer.gradients, asked.optimizer_state, scale, gradients)
         peak, phase = peak_of(asked.profile, change)
-        return replace(answer, peak=peak - peak_of(asked.profile)[0], peak_phase=phase)
+        return replace(answer, peak=peak - peak_of(asked.profile)[0], peak_phase=phase, is_final=True)
 
     def fit(self, asked: ForecastAsked, blocks: Collection[int], room: int) -> ForecastMade | None:
         """Return the answer for the cheapest change that lets the peak of a step fit into `room` bytes; None if there is none.

@@ -76,6 +76,8 @@ class ForecastMade(Measurement):
     batch_size: int | None = None
     """The batch size of the forecast, None if it is that of the step. What the loss keeps outside of the models is then no part
     of `activations`."""
+    is_final: bool = False
+    """Whether the peak is known, or cannot be forecast."""
     kept: int | None = None
     """Bytes that autograd keeps for backward without the change."""
     largest: tuple[tuple[int, int], ...] = ()

@@ -62,6 +62,8 @@ class Forecast:
     """The work of a step with the change, divided by that without: an estimate, to tell which is faster; None if unknown."""
     why_not_exact: tuple[str, ...] = ()
     """What the planner could not repeat; empty if it has not answered."""
+    is_final: bool = False
+    """Whether the planner has answered, and the peak is known or cannot be forecast."""
     checkpoints: frozenset[int] = frozenset()
     """Indexes of the modules that would be checkpointed."""
     keeps: frozenset[int] = frozenset()
@@ -155,15 +157,20 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         keeps=change.keeps,
         work=made.work if made is not None else None,
         why_not_exact=answer.unknown if answer is not None else (),
+        is_final=answer is not None and answer.is_final,
         kept=made.kept if made is not None else None,
         largest=made.largest if made is not None else (),
     )
 
 
-def question(state: RunState, change: Forecast) -> ForecastAsked | None:
-    """Return the question for the planner that makes a forecast exact; None if it has the answer, or nothing to go by."""
+def question(state: RunState, change: Forecast, *, final: bool = False) -> ForecastAsked | None:
+    """Return the question for the planner that makes a forecast exact; None if it has the answer, or nothing to go by.
+
+    With `final` an answer counts only if the planner has also forecast the peak, or cannot.
+    """
     tree, operations = state.tree, state.operations
-    has_answer = _latest(state, change.change) is not None
+    known = _latest(state, change.change)
+    has_answer = known is not None and (known.is_final or not final)
     # With several optimizers that take turns, one step is not the whole round.
     if has_answer or operations is None or len(tree.turns) > 1 or not operations.operations:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradtui.protocol.commands import Command, SetCheckpointing, TrainOnly
 from gradtui.protocol.forecasts import Change
 from gradtui.state import model_parts as parts
-from gradtui.state.forecast import Forecast, forecast_change, forecast_train_only
+from gradtui.state.forecast import Forecast, forecast_change, forecast_train_only, question
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected, find
 
@@ -23,9 +23,10 @@ _ALL_COUNTS = 12
 
 @dataclass(frozen=True)
 class PlanOffered:
-    """One plan: its name, what it changes, and the commands that apply it."""
+    """One plan: what it changes, and the commands that apply it."""
 
     name: str
+    """What trains and, with a comma, that blocks are checkpointed."""
     change: Change
     commands: tuple[MakeCommand, ...]
 
@@ -65,17 +66,17 @@ def _trained(state: RunState) -> Iterator[PlanOffered]:
     tree = state.tree
     head = ":head" if parts.heads(tree) else ""
     count = parts.block_count(tree)
-    yield from _train_only(state, "train everything", ":all")
+    yield from _train_only(state, "everything", ":all")
     for blocks in _counts(count):
-        words = f"train the last {blocks} blocks" if blocks > 1 else "train the last block"
+        words = f"last {blocks} blocks" if blocks > 1 else "last block"
         selection = f":last-{blocks}-blocks"
         yield from _train_only(
-            state, f"{words} and the head" if head else words, f"{selection}, {head}" if head else selection
+            state, f"{words} + head" if head else words, f"{selection}, {head}" if head else selection
         )
     if head:
-        yield from _train_only(state, "train the head", head)
-    yield from _train_only(state, "train the norms", ":norms")
-    yield from _train_only(state, "train the low-rank adapters", ":lora")
+        yield from _train_only(state, "head", head)
+    yield from _train_only(state, "norms", ":norms")
+    yield from _train_only(state, "low-rank adapters", ":lora")
 
 
 def _counts(blocks: int) -> Iterable[int]:
@@ -99,13 +100,12 @@ def _checkpointed(state: RunState, plan: PlanOffered, every: int) -> PlanOffered
     """Return a plan that checkpoints every n-th block too."""
     tree = state.tree
     chosen = frozenset(parts.blocks(tree)[every - 1 :: every]) - tree.checkpointed
-    words = {1: "checkpoint every block", 2: "checkpoint every second block", 3: "checkpoint every third block"}
-    name = words.get(every, f"checkpoint every {every}th block")
+    which = {1: "every block", 2: "every 2nd block", 3: "every 3rd block"}.get(every, f"every {every}th block")
     commands = tuple(_checkpoint(tree.modules[index].path) for index in sorted(chosen))
     if not chosen:
         return plan
     return PlanOffered(
-        f"{plan.name}, {name}" if plan.name else name,
+        f"{plan.name}, checkpointed" if plan.name else f"as now, {which} checkpointed",
         plan.change._replace(checkpoints=chosen),
         (*plan.commands, *commands),
     )
@@ -138,6 +138,11 @@ def figures(state: RunState, offered: Sequence[PlanOffered]) -> tuple[PlanFigure
         PlanFigures(plan, each, each.peak, each.work, at in best)
         for at, (plan, each) in enumerate(zip(offered, forecasts))
     )
+
+
+def can_forecast(state: RunState) -> bool:
+    """Return whether there is a recorded step from which the planner can forecast."""
+    return question(state, forecast_change(state, Change())) is not None
 
 
 def front(points: Sequence[tuple[int | None, float | None]]) -> frozenset[int]:

@@ -66,20 +66,20 @@ def by_name(run: Watched) -> dict[str, PlanOffered]:
 def test_there_is_a_plan_for_each_number_of_last_blocks_and_each_spacing_of_checkpoints(run: Watched) -> None:
     found = by_name(run)
     paths = [info.path for info in run.state.tree.parameters]
-    two = found["train the last 2 blocks and the head"]
+    two = found["last 2 blocks + head"]
     assert [paths[index].partition(".")[0] for index in two.change.stops] == ["blocks"] * 8
     assert {paths[index].split(".")[1] for index in two.change.stops} == {"0", "1"}
     assert [make(7) for make in two.commands] == [TrainOnly(7, ":last-2-blocks, :head")]
-    assert {f"train the last {count} blocks and the head" for count in (3, 2)} <= found.keys()
-    assert {"train the last block and the head", "train the head", "train the norms"} <= found.keys()
-    second = found["checkpoint every second block"]
+    assert {f"last {count} blocks + head" for count in (3, 2)} <= found.keys()
+    assert {"last block + head", "head", "norms"} <= found.keys()
+    second = found["as now, every 2nd block checkpointed"]
     assert [make(1) for make in second.commands] == [SetCheckpointing(1, f"blocks.{at}", True) for at in (1, 3)]
-    both = found["train the head, checkpoint every block"]
+    both = found["head, checkpointed"]
     assert both.change == Change(
-        found["train the head"].change.stops, (), found["checkpoint every block"].change.checkpoints
+        found["head"].change.stops, (), found["as now, every block checkpointed"].change.checkpoints
     )
     # Everything trains and no parameter is an adapter.
-    assert not {"train everything", "train the low-rank adapters"} & found.keys()
+    assert not {"everything", "low-rank adapters"} & found.keys()
     assert len({plan.change for plan in found.values()}) == len(found)
 
 
@@ -94,8 +94,8 @@ def test_the_figures_of_plans_come_from_the_planner(run: Watched) -> None:
         apply(run.state, replace(forecaster.answer(asked), peak=len(plan.commands), peak_phase=None))
     known = {each.plan.name: each for each in figures(run.state, offered)}
     assert all(each.memory is not None and each.time is not None for each in known.values())
-    head = known["train the head"]
-    checkpointed = known["checkpoint every block"]
+    head = known["head"]
+    checkpointed = known["as now, every block checkpointed"]
     assert head.time is not None
     assert checkpointed.time is not None
     # Without the backward of the blocks, and with their forward twice.

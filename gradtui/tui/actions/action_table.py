@@ -44,7 +44,13 @@ ACTIONS: tuple[Action, ...] = (
         "freeze", ("f",), "Freeze a choice…",
         "Choose what trains by a preset (head, norms, last blocks), a glob or an expression; the rest is frozen, or the other "
         "way round. It says how many parameters that leaves.",
-        "Training", "dashboard", label="freeze…", needs_run=True,
+        "Training", "dashboard", label="freeze…", needs_run=True, call="open('freeze')",
+    ),
+    Action(
+        "plans", ("F",), "Plans: less memory",
+        "List what else could train and be checkpointed, with the peak, the activations and the time of a step that each would "
+        "have; enter applies one, and writes it as a schedule for the next run.",
+        "Training", "dashboard", label="plans", needs_run=True, call="open('plans')",
     ),
     Action(
         "export_schedule", (), "Export the schedule",
@@ -64,7 +70,7 @@ ACTIONS: tuple[Action, ...] = (
         "breakpoints", ("b",), "Breakpoints",
         "Pause training at a step, when loss, gradient norm, learning rate or memory is above or below a value, or at a "
         "finding; list and clear what is set. Before an optimizer step with NaN: choose what to do with it.",
-        "Training", "dashboard", label="breakpoint", needs_run=True,
+        "Training", "dashboard", label="breakpoint", needs_run=True, call="open('breakpoints')",
     ),
     _request(
         "toggle_checkpointing", ("c",), "Checkpoint activations",
@@ -125,7 +131,7 @@ ACTIONS: tuple[Action, ...] = (
         "trace_step", ("t",), "Profile a step's memory",
         "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell. While training "
         "is paused, run this step.",
-        "Training", "dashboard", label="profile",
+        "Training", "dashboard", label="profile", call="open('trace_step')",
     ),
     _request(
         "save_snapshot", ("S",), "Save allocator snapshot",
@@ -160,7 +166,7 @@ ACTIONS: tuple[Action, ...] = (
         "Show every row again; in another panel, go back to the tree.", "Model", "dashboard",
     ),
     Action(
-        "findings", ("F",), "Findings: what is wrong",
+        "findings", ("d",), "Findings: what is wrong",
         "List what the rules found: what is wrong, why, what to do, and where.",
         "Model", "dashboard", mouse="click on the line under the header",
     ),

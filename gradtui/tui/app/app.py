@@ -24,7 +24,6 @@ from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
 from gradtui.protocol.events import Event, ForecastMade, GradientHistogramsMeasured
-from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
@@ -44,7 +43,7 @@ from gradtui.tui.panels import HeaderState, has_breakdown
 from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette, own_themes
 from gradtui.tui.requests.requests import Make, Refusal
-from gradtui.tui.screens.action_context import ActionContext, open_end
+from gradtui.tui.screens.action_context import ActionContext, Planner, Schedules, open_end
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
@@ -78,7 +77,7 @@ class GradtuiApp(App[str]):
         interrupt: sends the script what Ctrl+C sends.
         kill: ends the process from outside, whatever the script is doing.
         pictures: draws the curves; the app creates its own plotter by default.
-        write_file, save_schedule: see `ActionContext`.
+        write_file, schedules, planner: see `ActionContext`.
     """
 
     TITLE = "gradtui"
@@ -104,9 +103,9 @@ class GradtuiApp(App[str]):
         kill: Callable[[], None] = lambda: None,
         pictures: Pictures | None = None,
         write_file: WriteFile | None = None,
-        save_schedule: Callable[[RunState], str] | None = None,
+        schedules: Schedules | None = None,
         findings: FindingTracker | None = None,
-        ask_planner: Callable[[ForecastAsked], None] = lambda _: None,
+        planner: Planner | None = None,
     ) -> None:
         self.run_state = RunState()
         self._findings = findings if findings is not None else FindingTracker()
@@ -122,7 +121,7 @@ class GradtuiApp(App[str]):
         self._watched = WatchedParameters(self.run_state, sink)
         drawn = pictures if pictures is not None else Pictures()
         context = ActionContext(
-            self.run_state, self.request, drawn, self._watched, self._say, write_file, save_schedule, ask_planner
+            self.run_state, self.request, drawn, self._watched, self._say, write_file, schedules, planner
         )
         self.dashboard = Dashboard(context, log)
         if columns:

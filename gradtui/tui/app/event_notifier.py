@@ -106,7 +106,7 @@ class EventNotifier:
             self._app.pop_screen()
         is_in_front = self._app.screen in (self._dashboard, self._dashboard.plots)
         if event.held_step is not None and is_in_front and not isinstance(self._app.focused, Input):
-            self._dashboard.action_breakpoints()
+            self._dashboard.action_open("breakpoints")
 
     def open_end_dialog(self) -> None:
         """Open the dialog at the end of the run, once, as soon as no other dialog is open and the user is not typing."""

@@ -5,16 +5,18 @@ Each dialog is imported when it first opens, so that the first paint does not wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.app import App
 
 from gradtui.atomic_file import WriteFile
+from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.state.findings import Finding
+from gradtui.state.plans import PlanOffered
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import Pictures
@@ -25,6 +27,28 @@ from gradtui.tui.widgets import StatusMessage
 
 if TYPE_CHECKING:
     from gradtui.tui.requests import freeze_choice, held_step
+
+
+class Planner(Protocol):
+    """Answers questions; the answers arrive as events."""
+
+    def ask(self, asked: ForecastAsked) -> None:
+        """Answer one question soon."""
+
+    def ask_all(self, asked: Sequence[ForecastAsked]) -> None:
+        """Answer a list of questions instead of the list before."""
+
+
+class Schedules(Protocol):
+    """Writes files with schedules. The functions return a sentence that says where, and raise OSError."""
+
+    def save(self, state: RunState) -> str:
+        """Write what was done to the run."""
+        ...
+
+    def save_plan(self, commands: Sequence[Command]) -> str:
+        """Write commands with which a run begins."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,9 +62,8 @@ class ActionContext:
         watched: the parameters that the probe measures in detail for the plots.
         say: shows a message that is among the events already; `App.notify` adds it to them.
         write_file: creates a file beside the run's log; None if there is no directory for files.
-        save_schedule: writes the schedule of the run's changes to a file and returns a sentence that says where; raises
-            OSError. None if there is no directory for files.
-        ask_planner: asks for an exact forecast, which arrives as an event.
+        schedules: writes schedules; None if there is no directory for files.
+        planner: forecasts; None if there is no planner.
     """
 
     state: RunState
@@ -49,8 +72,18 @@ class ActionContext:
     watched: WatchedParameters
     say: Callable[[StatusMessage], None]
     write_file: WriteFile | None = None
-    save_schedule: Callable[[RunState], str] | None = None
-    ask_planner: Callable[[ForecastAsked], None] = lambda _: None
+    schedules: Schedules | None = None
+    planner: Planner | None = None
+
+    def ask_planner(self, asked: ForecastAsked) -> None:
+        """Ask for an exact forecast, which arrives as an event."""
+        if self.planner is not None:
+            self.planner.ask(asked)
+
+    def ask_all(self, asked: Sequence[ForecastAsked]) -> None:
+        """Ask for several forecasts instead of those asked for so before."""
+        if self.planner is not None:
+            self.planner.ask_all(asked)
 
     def request(self, name: str, row: int | None = None) -> None:
         """Send the command of a request in `REQUESTS`, or tell the user why there is none."""
@@ -108,6 +141,29 @@ def open_freeze(app: App[Any], context: ActionContext) -> None:
         context.send(refusal)
     else:
         app.push_screen(FreezeDialog(context.state), send)
+
+
+def open_plans(app: App[Any], context: ActionContext) -> None:
+    """Open the list of plans, and apply the one that the user chooses. A schedule that begins with it is written too."""
+    from gradtui.tui.screens.plans import PlansDialog
+
+    def apply(chosen: PlanOffered | None) -> None:
+        if chosen is None:
+            return
+        for make in chosen.commands:
+            context.send(refusal_of("model", context.state) or make)
+        if context.schedules is not None:
+            try:
+                text = context.schedules.save_plan([make(0) for make in chosen.commands])
+            except OSError as error:
+                text = f"The plan could not be written as a schedule: {error.strerror or error}"
+            app.notify(text, timeout=15)
+
+    refusal = refusal_of("model", context.state)
+    if refusal is not None:
+        context.send(refusal)
+    else:
+        app.push_screen(PlansDialog(context.state, context.ask_all), apply)
 
 
 def open_explanation(app: App[Any], context: ActionContext, row: int | None) -> None:
@@ -182,9 +238,18 @@ def export_schedule(app: App[Any], context: ActionContext) -> None:
 def _save_schedule(context: ActionContext) -> str:
     if not context.state.intervention_count:
         return "Nothing has been done to this run yet: there is nothing to write down."
-    if context.save_schedule is None:
+    if context.schedules is None:
         return "There is no place to write files to."
     try:
-        return context.save_schedule(context.state)
+        return context.schedules.save(context.state)
     except OSError as error:
         return f"It could not be written: {error.strerror or error}"
+
+
+DIALOGS: dict[str, Callable[[App[Any], ActionContext], None]] = {
+    "freeze": open_freeze,
+    "breakpoints": open_breakpoints,
+    "plans": open_plans,
+    "trace_step": open_step,
+}
+"""By the id of the action: what opens its dialog."""

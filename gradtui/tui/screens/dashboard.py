@@ -36,17 +36,15 @@ from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
 from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.action_context import (
+    DIALOGS,
     ActionContext,
     export_plots,
     export_schedule,
-    open_breakpoints,
     open_explanation,
     open_finding,
     open_findings_list,
-    open_freeze,
     open_memory,
     open_question,
-    open_step,
 )
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
 from gradtui.tui.screens.second_press import SecondPress
@@ -268,14 +266,8 @@ class Dashboard(Screen[None]):
     def action_ask(self, name: str) -> None:
         open_question(self.app, self._action_context, name)
 
-    def action_freeze(self) -> None:
-        open_freeze(self.app, self._action_context)
-
-    def action_breakpoints(self) -> None:
-        open_breakpoints(self.app, self._action_context)
-
-    def action_trace_step(self) -> None:
-        open_step(self.app, self._action_context)
+    def action_open(self, name: str) -> None:
+        DIALOGS[name](self.app, self._action_context)
 
     # Actions that explain and write down
 

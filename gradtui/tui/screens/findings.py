@@ -131,7 +131,7 @@ class FindingListDialog(TextDialog[int]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open", show=False),
-        Binding("F", "dismiss", "close", show=False),
+        Binding("d", "dismiss", "close", show=False),
     ]
     changes = True
 

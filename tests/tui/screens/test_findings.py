@@ -69,7 +69,7 @@ async def test_the_line_shows_the_gravest_that_is_confirmed_and_open() -> None:
         assert run.dashboard.finding.text.startswith(" warning GT205 ")
         await show(run, warning, OVER, KEPT)
         assert run.dashboard.finding.text.startswith(" error GT203 ")
-        assert "F 2 findings" in run.dashboard.finding.text
+        assert "d 2 findings" in run.dashboard.finding.text
 
 
 async def test_events_of_the_run_bring_the_line() -> None:
@@ -90,7 +90,7 @@ async def test_events_of_the_run_bring_the_line() -> None:
 async def test_the_list_is_newest_first_and_says_the_status_of_each() -> None:
     async with session() as run:
         await show(run, *ALL)
-        await run.press("F")
+        await run.press("d")
         assert isinstance(run.app.screen, FindingListDialog)
         heads = [line.split()[:3] for line in shown(run).splitlines() if "GT" in line]
         assert heads == [
@@ -100,13 +100,13 @@ async def test_the_list_is_newest_first_and_says_the_status_of_each() -> None:
             ["open", "error", "GT203"],
         ]
         assert "2 open · 1 suspected · 1 cleared" in str(run.app.screen.query_one("#dialog").border_title)
-        await run.press("F")
+        await run.press("d")
         assert run.app.screen is run.dashboard
 
 
 async def test_an_empty_list_says_so() -> None:
     async with session() as run:
-        await run.press("F")
+        await run.press("d")
         assert "No rule has found anything wrong" in shown(run)
         await run.press("enter", "down", "escape")
         assert run.app.screen is run.dashboard
@@ -115,7 +115,7 @@ async def test_an_empty_list_says_so() -> None:
 async def test_enter_opens_the_page_and_from_there_goes_to_the_first_row() -> None:
     async with session() as run:
         await show(run, *ALL)
-        await run.press("minus", "F", "down", "enter")
+        await run.press("minus", "d", "down", "enter")
         assert isinstance(run.app.screen, FindingDialog)
         assert "gradtui explain GT106" in shown(run)
         assert f"unfreeze {ORPHANS[0]}" in shown(run)
@@ -130,7 +130,7 @@ async def test_enter_opens_the_page_and_from_there_goes_to_the_first_row() -> No
 async def test_a_page_without_a_row_goes_back_to_the_list() -> None:
     async with session() as run:
         await show(run, KEPT)
-        await run.press("F", "enter")
+        await run.press("d", "enter")
         assert "row" not in str(run.app.screen.query_one("#dialog").border_subtitle)
         await run.press("enter")
         assert isinstance(run.app.screen, FindingListDialog)
@@ -139,7 +139,7 @@ async def test_a_page_without_a_row_goes_back_to_the_list() -> None:
 async def test_the_list_and_the_page_keep_up_with_the_run() -> None:
     async with session() as run:
         await show(run, *ALL)
-        await run.press("F", "end")
+        await run.press("d", "end")
         newer = finding("GT301", message="graphs of 12 forwards are alive", first_step=9)
         await show(run, newer, IN_NONE, replace(KEPT, last_step=77), OVER)
         assert shown(run).split()[2] == "GT301"
@@ -154,7 +154,7 @@ async def test_the_list_and_the_page_keep_up_with_the_run() -> None:
 async def test_a_suspicion_that_ends_while_its_page_is_open() -> None:
     async with session() as run:
         await show(run, LOOSE)
-        await run.press("F", "enter")
+        await run.press("d", "enter")
         await show(run)
         assert "no longer suspected" in shown(run)
         await run.press("escape", "escape")
@@ -182,7 +182,7 @@ async def test_the_key_goes_to_the_row_or_the_page_of_each_open_finding_in_turn(
 async def test_the_key_of_the_next_finding_goes_back_from_a_page_to_the_list() -> None:
     async with session() as run:
         await show(run, *ALL)
-        await run.press("F", "enter", "exclamation_mark")
+        await run.press("d", "enter", "exclamation_mark")
         assert isinstance(run.app.screen, FindingListDialog)
 
 
@@ -198,7 +198,7 @@ async def test_the_plots_show_the_line_too_and_move_to_the_row() -> None:
         await run.press("enter")
         assert run.app.screen is plots
         assert run.row == ORPHANS[0]
-        await run.press("F", "escape", "escape")
+        await run.press("d", "escape", "escape")
         assert run.app.screen is run.dashboard
 
 
@@ -223,7 +223,7 @@ async def test_a_click_on_the_line_opens_its_page() -> None:
 async def test_clicks_select_and_open_an_entry() -> None:
     async with session() as run:
         await show(run, OVER, KEPT)
-        await run.press("F")
+        await run.press("d")
         # The border, the two lines of GT401, and the first line of GT203.
         await run.pilot.click("#dialog-lines", offset=(3, 2))
         assert isinstance(run.app.screen, FindingListDialog)
@@ -234,7 +234,7 @@ async def test_clicks_select_and_open_an_entry() -> None:
 async def test_a_long_list_scrolls_to_the_cursor() -> None:
     async with session((80, 24)) as run:
         await show(run, *(replace(LOOSE, key=str(n), message=f"number {n}", first_step=100 - n) for n in range(30)))
-        await run.press("F")
+        await run.press("d")
         assert "number 0" in shown(run)
         assert "number 29" not in shown(run)
         await run.press("end")
@@ -251,7 +251,7 @@ async def test_hostile_paths_reach_no_line() -> None:
             run, replace(IN_NONE, message=evil, paths=(evil,), file=evil, line=1, command=evil, evidence={evil: 1})
         )
         assert all(line.isprintable() for line in run.dashboard.finding.text.splitlines())
-        await run.press("F")
+        await run.press("d")
         assert all(line.isprintable() for line in shown(run).splitlines())
         await run.press("enter")
         assert all(line.isprintable() for line in shown(run).splitlines())
@@ -282,5 +282,5 @@ def test_the_line_and_the_marks(snap_compare: Callable[..., bool]) -> None:
 
 
 def test_the_list(snap_compare: Callable[..., bool]) -> None:
-    app, before = with_findings(LIGHT_THEME.name, "F", "down")
+    app, before = with_findings(LIGHT_THEME.name, "d", "down")
     assert snap_compare(app, terminal_size=(100, 30), run_before=before)

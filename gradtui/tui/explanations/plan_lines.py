@@ -1,0 +1,138 @@
+"""The list of plans with their figures, and what the one under the cursor would do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtui.state.plans import PlanFigures, can_forecast, front
+from gradtui.state.run_state import RunState
+from gradtui.text import command_text, plural, short_bytes
+from gradtui.text.forecast import memory_clauses
+from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
+
+_FRONT = "● On the Pareto front: no other plan needs less of memory or work without more of the other."
+_WORK = "Peaks are estimates. × is the work of a step: it tells which is faster, not by how much."
+_MARK, _COLUMN, _WIDE = 2, 12, 100
+"""Cells of the mark and of each column, and the width from which there are two more columns."""
+_SAME = 0.05
+
+
+def progress(state: RunState, known: Sequence[PlanFigures]) -> str:
+    """Return how many plans there are and, while some are not forecast yet, how many are."""
+    done = sum(each.forecast.is_final for each in known)
+    if done < len(known) and can_forecast(state):
+        return f"forecasting: {done} of {plural(len(known), 'plan')}"
+    return plural(len(known), "plan")
+
+
+def heading_lines(state: RunState, known: Sequence[PlanFigures], width: int) -> list[Line]:
+    """Return the lines above the plans: what is missing, the names of the columns, and the run as it is now."""
+    missing = _missing(state)
+    lines = [*wrap(((missing, "warning"),), width), BLANK] if missing else []
+    if not known:
+        return [*lines, *wrap((("There is no plan that would change something.", "muted"),), width)]
+    wide = width >= _WIDE
+    return [*lines, _heading(width, wide=wide), _now(state, known, width, wide=wide)]
+
+
+def plan_rows(known: Sequence[PlanFigures], current: int, width: int) -> list[Line]:
+    """Return one line for each plan, the one with the index `current` under the cursor."""
+    rows = [_row(each, width, wide=width >= _WIDE) for each in known]
+    if current < len(rows):
+        rows[current] = tuple((text, f"{role}@cursor") for text, role in rows[current])
+    return rows
+
+
+def plan_details(known: Sequence[PlanFigures], current: int, width: int, *, asks: bool) -> list[Line]:
+    """Return what the plan under the cursor would do, and what the signs mean; `asks` if a second press applies it."""
+    if current >= len(known):
+        return []
+    lines = [BLANK, *_details(known[current], width, asks=asks)]
+    if any(each.on_front for each in known):
+        lines += wrap(((_FRONT, "muted"),), width)
+    return [*lines, *wrap(((_WORK, "muted"),), width)]
+
+
+def _missing(state: RunState) -> str:
+    """Return why there are no exact figures, and what to do; empty if there are."""
+    if state.operations is None:
+        return (
+            "No step was recorded yet, so there are only estimates by the documented rules: t profiles the next step. A "
+            "compiled model is not recorded; there torch._functorch.config.activation_memory_budget, 0 to 1, saves memory."
+        )
+    if state.operations.missing:
+        return f"No exact forecast: {printable(state.operations.missing)}."
+    if state.traced is None:
+        return "No forecast of the peak: no step of these models was profiled."
+    return ""
+
+
+def _heading(width: int, *, wide: bool) -> Line:
+    titles = ["peak", "activations", *(("gradients", "opt. state") if wide else ()), "a step"]
+    return _cells("", "what trains", titles, width, "title", ["title"] * len(titles))
+
+
+def _now(state: RunState, known: Sequence[PlanFigures], width: int, *, wide: bool) -> Line:
+    best = front([*((each.memory, each.time) for each in known), (0, 1.0)])
+    peak = state.traced.peak if state.traced is not None else None
+    kept = state.tree.saved.total if state.tree.saved is not None else None
+    more = ("", "") if wide else ()
+    cells = [short_bytes(peak), short_bytes(kept), *more, ""]
+    is_known = any(each.memory is not None for each in known)
+    mark = "●" if is_known and len(known) in best else ""
+    return _cells(mark, "as it is now", cells, width, "muted", ["muted"] * len(cells))
+
+
+def _row(each: PlanFigures, width: int, *, wide: bool) -> Line:
+    made = each.forecast
+    activations = _signed(made.activations, is_exact=made.is_exact)
+    new, kept = made.new_state, made.kept_state
+    # A freeze keeps the state of what it freezes.
+    state = (_signed(new, is_exact=True) if kept is not None and new is not None else "–",)
+    more = (_signed(made.gradients, is_exact=made.is_exact), *state) if wide else ()
+    work, role = _step(each.time)
+    cells = [_signed(each.memory, is_exact=True), activations, *more, work]
+    roles = [_role(each.memory), _role(made.activations), *["text"] * len(more), role]
+    return _cells("●" if each.on_front else "", each.plan.name, cells, width, "text", roles)
+
+
+def _cells(mark: str, name: str, cells: Sequence[str], width: int, role: str, roles: Sequence[str]) -> Line:
+    room = max(10, width - _MARK - _COLUMN * len(cells))
+    name = name if len(name) <= room - 1 else f"{name[: room - 2]}…"
+    spans: list[Span] = [(mark.ljust(_MARK), "good"), (name.ljust(room), role)]
+    spans += [(cell.rjust(_COLUMN), each) for cell, each in zip(cells, roles)]
+    return fit(tuple(spans), width)
+
+
+def _signed(size: int | None, *, is_exact: bool) -> str:
+    if size is None:
+        return "–"
+    if size == 0:
+        return "same"
+    return f"{'' if is_exact else '≈ '}{'−' if size < 0 else '+'}{short_bytes(abs(size))}"
+
+
+def _role(size: int | None) -> str:
+    return "muted" if not size else "good" if size < 0 else "warning"
+
+
+def _step(work: float | None) -> tuple[str, str]:
+    if work is None:
+        return "–", "muted"
+    if abs(work - 1.0) <= _SAME:
+        return "same", "muted"
+    return (f"faster ×{work:.1f}", "good") if work < 1.0 else (f"slower ×{work:.1f}", "warning")
+
+
+def _details(each: PlanFigures, width: int, *, asks: bool) -> list[Line]:
+    names = [printable(command_text(make(0))) for make in each.plan.commands]
+    words = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    key = "Press enter again to apply it: " if asks else "enter applies it: "
+    lines = wrap(((key, "pending" if asks else "key"), (f"{words}.", "text")), width)
+    made = each.forecast
+    if made.would_fail:
+        return [*lines, *wrap((("Nothing would train: loss.backward() would fail.", "warning"),), width)]
+    lines += wrap(((" · ".join(memory_clauses(made)), "muted"),), width)
+    if made.why_not_exact:
+        lines += wrap(((f"An estimate: {printable(', '.join(made.why_not_exact))}.", "warning"),), width)
+    return list(lines)
