@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.command import Provider
-from textual.containers import Container
 from textual.screen import Screen
 
 from gradtui.state.findings import open_findings
@@ -49,7 +48,7 @@ from gradtui.tui.screens.action_context import (
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
 from gradtui.tui.screens.second_press import SecondPress
 from gradtui.tui.tree import ModuleTree, TreePane, first_row
-from gradtui.tui.widgets import KeyBar, LineView, ScrollLines, StatusMessage
+from gradtui.tui.widgets import KeptContainer, KeptStrips, KeyBar, LineView, ScrollLines, StatusMessage
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.settings import PlotSettings
@@ -62,7 +61,7 @@ INTERVALS: dict[str, float] = {
 """Minimum seconds between two redraws of each part."""
 
 
-class Dashboard(Screen[None]):
+class Dashboard(Screen[None], KeptStrips):
     """The tree on the left, the curves and the memory beside it, below it why the selected row is in its state, and tabs."""
 
     BINDINGS = bindings("dashboard")
@@ -114,7 +113,7 @@ class Dashboard(Screen[None]):
         yield self.header
         yield self.finding
         # The container keeps the panels out of the compositing of a header that changed.
-        with Container(id="body"):
+        with KeptContainer(id="body"):
             # The grid places them in this order.
             yield self.pane
             yield self.gradients

@@ -19,7 +19,7 @@ from gradtui.tui.rendering import BLANK, Line, elide, printable
 from gradtui.tui.tree.tree_columns import columns_for
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.tree.view import ModuleTree
-from gradtui.tui.widgets import LineView
+from gradtui.tui.widgets import KeptStrips, LineView
 
 _ROOM_FOR_WORDS = 58
 _BETWEEN = " · "
@@ -51,7 +51,7 @@ class ColumnTitles(LineView):
         ]
 
 
-class TreePane(Vertical):
+class TreePane(Vertical, KeptStrips):
     """The column titles, the tree and the filter line in one frame."""
 
     def __init__(self, state: RunState, *, id: str | None = None) -> None:

@@ -3,6 +3,7 @@
 This package owns views of lines, the footer, the line with messages, and stacked bars.
 """
 
+from gradtui.tui.widgets.kept_strips import KeptContainer, KeptStrips
 from gradtui.tui.widgets.key_bar import KeyBar
 from gradtui.tui.widgets.line_view import FollowedLines, LineView, ScrollLines, guarded
 from gradtui.tui.widgets.stacked_bar import FULL, stacked_bar
@@ -11,6 +12,8 @@ from gradtui.tui.widgets.status_line import Severity, Status, StatusLine, Status
 __all__ = [
     "FULL",
     "FollowedLines",
+    "KeptContainer",
+    "KeptStrips",
     "KeyBar",
     "LineView",
     "ScrollLines",

@@ -11,17 +11,18 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 from gradtui.tui.rendering import BLANK, Line, Palette, compact
+from gradtui.tui.widgets.kept_strips import KeptStrips
 
 _WHEEL_LINES = 3
 _THUMB, _TRACK = "▐", " "
 
 
-class LineView(Widget):
+class LineView(KeptStrips):
     """A widget that shows as many lines as it is high.
 
     A subclass implements `lines_for(width, height)`; `redraw` calls it and repaints the lines that differ. If it raises, the
@@ -35,6 +36,9 @@ class LineView(Widget):
         self.lines: list[Line] = []
         """The lines as last drawn."""
         self._strips: dict[int, Strip] = {}
+        self._filtered: dict[int, Strip] = {}
+        """The strips as a widget without a frame shows them."""
+        self._filtered_width = 0
         self._styles: dict[str, Style] = {}
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
@@ -57,6 +61,7 @@ class LineView(Widget):
         for y in range(size.height + 1):
             if y < size.height and _at(new, y) != _at(old, y):
                 self._strips.pop(y, None)
+                self._filtered.pop(y, None)
                 first = y if first is None else first
             elif first is not None:
                 # Refresh adjacent lines together, because every step of Textual's refresh handles each region.
@@ -66,7 +71,7 @@ class LineView(Widget):
     def show_failure(self, error: Exception) -> None:
         """Show an error instead of the lines, until the next drawing."""
         self.lines = [error_line(error)]
-        self._strips.clear()
+        self._drop_strips()
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -77,6 +82,33 @@ class LineView(Widget):
             strip = Strip(segments).adjust_cell_length(self.content_size.width, self._style(""))
             self._strips[y] = strip
         return strip
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return the filters, without the one for ANSI colours: outside ANSI themes, where it is off, no role has one."""
+        return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
+
+    def paint(self, crop: Region) -> list[Strip]:
+        """Draw a part of the widget.
+
+        Lines without a frame are drawn without Textual's styles of a line. No style sheet gives a line view an outline, a tint,
+        a hatch or an opacity.
+        """
+        width = self.outer_size.width
+        if self.gutter.totals != (0, 0) or (crop.x, crop.width) != (0, width):
+            return super().paint(crop)
+        if width != self._filtered_width:
+            # Textual may paint before it tells the widget its new size.
+            self._filtered.clear()
+            self._filtered_width = width
+        missing = [y for y in crop.line_range if y not in self._filtered]
+        if missing:
+            filters, background = self.get_line_filters(), self.background_colors[1]
+            for y in missing:
+                strip = self.render_line(y).adjust_cell_length(width, self._style(""))
+                for each in filters:
+                    strip = strip.apply_filter(each, background)
+                self._filtered[y] = strip
+        return [self._filtered[y] for y in crop.line_range]
 
     def _style(self, role: str) -> Style:
         """Return a role's style; without a background of its own it has the widget's."""
@@ -89,7 +121,7 @@ class LineView(Widget):
 
     def on_resize(self) -> None:
         """Lay out the lines again."""
-        self._strips.clear()
+        self._drop_strips()
         self.redraw()
 
     def on_show(self) -> None:
@@ -105,8 +137,12 @@ class LineView(Widget):
     def notify_style_update(self) -> None:
         """Drop the cached strips, which have the colours of the old theme."""
         super().notify_style_update()
-        self._strips.clear()
+        self._drop_strips()
         self._styles.clear()
+
+    def _drop_strips(self) -> None:
+        self._strips.clear()
+        self._filtered.clear()
 
 
 class ScrollLines(LineView, can_focus=True):
