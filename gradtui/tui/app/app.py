@@ -47,7 +47,7 @@ from gradtui.tui.screens.action_context import ActionContext, Planner, Schedules
 from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
 from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.terminal import NoControls, is_in_background, suspend_process
+from gradtui.tui.terminal import is_in_background, needed_filters, suspend_process
 from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class GradtuiApp(App[str]):
         self._findings = findings if findings is not None else FindingTracker()
         super().__init__()
         self.animation_level = "none"
-        self._filters.append(NoControls())
+        self._filters = needed_filters(self._filters)
         self._source, self._sink, self._interrupt, self._kill = source, sink, interrupt, kill
         self._is_killed = False
         self._hz = refresh_hz

@@ -4,7 +4,7 @@ This package owns the Textual driver, the UI thread, and the adjustments that le
 """
 
 from gradtui.tui.terminal.driver import in_foreground, interrupt_script, is_in_background, suspend_process
-from gradtui.tui.terminal.textual_private import NoControls
+from gradtui.tui.terminal.textual_private import NoControls, needed_filters
 from gradtui.tui.terminal.ui_thread import UiThread
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "in_foreground",
     "interrupt_script",
     "is_in_background",
+    "needed_filters",
     "suspend_process",
 ]

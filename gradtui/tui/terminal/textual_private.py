@@ -15,7 +15,7 @@ import io
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.segment import Segment
 from textual.app import App
 from textual.color import Color
-from textual.filter import LineFilter
+from textual.filter import ANSIToTruecolor, LineFilter
 
 from gradtui.printable import without_controls
 
@@ -42,6 +42,14 @@ class NoControls(LineFilter):
         if "".join(map(_text, segments)).isprintable():
             return segments
         return [Segment(without_controls(text), style, control) for text, style, control in segments]
+
+
+def needed_filters(filters: Iterable[LineFilter]) -> list[LineFilter]:
+    """Return an app's filters with `NoControls` and without the one that replaces ANSI colours.
+
+    gradtui draws no ANSI colours, and that filter takes a tenth of the time of a redraw.
+    """
+    return [*(each for each in filters if not isinstance(each, ANSIToTruecolor)), NoControls()]
 
 
 class _QuietSignal:
