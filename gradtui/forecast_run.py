@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from gradtui.export.forecast_report import Choice, Figures, forecast_document, forecast_lines
+from gradtui.export.forecast_report import Choice, Figures, LargestBatchFound, forecast_document, forecast_lines
 from gradtui.printable import printable
 from gradtui.protocol import commands
 from gradtui.protocol.commands import Command
@@ -60,10 +60,11 @@ class ForecastReport:
                 reporter.say(f"--{option} {selection}: {nothing}")
         if room is not None:
             choices += self._fitting(state, now, _Change("", (), forecast_change(state, Change())), reporter)
+        largest = self._largest_batch(state) if room is not None else None
         if self._options.format == "json":
-            _print(json.dumps(forecast_document(now, choices, room)))
+            _print(json.dumps(forecast_document(now, choices, room, largest)))
         else:
-            for line in forecast_lines(state.step, now, choices, room):
+            for line in forecast_lines(state.step, now, choices, room, largest):
                 reporter.say(line)
         if room is not None:
             self._fits = any(figures.fits(room) for figures in (now, *(each.figures for each in choices)))
@@ -84,15 +85,20 @@ class ForecastReport:
 
     def _choices(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
         """Yield a choice and, if its peak does not fit, the same with the cheapest checkpoints with which it does."""
-        answer = self._answer(state, change.forecast)
-        choice = _choice(change, now, answer, state)
+        from gradtui.planner import NoBatchDimensionError
+
+        try:
+            choice = _choice(change, now, self._answer(state, change), state)
+        except NoBatchDimensionError as error:
+            yield Choice(change.name, (), Figures(None, None, None, None, None), "unknown", (str(error),))
+            return
         yield choice
         if choice.figures.fits(self._options.room) is False:
             yield from self._fitting(state, now, change, reporter)
 
     def _fitting(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
         """Yield a change with the cheapest checkpoints with which its peak fits, if there are any."""
-        room, asked = self._options.room, _asked(state, change.forecast)
+        room, asked = self._options.room, _asked(state, change)
         if room is None or asked is None or (now.fits(room) and not change.name):
             return
         from gradtui.planner import NoForecastError
@@ -112,8 +118,20 @@ class ForecastReport:
         )
         yield _choice(fitting, now, answer, state)
 
-    def _answer(self, state: RunState, forecast: Forecast) -> ForecastMade | None:
-        asked = _asked(state, forecast)
+    def _largest_batch(self, state: RunState) -> LargestBatchFound:
+        """Return the largest batch that fits if nothing else changes, or why it is unknown."""
+        room, asked = self._options.room, _asked(state, _Change("", (), forecast_change(state, Change())))
+        if room is None or asked is None:
+            return LargestBatchFound(why=_why_by_rules(state))
+        from gradtui.planner import NoBatchDimensionError, NoForecastError, largest_batch
+
+        try:
+            return LargestBatchFound(*largest_batch(asked, room))
+        except (NoBatchDimensionError, NoForecastError) as error:
+            return LargestBatchFound(why=str(error))
+
+    def _answer(self, state: RunState, change: _Change) -> ForecastMade | None:
+        asked = _asked(state, change)
         return self._planner().with_peak(self._planner().answer(asked), asked) if asked is not None else None
 
     def _planner(self) -> Forecaster:
@@ -134,12 +152,15 @@ class _Change:
     commands: tuple[Command, ...]
     forecast: Forecast
     """By the rules."""
+    batch_scale: float = 1.0
 
 
 def _change(state: RunState, option: str, selection: str) -> _Change:
     """Return what an option asks for. Raises `NothingSelected`."""
     parts = tuple(part.strip() for part in selection.split("+"))
     name = f"{option} {' + '.join(parts)}"
+    if option == "batch-scale":
+        return _Change(name, (), forecast_change(state, Change()), float(selection))
     if option == "checkpoint":
         paths = [path for part in parts for path in _modules(state, part)]
         modules = frozenset(index for index, each in enumerate(state.tree.modules) if each.path in paths)
@@ -154,11 +175,11 @@ def _change(state: RunState, option: str, selection: str) -> _Change:
     return _Change(name, made, forecast(state, indices, trains))
 
 
-def _asked(state: RunState, forecast: Forecast) -> ForecastAsked | None:
+def _asked(state: RunState, change: _Change) -> ForecastAsked | None:
     """Return the question to the planner; a freeze drops the optimizer state, as in a script that is written this way."""
-    asked = question(state, forecast)
-    moved = (forecast.new_state or 0) - (forecast.kept_state or 0)
-    return replace(asked, optimizer_state=moved) if asked is not None else None
+    asked = question(state, change.forecast)
+    moved = (change.forecast.new_state or 0) - (change.forecast.kept_state or 0)
+    return replace(asked, optimizer_state=moved, batch_scale=change.batch_scale) if asked is not None else None
 
 
 def _now(state: RunState) -> Figures:

@@ -49,6 +49,18 @@ def parse_bytes(_context: click.Context, _option: click.Parameter, value: str | 
     return size
 
 
+def parse_factors(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Check factors, such as 2 or 0.5: finite numbers above 0."""
+    for value in values:
+        try:
+            factor = float(value)
+        except ValueError:
+            factor = 0.0
+        if not 0.0 < factor < float("inf"):
+            raise click.BadParameter(f"{value!r} is not a factor; write a number above 0, such as 2 or 0.5")
+    return values
+
+
 def parse_output_file(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
     """Return the path of a writable file. An unwritable one is refused now, not after hours of training."""
     if value is None:

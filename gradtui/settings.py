@@ -92,8 +92,8 @@ class ForecastChoices:
     """The options of `gradtui forecast`.
 
     Attributes:
-        choices: the option of each choice without its dashes (`freeze`, `unfreeze`, `train-only`, `checkpoint`), and the
-            selection, in which `+` joins several.
+        choices: the option of each choice without its dashes (`freeze`, `unfreeze`, `train-only`, `checkpoint`,
+            `batch-scale`), and the selection, in which `+` joins several, or the factor.
         format: `text` or `json`.
         room: bytes into which the peak of a step is to fit, None without `--fit`.
     """

@@ -22,6 +22,7 @@ from gradtui.options import (
     complete_files,
     folder_of,
     parse_bytes,
+    parse_factors,
     parse_steps,
     rule_options,
     selected_ids,
@@ -125,6 +126,13 @@ def _choice_options(command: F) -> F:
 @click.option("-m", "module", metavar="MODULE", help=MODULE_HELP)
 @_choice_options
 @click.option(
+    "--batch-scale",
+    multiple=True,
+    callback=parse_factors,
+    metavar="F",
+    help="Multiply the batch size by F. The new size must be a whole number.",
+)
+@click.option(
     "--fit",
     "room",
     callback=parse_bytes,
@@ -148,12 +156,20 @@ def _choice_options(command: F) -> F:
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=complete_files)
 def _forecast(
-    module: str | None, words: tuple[str, ...], steps: int, format: str, room: int | None, **selections: Any
+    module: str | None,
+    words: tuple[str, ...],
+    steps: int,
+    format: str,
+    room: int | None,
+    batch_scale: tuple[str, ...],
+    **selections: Any,
 ) -> Settings:
     """Run the first steps of a script without a dashboard, and print what other choices would cost."""
     choices = tuple((name, each) for name in _CHOICES for each in selections[name.replace("-", "_")])
-    if not choices and room is None:
-        raise click.UsageError("no choice to forecast; give --freeze, --unfreeze, --train-only, --checkpoint or --fit")
+    if not choices and not batch_scale and room is None:
+        raise click.UsageError(
+            "no choice to forecast; give --freeze, --unfreeze, --train-only, --checkpoint, --batch-scale or --fit"
+        )
     for name, each in choices:
         wrong = objection_to_expressions(each) if each.strip() else "it is empty"
         if wrong is not None:
@@ -163,7 +179,7 @@ def _forecast(
         plain=True,
         steps=steps,
         schedule=(Scheduled(steps - 1, TraceStep(1)),),
-        forecast=ForecastChoices(choices, format, room),
+        forecast=ForecastChoices((*choices, *(("batch-scale", each) for each in batch_scale)), format, room),
     )
 
 

@@ -128,12 +128,31 @@ def test_the_cheapest_checkpoints_that_fit_and_memory_into_which_nothing_fits(sc
     assert found["peak"] <= room < shown["now"]["peak"]
     paths = [each["path"] for each in found["commands"]]
     assert found["name"] == f"checkpoint {', '.join(paths)}"
+    assert shown["largest_batch"]["now"] == 100
+    assert 0 < shown["largest_batch"]["largest"] < 100
     # Fewer than all: that is the cheapest.
     assert 0 < len(paths) < 3
     done = forecast("--fit", "1KiB", "--freeze", "encoder.0", script.name, cwd=script.parent)
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1] == "gradtui: nothing fits into 1.0 KiB"
     assert any(line.endswith(", does not fit") for line in done.stderr.splitlines())
+
+
+def test_another_batch_size_costs_what_a_script_costs_that_has_it(script: Path) -> None:
+    large = SCRIPT.replace("torch.randn(5, 7, 16)", "torch.randn(6, 50, 16)").replace("(3, (5,))", "(3, (6,))")
+    script.write_text(large, encoding="utf-8")
+    shown = document(
+        forecast("--batch-scale", "2", "--batch-scale", "0.3", "--format", "json", script.name, cwd=script.parent)
+    )
+    doubled, odd = shown["plans"]
+    script.write_text(large.replace("(6, 50, 16)", "(12, 50, 16)").replace("(6,)", "(12,)"), encoding="utf-8")
+    written = document(forecast("--batch-scale", "1", "--format", "json", script.name, cwd=script.parent))["now"]
+    for name in ("gradients", "optimizer_state"):
+        assert doubled[name] == written[name]
+    # The loss and the prompt's expansion outside of the models make up less than a hundredth.
+    assert doubled["activations"] == pytest.approx(written["activations"], rel=0.01)
+    assert (doubled["time"], odd["activations"], odd["time"]) == ("slower", None, "unknown")
+    assert odd["why_not_exact"] == ["6 samples times 0.3 is no whole number"]
 
 
 def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
@@ -146,10 +165,14 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
 
 def test_wrong_options_are_refused_before_the_script_runs(script: Path) -> None:
     for words, said in (
-        ((script.name,), "no choice to forecast; give --freeze, --unfreeze, --train-only, --checkpoint or --fit"),
+        (
+            (script.name,),
+            "no choice to forecast; give --freeze, --unfreeze, --train-only, --checkpoint, --batch-",
+        ),
         (("--freeze", "re:(", script.name), "--freeze 're:('"),
         (("--freeze", " ", script.name), "--freeze ' ': it is empty"),
         (("--fit", "much", script.name), "'much' is not a size; write it like 8GiB or 500MB"),
+        (("--batch-scale", "-1", script.name), "'-1' is not a factor; write a number above 0, such as 2 or 0.5"),
         (("--fit", "0", script.name), "'0' is no memory at all"),
     ):
         done = forecast(*words, cwd=script.parent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gradtui.protocol.codec import to_words
@@ -42,7 +42,23 @@ class Choice:
     """Why gradients, optimizer state or activations are estimates; empty if they are exact. The peak always is one."""
 
 
-def forecast_document(now: Figures, choices: Sequence[Choice], room: int | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class LargestBatchFound:
+    """The largest batch with which the peak of a step fits."""
+
+    now: int | None = None
+    """The batch size of the run; None if it is unknown."""
+    largest: int | None = None
+    """0 if not even one sample fits."""
+    peak: int | None = None
+    """Bytes, with that batch."""
+    why: str = ""
+    """Why it is unknown."""
+
+
+def forecast_document(
+    now: Figures, choices: Sequence[Choice], room: int | None = None, largest: LargestBatchFound | None = None
+) -> dict[str, Any]:
     """Return the report as JSON has it; `room` are the bytes of `--fit`."""
     return {
         "schema": 1,
@@ -58,6 +74,7 @@ def forecast_document(now: Figures, choices: Sequence[Choice], room: int | None)
             }
             for each in choices
         ],
+        **({"largest_batch": asdict(largest)} if largest is not None else {}),
     }
 
 
@@ -73,7 +90,13 @@ def _entry(figures: Figures, room: int | None) -> dict[str, Any]:
     }
 
 
-def forecast_lines(steps: int, now: Figures, choices: Sequence[Choice], room: int | None) -> Iterator[str]:
+def forecast_lines(
+    steps: int,
+    now: Figures,
+    choices: Sequence[Choice],
+    room: int | None = None,
+    largest: LargestBatchFound | None = None,
+) -> Iterator[str]:
     """Yield the report as lines of text, after so many steps."""
     yield f"forecast after {steps} steps"
     for name, title in _TITLES.items():
@@ -87,6 +110,10 @@ def forecast_lines(steps: int, now: Figures, choices: Sequence[Choice], room: in
             change = f"{_size(before)} → {_size(after)}{_difference(before, after)}"
             yield f"  {title:<16} {change}{_ending(name, each.figures, room)}"
         yield f"  {'time of a step':<16} {each.time}"
+    if largest is not None and largest.why:
+        yield f"largest batch that fits: unknown ({largest.why})"
+    elif largest is not None:
+        yield f"largest batch that fits: {largest.largest or 'none'} (now {largest.now}), an estimate"
 
 
 _TITLES = {
