@@ -90,7 +90,7 @@ class ForecastThread:
             asked = self._open[0] if self._open else None
             listed = self._listed.popleft() if asked is None and self._listed else None
         if asked is not None:
-            answer = self._tried(asked, self._forecaster.answer, asked)
+            answer = self._answer(asked)
             self._emit(answer)
             # Unless there are other questions by now.
             if asked in self._open:
@@ -101,7 +101,7 @@ class ForecastThread:
         elif listed is not None and listed[1] is not None:
             self._emit_peak(listed[0], listed[1])
         elif listed is not None:
-            answer = self._tried(listed[0], self._forecaster.answer, listed[0])
+            answer = self._answer(listed[0])
             self._emit(answer)
             with self._changed:
                 # Unless there is another list by now.
@@ -109,13 +109,15 @@ class ForecastThread:
                     self._listed.append((listed[0], answer))
 
     def _emit_peak(self, asked: ForecastAsked, answer: ForecastMade) -> None:
-        with_peak = self._tried(asked, self._forecaster.with_peak, answer, asked)
-        if with_peak is not answer:
-            self._emit(with_peak)
-
-    def _tried(self, asked: ForecastAsked, answer: Callable[..., ForecastMade], *arguments: object) -> ForecastMade:
         try:
-            return answer(*arguments)
+            with_peak = self._forecaster.with_peak(answer, asked)
+        except Exception:  # noqa: BLE001 - the peak stays unknown
+            with_peak = replace(answer, is_final=True)
+        self._emit(with_peak)
+
+    def _answer(self, asked: ForecastAsked) -> ForecastMade:
+        try:
+            return self._forecaster.answer(asked)
         except Exception as error:  # noqa: BLE001 - the rules answer instead
             step, what = asked.operations, (f"the forecast: {type(error).__name__}",)
             return ForecastMade(

@@ -205,6 +205,27 @@ def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
     assert answers[0].unknown == ("the forecast: IndexError",)
 
 
+def test_an_error_of_the_peak_leaves_the_rest_of_the_answer(
+    asked: ForecastAsked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[ForecastMade] = []
+    is_there = threading.Event()
+
+    def emit(answer: ForecastMade) -> None:
+        answers.append(answer)
+        if answer.is_final:
+            is_there.set()
+
+    monkeypatch.setattr(Replay, "peaks", lambda *_: 1 // 0)
+    thread = ForecastThread(emit)
+    thread.ask_all([replace(asked, change=Change((0,))), asked])
+    assert is_there.wait(30)
+    thread.close()
+    # First all without peaks, then the peaks.
+    assert [answer.is_final for answer in answers][:3] == [False, False, True]
+    assert answers[2] == replace(answers[0], is_final=True)
+
+
 def test_a_hundred_forecasts_between_the_steps_change_no_bit() -> None:
     made: list[ForecastMade] = []
 
