@@ -63,6 +63,13 @@ class OptimizerStates:
         words = "".join(f"; dropped {name}'s state, which frees {size_text(size)}" for name, size in sizes)
         return words, _drop(found, self.joined.put)
 
+    def to_move(self, how: str, frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
+        """Return those of these parameters whose state can be offloaded, or with `how` "drop" dropped."""
+        found = [(tensor, entries) for _, tensor, entries in _states(frozen, optimizers)]
+        if how == "offload":
+            found = [each for each in found if any(value.device.type != "cpu" for value in _tensors(each[1]).values())]
+        return [tensor for tensor, _ in found]
+
     def bring_back(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Move the state of these parameters back to its device. Return the parameters whose state was in host memory.
 

@@ -118,10 +118,33 @@ class TrainabilityController:
         elif command.statistics:
             frozen = norm_statistics.covered(self._view.tree, named.keys(), frozen=chosen.keys())
             modules = [module for module in frozen if not self.freezes.statistics.holds(module)]
-        if not chosen and not modules:
+        moves_state = not command.trainable and command.state != "keep"
+        still = [tensor for index, tensor in named.items() if index not in chosen] if moves_state else []
+        still = self.states.to_move(command.state, still, self._view.live_optimizers())
+        if not chosen and not modules and not still:
             state = "trainable" if command.trainable else "frozen"
             raise NothingToDo(refusals.already(command.path or "the model", state))
-        return self._toggle(command, chosen, modules)
+        moved = self._move_state(command, still) if still else None
+        if not chosen and not modules and moved is not None:
+            return moved
+        done = self._toggle(command, chosen, modules)
+        return _both(done, moved) if moved is not None else done
+
+    def _move_state(self, command: SetTrainable, frozen: list[torch.Tensor]) -> CommandResult:
+        """Offload or drop the optimizer state of parameters that are frozen already."""
+        words, restore = self.states.apply(command.state, frozen, self._view.live_optimizers())
+        references = [weakref.ref(tensor) for tensor in frozen]
+        indices = tuple(index for tensor in frozen if (index := self._view.tree.owns(tensor)) is not None)
+        path = command.path or "the model"
+
+        def undo() -> CommandResult:
+            if restore is not None:
+                restore()
+            else:
+                self.states.bring_back(tensor for reference in references if (tensor := reference()) is not None)
+            return CommandResult(f"{path}: the optimizer's state is what it was", indices, is_measured=True)
+
+        return CommandResult(f"{path} stays frozen{words}", indices, undo, is_measured=True)
 
     def take_up(self, command: TakeUpFreezes) -> CommandResult:
         """Freeze what a saved state names, as far as a model has it. Raises `CommandRefused`."""
@@ -307,3 +330,17 @@ def additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple
             extended.append(ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), paths(added)))
         listed.update(map(id, added))
     return tuple(extended), paths(joined.trained_outside())
+
+
+def _both(done: CommandResult, moved: CommandResult) -> CommandResult:
+    """Return the result of a freeze that also moved the state of what was frozen before."""
+
+    def undo() -> CommandResult:
+        if moved.undo is not None:
+            moved.undo()
+        assert done.undo is not None
+        return done.undo()
+
+    words = moved.text.partition("; ")[2]
+    text = f"{done.text}; of what was frozen before: {words}"
+    return replace(done, text=text, parameters=(*done.parameters, *moved.parameters), undo=undo)

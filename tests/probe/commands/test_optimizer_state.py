@@ -198,3 +198,53 @@ def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytes
     optimizer.state[weight] = {"step": torch.tensor(7.0)}
     assert states.bring_back([weight]) == [weight]
     assert optimizer.state[weight] == {"step": torch.tensor(7.0)}
+
+
+def test_the_state_of_what_is_frozen_already_is_dropped_and_comes_back_with_undo() -> None:
+    model, kept = small(), small()
+    kept.load_state_dict(model.state_dict())
+    seen, optimizer = train(model, ADAM, {3: freeze("2"), 5: frozen("2", "drop")})
+    size = sum(2 * p.nbytes + 4 for p in model[2].parameters())
+    said = answers(seen)
+    assert said[1] == f"2 stays frozen; dropped Adam's state, which frees {size_text(size)}"
+    assert all(p not in optimizer.state for p in model[2].parameters())
+    assert not any(p.requires_grad for p in model[2].parameters())
+    again, other = train(kept, ADAM, {3: freeze("2"), 5: frozen("2", "drop"), 7: Undo, 8: Undo})
+    assert answers(again)[2].endswith("2: the optimizer's state is what it was")
+    # After both undos it trains on, with the state that it had.
+    assert all(other.state[p]["step"] == 5 for p in kept[2].parameters())
+
+
+def test_what_still_trains_is_frozen_and_the_state_of_all_is_dropped() -> None:
+    model = small()
+    seen, optimizer = train(model, ADAM, {3: freeze("2.bias"), 5: frozen("2", "drop"), 7: Undo})
+    weight, bias = (size_text(2 * p.nbytes + 4) for p in (model[2].weight, model[2].bias))
+    assert answers(seen)[1:] == [
+        f"froze 2: 1 tensor, 64 parameters; dropped Adam's state, which frees {weight}; of what was frozen before: dropped "
+        f"Adam's state, which frees {bias}",
+        "unfroze 2: 1 tensor, 64 parameters; the optimizer's state is what it was",
+    ]
+    assert (model[2].weight.requires_grad, model[2].bias.requires_grad) == (True, False)
+    assert (optimizer.state[model[2].weight]["step"], optimizer.state[model[2].bias]["step"]) == (8, 3)
+
+
+def test_so_is_the_state_of_what_the_script_has_frozen() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = ADAM(model.parameters())
+        for number in range(8):
+            if number == 1:
+                model[2].requires_grad_(False)
+                model.zero_grad()
+            if number == 5:
+                seen.submit(frozen("2", "drop"))
+            step(model, optimizer)
+    assert "dropped Adam's state" in answers(seen)[0]
+    assert all(p not in optimizer.state for p in model[2].parameters())
+
+
+@pytest.mark.parametrize(("how", "first"), [("drop", "drop"), ("offload", "keep")])
+def test_where_no_state_can_be_moved_there_is_nothing_to_do(how: str, first: str) -> None:
+    # On the CPU the state is in host memory anyway.
+    seen, _ = train(small(), ADAM, {3: frozen("2", first), 5: frozen("2", how)})
+    assert answers(seen)[1] == "2 is already frozen"
