@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gradtui.protocol.commands import Command, SetCheckpointing, TrainOnly
+from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TrainOnly
 from gradtui.protocol.forecasts import Change
 from gradtui.state import model_parts as parts
 from gradtui.state.forecast import Forecast, forecast_change, forecast_train_only, question
 from gradtui.state.run_state import RunState
-from gradtui.state.selection import NothingSelected, find
+from gradtui.state.selection import NothingSelected, covering, find
 
 MakeCommand = Callable[[int], Command]
 """Makes a command with the id that it is given."""
@@ -29,18 +29,20 @@ class PlanOffered:
     """What trains and, with a comma, that blocks are checkpointed."""
     change: Change
     commands: tuple[MakeCommand, ...]
+    optimizer_state: int = 0
+    """Bytes of optimizer state that appear, besides those that follow from the change."""
 
 
 def plans(state: RunState) -> tuple[PlanOffered, ...]:
     """Return the plans for the models of a run that would change something, each change once.
 
     They train the last k blocks with the head, the head alone, norms, low-rank adapters or everything; they checkpoint every
-    n-th block that backward reaches; and they combine the two.
+    n-th block; and they combine the two. One drops the optimizer state of what is frozen.
     """
-    found: dict[Change, PlanOffered] = {}
+    found: dict[tuple[Change, int], PlanOffered] = {}
     for plan in _plans(state):
-        if plan.change != Change():
-            found.setdefault(plan.change, plan)
+        if plan.change != Change() or plan.optimizer_state:
+            found.setdefault((plan.change, plan.optimizer_state), plan)
     return tuple(found.values())
 
 
@@ -55,6 +57,7 @@ def blocks_to_checkpoint(state: RunState) -> tuple[int, ...]:
 def _plans(state: RunState) -> Iterator[PlanOffered]:
     trained = list(_trained(state))
     yield from trained
+    yield from _without_unused_state(state)
     nothing = PlanOffered("", Change(), ())
     for plan in (nothing, *trained):
         # Not each number of blocks with each number of checkpoints: a table is to be read.
@@ -77,6 +80,22 @@ def _trained(state: RunState) -> Iterator[PlanOffered]:
         yield from _train_only(state, "head", head)
     yield from _train_only(state, "norms", ":norms")
     yield from _train_only(state, "low-rank adapters", ":lora")
+
+
+def _without_unused_state(state: RunState) -> Iterator[PlanOffered]:
+    """Yield the plan that drops the state which optimizers keep of frozen parameters, if they keep any."""
+    unused, tree = state.unused_state, state.tree
+    if unused is None or not unused.tensors:
+        return
+    owned = {index for each in state.optimizers if not each.freed for index in each.parameters}
+    frozen = [index for index, flag in enumerate(tree.trainable) if flag == "0" and index in owned]
+    selection = ", ".join(covering(tree, frozen))
+    yield PlanOffered(
+        "as now, without the state of what is frozen",
+        Change(),
+        (lambda number: SetTrainable(number, selection, False, "drop"),),
+        -unused.bytes,
+    )
 
 
 def _counts(blocks: int) -> Iterable[int]:
@@ -132,11 +151,14 @@ class PlanFigures:
 def figures(state: RunState, offered: Sequence[PlanOffered]) -> tuple[PlanFigures, ...]:
     """Return the figures of plans, as far as they are known yet."""
     forecasts = [forecast_change(state, plan.change) for plan in offered]
-    points = [(each.peak, each.work) for each in forecasts]
+    points = [
+        (each.peak + plan.optimizer_state if each.peak is not None else None, each.work)
+        for plan, each in zip(offered, forecasts)
+    ]
     best = front([*points, (0, 1.0)])
     return tuple(
-        PlanFigures(plan, each, each.peak, each.work, at in best)
-        for at, (plan, each) in enumerate(zip(offered, forecasts))
+        PlanFigures(plan, each, *point, at in best)
+        for at, (plan, each, point) in enumerate(zip(offered, forecasts, points))
     )
 
 

@@ -18,7 +18,7 @@ import difflib
 import fnmatch
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from gradtui.state import model_parts as parts
@@ -88,6 +88,26 @@ def offered(tree: Listing) -> list[Selected]:
         if indices:
             found.append(Selected(word, tuple(sorted(indices))))
     return found
+
+
+def covering(tree: Listing, indices: Collection[int]) -> list[str]:
+    """Return the paths of the largest modules, and of the parameters outside of them, that have exactly these parameters."""
+    chosen, names = set(indices), []
+    index, end = -1, -1
+    for start in sorted(chosen):
+        if start < index:
+            continue
+        if start >= end:
+            end = next(stop for stop in range(start + 1, len(tree.parameters) + 1) if stop not in chosen)
+        name, index = tree.parameters[start].path, start + 1
+        module = tree.parameters[start].module
+        while module >= 0 and tree.modules[module].first_parameter == start:
+            info = tree.modules[module]
+            if start + info.subtree_parameters > end:
+                break
+            name, index, module = info.path or info.name, start + info.subtree_parameters, info.parent
+        names.append(name)
+    return names
 
 
 def unknown_path(path: str, tree: Listing) -> str:

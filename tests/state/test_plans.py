@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.planner import Forecaster
-from gradtui.protocol.commands import SetCheckpointing, TraceStep, TrainOnly
+from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep, TrainOnly
 from gradtui.protocol.forecasts import Change
 from gradtui.reducer import apply
 from gradtui.state.forecast import forecast_change, question
@@ -102,3 +102,27 @@ def test_the_figures_of_plans_come_from_the_planner(run: Watched) -> None:
     assert head.time < 0.6 < 1.1 < checkpointed.time
     assert head.on_front
     assert not checkpointed.on_front
+
+
+def test_the_state_of_what_is_frozen_can_be_dropped() -> None:
+    model, batch = Stack(), torch.linspace(-1, 1, 4 * 64).view(4, 64)
+    optimizer = torch.optim.Adam(model.parameters(), 0.001)
+    frozen = [*model.blocks[0].parameters(), model.blocks[1][0].bias]
+    with watched() as seen:
+        for step in range(40):
+            if step == 3:
+                for parameter in frozen:
+                    parameter.requires_grad_(False)
+            if step == 35:
+                (plan,) = (each for each in plans(seen.state) if each.optimizer_state)
+                seen.commands.submit(plan.commands[0])
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    # Two moments of each, and the step counter.
+    assert plan.optimizer_state == -sum(2 * each.nbytes + 4 for each in frozen)
+    command = plan.commands[0](1)
+    assert command == SetTrainable(1, "blocks.0, blocks.1.0.bias", False, "drop")
+    assert all(each not in optimizer.state for each in frozen)
+    assert model.blocks[1][0].weight in optimizer.state
+    assert not any(each.optimizer_state for each in plans(seen.state))

@@ -88,7 +88,8 @@ def _row(each: PlanFigures, width: int, *, wide: bool) -> Line:
     activations = _signed(made.activations, is_exact=made.is_exact)
     new, kept = made.new_state, made.kept_state
     # A freeze keeps the state of what it freezes.
-    state = (_signed(new, is_exact=True) if kept is not None and new is not None else "–",)
+    of_plan = each.plan.optimizer_state
+    state = (_signed(new + of_plan, is_exact=True) if kept is not None and new is not None else "–",)
     more = (_signed(made.gradients, is_exact=made.is_exact), *state) if wide else ()
     work, role = _step(each.time)
     cells = [_signed(each.memory, is_exact=True), activations, *more, work]
@@ -132,7 +133,9 @@ def _details(each: PlanFigures, width: int, *, asks: bool) -> list[Line]:
     made = each.forecast
     if made.would_fail:
         return [*lines, *wrap((("Nothing would train: loss.backward() would fail.", "warning"),), width)]
-    lines += wrap(((" · ".join(memory_clauses(made)), "muted"),), width)
+    of_plan = each.plan.optimizer_state
+    frees = [f"frees {short_bytes(-of_plan)} of optimizer state that no step uses"] if of_plan else []
+    lines += wrap(((" · ".join(frees or memory_clauses(made)), "muted"),), width)
     if made.why_not_exact:
         lines += wrap(((f"An estimate: {printable(', '.join(made.why_not_exact))}.", "warning"),), width)
     return list(lines)

@@ -10,7 +10,7 @@ from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.state.forecast import Forecast, forecast, forecast_train_only
 from gradtui.state.free_memory import Shortage, shortage
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selection import NothingSelected, Selected, find, offered
+from gradtui.state.selection import NothingSelected, Selected, covering, find, offered
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses, shortage_clause
 from gradtui.text.units import count_text, listed, plural
 
@@ -103,7 +103,7 @@ def before(state: RunState) -> str:
 def _choice(state: RunState, mode: str, selection: str, indices: Collection[int]) -> Choice:
     tree = state.tree
     now = _trainable(tree)
-    names = listed(covering(tree, indices), _NAMED)
+    names = listed(list(map(printable, covering(tree, indices))), _NAMED)
     left: set[int] | None = set(indices)
     if mode != "train only":
         left = None if now is None else now - set(indices) if mode == "freeze" else now | set(indices)
@@ -113,28 +113,8 @@ def _choice(state: RunState, mode: str, selection: str, indices: Collection[int]
         return Choice(mode, selection, len(indices), names, tensors, elements)
     only = mode == "train only"
     change = forecast_train_only(state, indices) if only else forecast(state, indices, mode == "unfreeze")
-    stops = listed(covering(tree, change.stops), _NAMED)
+    stops = listed(list(map(printable, covering(tree, change.stops))), _NAMED)
     return Choice(mode, selection, len(indices), names, tensors, elements, stops, change, shortage(state, change))
-
-
-def covering(tree: TreeState, indices: Collection[int]) -> list[str]:
-    """Return the paths of the largest modules, and of the parameters outside of them, that have exactly these parameters."""
-    chosen, names = set(indices), []
-    index, end = -1, -1
-    for start in sorted(chosen):
-        if start < index:
-            continue
-        if start >= end:
-            end = next(stop for stop in range(start + 1, len(tree.parameters) + 1) if stop not in chosen)
-        name, index = tree.parameters[start].path, start + 1
-        module = tree.parameters[start].module
-        while module >= 0 and tree.modules[module].first_parameter == start:
-            info = tree.modules[module]
-            if start + info.subtree_parameters > end:
-                break
-            name, index, module = info.path or info.name, start + info.subtree_parameters, info.parent
-        names.append(printable(name))
-    return names
 
 
 def _trainable(tree: TreeState) -> set[int] | None:

@@ -11,6 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.state.selection import covering
 from gradtui.state.selectors import pending_parameters
 from gradtui.tui.requests import freeze_choice
 from gradtui.tui.requests.freeze_choice import MODES
@@ -161,12 +162,12 @@ def test_names_are_those_of_the_largest_modules_that_are_wholly_selected() -> No
     tree = state().tree
     of = {info.path: index for index, info in enumerate(tree.parameters)}
     block = [index for path, index in of.items() if path.startswith("text_encoder.blocks.3.")]
-    assert freeze_choice.covering(tree, [of["ctx"], *block]) == ["ctx", "text_encoder.blocks.3"]
-    assert freeze_choice.covering(tree, [*block[:2], block[-1]]) == [
+    assert covering(tree, [of["ctx"], *block]) == ["ctx", "text_encoder.blocks.3"]
+    assert covering(tree, [*block[:2], block[-1]]) == [
         "text_encoder.blocks.3.ln_1", tree.parameters[block[-1]].path,
     ]  # fmt: skip
-    assert freeze_choice.covering(tree, range(len(of))) == ["CoOp"]
-    assert freeze_choice.covering(tree, ()) == []
+    assert covering(tree, range(len(of))) == ["CoOp"]
+    assert covering(tree, ()) == []
 
 
 def test_a_choice_that_changes_nothing_or_leaves_nothing_says_so() -> None:
