@@ -6,7 +6,7 @@ bytes of gradients and activations are exact where the planner has answered a `q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable
@@ -304,9 +304,9 @@ def _any_trains(state: RunState, changed: Collection[int]) -> bool:
     probe refuses the freeze for the same reason.
     """
     tree = state.tree
-    owned = [optimizer.parameters for optimizer in state.optimizers if not optimizer.freed]
+    owned: list[Sequence[int]] = [each.parameters for each in state.optimizers if not each.freed]
     return any(
         tree.trainable[index] == "1" and index not in changed and tree.states[index] != _UNREACHED
-        for indices in owned or [tuple(range(len(tree.parameters)))]
+        for indices in owned or [range(len(tree.parameters))]
         for index in indices
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterState, Reach
 from gradtui.state.run_state import TreeState
@@ -28,6 +28,9 @@ class Frontier:
     """Parameters at which backward ends, if the module that owns them also contains modules it never enters."""
     never_entered: tuple[int, ...] = ()
     """The topmost modules that ran, have parameters, and that backward never enters."""
+    kinds: dict[range, dict[str, int]] = field(default_factory=dict, compare=False, repr=False)
+    """Why backward enters none of them, as `text.frontier` has found it, by the modules of a model: there can be tens of
+    thousands, and the words for each of many rows ask for it."""
 
 
 def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
@@ -38,7 +41,7 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
     modules, letters, inside = tree.modules, reach.reach, modules_of(tree, model)
     topmost = _topmost(modules, letters, Reach.NOT_ENTERED.value)
     never = tuple(index for index in topmost if index in inside and modules[index].subtree_parameters)
-    ranks = _first_calls(modules, reach.called)
+    calls = reach.called
     holding = with_ancestors(modules, never)
     stops: list[int] = []
     for part in tree.models:
@@ -46,14 +49,14 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
             continue
         end = part.root + modules[part.root].subtree_modules
         own = never[bisect_left(never, part.root) : bisect_left(never, end)]
-        before = min(map(ranks.__getitem__, own), default=_NEVER)
+        before = min((_first_call(calls, each, each + modules[each].subtree_modules) for each in own), default=_NEVER)
         index = letters.find(_ENDS, part.root, end)
         while index >= 0:
             if index in holding:
                 after = index + 1
             else:
                 after = index + modules[index].subtree_modules
-                if before < ranks[index] < _NEVER:
+                if before < _NEVER and before < _first_call(calls, index, after) < _NEVER:
                     stops.append(index)
             index = letters.find(_ENDS, after, end)
     upstream = set(tree.saved.upstream) if tree.saved is not None and holding else set[int]()
@@ -89,11 +92,11 @@ def _topmost(modules: Sequence[ModuleInfo], letters: str, wanted: str) -> Iterat
         index = letters.find(wanted, index + modules[index].subtree_modules)
 
 
-def _first_calls(modules: Sequence[ModuleInfo], called: Sequence[int]) -> list[int]:
-    """Return the rank of the first call of each module or of a module within it; `_NEVER` if none was called."""
-    ranks = [index if index >= 0 else _NEVER for index in called]
-    for index in range(len(modules) - 1, -1, -1):
-        rank, parent = ranks[index], modules[index].parent
-        if parent >= 0 and rank < ranks[parent]:
-            ranks[parent] = rank
-    return ranks
+def _first_call(calls: Sequence[int], start: int, stop: int) -> int:
+    """Return the rank of the first call of a module or of one within it, `start:stop`; `_NEVER` if none was called."""
+    if stop - start == 1:
+        # Most modules of a large model contain no other.
+        return calls[start] if calls[start] >= 0 else _NEVER
+    part = calls[start:stop]
+    first = min(part)
+    return first if first >= 0 else min(filter((-1).__lt__, part), default=_NEVER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -45,7 +45,7 @@ def frontier_sentence(tree: TreeState, model: int | None = None) -> str | None:
     never = f"never enters {_listed(tree, line.never_entered)}"
     if where is None:
         return f"Backward {never}: {_why(tree, line.never_entered)}."
-    return f"Backward stops {where}: {_why_before(tree, line)}. It {never}."
+    return f"Backward stops {where}: {why_there(tree, line)}. It {never}."
 
 
 def record_sentence(state: RunState, record: ModelRecord) -> str | None:
@@ -82,8 +82,8 @@ def called(tree: TreeState, index: int) -> str:
 
 def why_there(tree: TreeState, line: Frontier) -> str:
     """Return why backward comes no further than this frontier, as a clause after a colon."""
-    stops = line.stops or line.stop_parameters
-    return _why_before(tree, line) if stops else _why(tree, line.never_entered)
+    stops = len(line.stops) + len(line.stop_parameters)
+    return _why_before(tree, line, modules_of(tree, None), stops) if stops else _why(tree, line.never_entered)
 
 
 def why_not_entered(tree: TreeState, index: int) -> str:
@@ -93,14 +93,12 @@ def why_not_entered(tree: TreeState, index: int) -> str:
 
 def why_it_stops(tree: TreeState, index: int, line: Frontier | None = None) -> str:
     """Return why backward does not run beyond a module where it stops. `line` is as in `backward_clause`."""
-    whole = line or frontier(tree) or Frontier()
-    model = next(m for m in reversed(tree.models) if m.root <= index)
-    end = model.root + tree.modules[model.root].subtree_modules
-    return _why_before(tree, Frontier((index,), (), _between(whole.never_entered, model.root, end)))
+    model = next(at for at in reversed(range(len(tree.models))) if tree.models[at].root <= index)
+    return _why_before(tree, line or frontier(tree) or Frontier(), modules_of(tree, model), 1)
 
 
 def _why(tree: TreeState, indices: Sequence[int]) -> str:
-    kinds = {_kind(tree, index) for index in indices}
+    kinds = _kinds(tree, indices).keys()
     it, them = ("it", "it") if len(indices) == 1 else ("they", "them")
     if kinds == {_NO_GRAD}:
         return f"{it} {'runs' if len(indices) == 1 else 'run'} {_mode_words(tree, indices[0])}"
@@ -117,9 +115,11 @@ def _why(tree: TreeState, indices: Sequence[int]) -> str:
     return "each is frozen, run under no_grad, detached or unused"
 
 
-def _why_before(tree: TreeState, line: Frontier) -> str:
-    kinds = {_kind(tree, index): index for index in reversed(line.never_entered)}
-    one = len(line.stops) + len(line.stop_parameters) == 1
+def _why_before(tree: TreeState, line: Frontier, inside: range, stops: int) -> str:
+    """Return why backward enters nothing before `stops` places where it stops, in these modules."""
+    if inside not in line.kinds:
+        line.kinds[inside] = _kinds(tree, _between(line.never_entered, inside.start, inside.stop))
+    kinds, one = line.kinds[inside], stops == 1
     if _NO_GRAD in kinds:
         return f"what comes before {'it' if one else 'them'} runs {_mode_words(tree, kinds[_NO_GRAD])}"
     if _NOT_CHECKPOINTED in kinds:
@@ -139,6 +139,34 @@ _WITHOUT_INPUT = "in a reentrant checkpoint without an input that requires a gra
 _RECORDS, _CHECKPOINT = GradMode.GRAD.value, GradMode.NOT_CHECKPOINTED.value
 _NO_GRAD_MODES = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
 _UNKNOWN = ParameterState.UNKNOWN.value
+
+
+def _kinds(tree: TreeState, indices: Sequence[int]) -> dict[str, int]:
+    """Return the kinds of modules, each with the first module of that kind. `indices` ascend and none contains another.
+
+    A frozen backbone can be tens of thousands of modules in a row: the search goes on behind it, at the next parameter that
+    trains.
+    """
+    modules, flags = tree.modules, tree.trainable
+    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    if any(mode in modes for mode in _NO_GRAD_MODES):
+        return {_kind(tree, index): index for index in reversed(indices)}
+    kinds: dict[str, int] = {}
+    at = 0
+    while at < len(indices):
+        index = indices[at]
+        at += 1
+        where = subtree(modules[index])
+        trains = flags.find("1", where.start)
+        if 0 <= trains < where.stop:
+            kinds.setdefault(_kind(tree, index), index)
+            continue
+        kinds.setdefault(_FROZEN, index)
+        if trains < 0:
+            break
+        if at < len(indices) and subtree(modules[indices[at]]).stop <= trains:
+            at = bisect_right(indices, trains, at, key=lambda each: subtree(modules[each]).stop)
+    return kinds
 
 
 def _kind(tree: TreeState, index: int) -> str:

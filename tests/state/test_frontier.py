@@ -159,3 +159,57 @@ def test_a_module_whose_path_is_a_number_is_told_with_its_type() -> None:
     assert frontier_sentence(state.tree) == (
         "Backward stops at 2 (Linear): nothing before it needs a gradient. It never enters 0 (Linear) and 1 (Linear)."
     )
+
+
+LEAVES = tuple(index for index, module in enumerate(CHAIN.modules) if module.own_parameters)
+CLAUSES = (
+    ("it runs under no_grad", "what comes before it runs under no_grad"),
+    ("its output is detached", "the output of {} is detached from the loss, or not used in it"),
+    ("it has not been sampled", "{} has not been sampled since it became trainable"),
+)
+"""How the reason for one module begins, and the reason for a stop, the first that applies to a module before it."""
+
+
+@given(st.data())
+def test_why_it_stops_follows_from_the_reason_for_each_module(data: st.DataObject) -> None:
+    never = data.draw(st.lists(st.sampled_from(LEAVES[:-1]), unique=True, min_size=1).map(sorted))
+    reach = "".join("-" if index in never else "e" for index in range(9))
+    modes = "".join(data.draw(st.sampled_from("ggn")) if index in never else "g" for index in range(9))
+    trainable = "".join(data.draw(st.lists(st.sampled_from("01"), min_size=6, max_size=6)))
+    states = "".join(data.draw(st.lists(st.sampled_from("U-"), min_size=6, max_size=6)))
+    tree = state_of(reach, modes, trainable, states=states).tree
+    reasons = {index: why_not_entered(tree, index) for index in reversed(never)}
+    expected = "nothing before it needs a gradient"
+    for begin, clause in reversed(CLAUSES):
+        of = [index for index, reason in reasons.items() if reason.startswith(begin)]
+        expected = clause.format(CHAIN.modules[min(of)].path) if of else expected
+    line = frontier(tree)
+    assert line is not None
+    assert line.never_entered == tuple(never)
+    # The second time the frontier knows it.
+    assert [why_it_stops(tree, 8, line), why_it_stops(tree, 8, line), why_it_stops(tree, 8)] == [expected] * 3
+
+
+@given(st.data())
+def test_it_stops_where_something_was_called_before(data: st.DataObject) -> None:
+    reach = "e" + "".join(data.draw(st.lists(st.sampled_from("e-"), min_size=8, max_size=8)))
+    called = (0, *data.draw(st.lists(st.integers(-1, 9), min_size=8, max_size=8)))
+    line = frontier(state_of(reach, called=called).tree)
+    assert line is not None
+
+    def subtree(index: int) -> range:
+        return range(index, index + CHAIN.modules[index].subtree_modules)
+
+    first = {
+        index: min((called[each] for each in subtree(index) if called[each] >= 0), default=None) for index in range(9)
+    }
+    parents = {index: module.parent for index, module in enumerate(CHAIN.modules)}
+    missing = [i for i in LEAVES if reach[i] == "-"] + ([3] if reach[3] == "-" else [])
+    never = sorted(i for i in missing if not (parents[i] == 3 and reach[3] == "-"))
+    before = min((rank for index in never if (rank := first[index]) is not None), default=None)
+    holding = {0} | {parents[index] for index in never} if never else set[int]()
+    ends = {i for i in range(9) if reach[i] == "e" and i not in holding}
+    topmost = {i for i in ends if not (parents[i] == 3 and 3 in ends) and not (0 in ends and i != 0)}
+    later = {i for i in topmost if before is not None and (rank := first[i]) is not None and rank > before}
+    assert line.never_entered == tuple(never)
+    assert line.stops == tuple(sorted(later))

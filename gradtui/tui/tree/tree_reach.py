@@ -5,6 +5,8 @@ With modules in execution order the loss is below the last row, and the line ris
 
 from __future__ import annotations
 
+from operator import is_
+
 from gradtui.protocol.vocabulary import ENTERED, ParameterState, Reach
 from gradtui.state.frontier import Frontier, frontier, with_ancestors
 from gradtui.state.run_state import TreeState
@@ -33,6 +35,8 @@ class TreeReach:
     def __init__(self, tree: TreeState) -> None:
         self._tree = tree
         self._of: object = None
+        self._seen: tuple[object, ...] = (self,) * 4
+        """What the last update saw: never equal before the first."""
         self.line: Frontier | None = None
         """The frontier in all models."""
         self._words: tuple[int, str] | None = None
@@ -44,6 +48,11 @@ class TreeReach:
         """Recompute the frontier if its inputs have changed."""
         tree, reach = self._tree, self._tree.reach
         upstream = tree.saved.upstream if tree.saved is not None else ()
+        seen = (reach, tree.states, tree.trainable, upstream)
+        # Several drawings ask between two events, and comparing takes long where there are many parameters.
+        if all(map(is_, seen, self._seen)):
+            return
+        self._seen = seen
         kinds = tree.states.translate(_KINDS)
         basis = (
             None if reach is None else (reach.reach, reach.grad_modes, kinds, tree.trainable, reach.called, upstream)

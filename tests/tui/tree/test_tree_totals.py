@@ -12,7 +12,7 @@ from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import recomputed_bytes, saved_bytes, subtree, totals
 from gradtui.state.series import joint_norm
-from gradtui.tui.tree.tree_totals import RangeNorms, TreeTotals
+from gradtui.tui.tree.tree_totals import ChosenSums, RangeNorms, RangeSums, TreeTotals
 
 norms = st.none() | st.floats(min_value=0) | st.just(math.nan) | st.just(math.inf)
 
@@ -30,6 +30,33 @@ def test_range_norms_equal_the_norm_of_the_slice(row: list[float | None], data: 
         start = data.draw(st.integers(0, len(row)))
         stop = data.draw(st.integers(start, len(row)))
         assert same(ranges.norm(range(start, stop)), joint_norm(row[start:stop]))
+
+
+def any_range(data: st.DataObject, count: int) -> tuple[int, int]:
+    start = data.draw(st.integers(0, count))
+    return start, data.draw(st.integers(start, count))
+
+
+@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=1500), st.data())
+def test_range_sums_equal_the_sum_of_the_slice(sizes: list[int], data: st.DataObject) -> None:
+    sums = RangeSums(sizes)
+    for _ in range(3):
+        start, stop = any_range(data, len(sizes))
+        assert sums.sum(start, stop) == sum(sizes[start:stop])
+
+
+@given(st.integers(1, 1500), st.integers(0, 1 << 30), st.data())
+def test_chosen_sums_follow_every_choice(count: int, seed: int, data: st.DataObject) -> None:
+    sizes = [(index * 7919 + seed) % 1000 for index in range(count)]
+    sums, chosen = ChosenSums(sizes), bytearray(count)
+    for _ in range(3):
+        first, last = any_range(data, count)
+        chosen[first:last] = bytes([data.draw(st.integers(0, 1))]) * (last - first)
+        sums.choose(bytes(chosen))
+        start, stop = any_range(data, count)
+        assert sums.sum(start, stop) == sum(
+            size for size, is_chosen in zip(sizes[start:stop], chosen[start:stop]) if is_chosen
+        )
 
 
 def test_a_small_norm_beside_a_huge_one_keeps_its_value() -> None:
