@@ -128,3 +128,10 @@ def test_a_constructor_of_the_probe_takes_five_arguments_at_most() -> None:
                 if len(arguments) > 5:
                     long.append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert long == []
+
+
+def test_each_test_file_has_a_name_of_its_own() -> None:
+    """Pytest imports test files by their names alone, and collects only the first of two with one name."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) > 100
+    assert [name for name in {*names} if names.count(name) > 1] == []
