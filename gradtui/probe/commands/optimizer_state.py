@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.model import AddedParameters
+from gradtui.probe.model import AddedParameters, direct_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.text import refusals, size_text
@@ -67,7 +67,9 @@ class OptimizerStates:
         """Return those of these parameters whose state can be offloaded, or with `how` "drop" dropped."""
         found = [(tensor, entries) for _, tensor, entries in _states(frozen, optimizers)]
         if how == "offload":
-            found = [each for each in found if any(value.device.type != "cpu" for value in _tensors(each[1]).values())]
+            found = [
+                each for each in found if any(value.device.type != "cpu" for value in direct_tensors(each[1]).values())
+            ]
         return [tensor for tensor, _ in found]
 
     def bring_back(self, tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -107,7 +109,7 @@ class OptimizerStates:
     def _offload(self, found: Sequence[_State]) -> Iterator[str]:
         freed: Counter[tuple[str, str]] = Counter()
         for optimizer, tensor, entries in found:
-            moved = {name: value for name, value in _tensors(entries).items() if value.device.type != "cpu"}
+            moved = {name: value for name, value in direct_tensors(entries).items() if value.device.type != "cpu"}
             entries.update({name: value.to("cpu") for name, value in moved.items()})
             if moved:
                 devices = {name: value.device for name, value in moved.items()}
@@ -131,18 +133,10 @@ def _states(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> 
             yield optimizer, tensor, entries
 
 
-def _tensors(entries: dict[str, Any]) -> dict[str, torch.Tensor]:
-    return {
-        name: value
-        for name, value in entries.items()
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided
-    }
-
-
 def _sizes(found: Iterable[_State]) -> Counter[str]:
     sizes: Counter[str] = Counter()
     for optimizer, _, entries in found:
-        sizes[type(optimizer).__name__] += sum(value.nbytes for value in _tensors(entries).values())
+        sizes[type(optimizer).__name__] += sum(value.nbytes for value in direct_tensors(entries).values())
     return +sizes
 
 

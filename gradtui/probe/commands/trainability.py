@@ -226,6 +226,8 @@ class TrainabilityController:
         words = norm_statistics.words(modules, held=not command.trainable)
         toggled = [*zip(map(weakref.ref, chosen.values()), lineages(chosen, tree))]
         off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
+        waited = {id(tensor) for tensor in offloaded}
+        to_host = [reference for reference in off if id(reference()) not in waited and command.state == "offload"]
         statistics = [weakref.ref(module) for module in modules]
         # State that was offloaded to host memory is offloaded again on undo.
         back = replace(command, trainable=not command.trainable, state="offload" if offloaded else "keep")
@@ -234,6 +236,9 @@ class TrainabilityController:
             # The script had frozen these itself, so the decision about them is left to the script.
             left = [tensor for reference in off if (tensor := reference()) is not None]
             if not command.trainable:
+                self.states.bring_back(tensor for reference in to_host if (tensor := reference()) is not None)
+                if left and len(off) == len(toggled) and not statistics:
+                    return self._leave_to_script(command, left, restore)
                 self.freezes.forget(left)
             done = self._set_back(back, toggled, statistics, restore)
             if command.trainable:
@@ -249,6 +254,18 @@ class TrainabilityController:
         paths = tuple(tree.parameters[index].path for index in chosen)
         changed = Changed(command.trainable, paths, self._paths(modules), joined)
         return CommandResult("; ".join(filter(None, (text, words))), tuple(chosen), undo, (changed,))
+
+    def _leave_to_script(
+        self, command: SetTrainable, tensors: list[torch.Tensor], restore: Restore | None
+    ) -> CommandResult:
+        """Undo a freeze of what the script had frozen anyway. Their offloaded state is back already."""
+        if restore is not None:
+            restore()
+        self.freezes.forget(tensors)
+        words = "" if command.state == "keep" else "; the optimizer's state is what it was"
+        indices = tuple(index for tensor in tensors if (index := self._view.tree.owns(tensor)) is not None)
+        text = f"{command.path or 'the model'} is left to the script{words}"
+        return CommandResult(text, indices, is_measured=bool(words))
 
     def _paths(self, modules: Iterable[nn.Module]) -> tuple[str, ...]:
         tree = self._view.tree

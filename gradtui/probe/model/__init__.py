@@ -13,7 +13,7 @@ from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.model.module_tree import Leaf, ModuleTree, memory_of
 from gradtui.probe.model.param_groups import read_groups
 from gradtui.probe.model.running_module import is_constructing, nearest_leaf
-from gradtui.probe.model.storages import StorageCount, bucket_bytes, buffers_of, state_tensors
+from gradtui.probe.model.storages import StorageCount, bucket_bytes, buffers_of, direct_tensors, state_tensors
 
 __all__ = [
     "AddedParameters",
@@ -25,6 +25,7 @@ __all__ = [
     "StorageCount",
     "bucket_bytes",
     "buffers_of",
+    "direct_tensors",
     "is_constructing",
     "is_same_model",
     "joined_words",

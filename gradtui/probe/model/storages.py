@@ -108,6 +108,17 @@ def state_tensors(state: object) -> Iterator[torch.Tensor]:
             waiting.extend(value)
 
 
+def direct_tensors(entries: object) -> dict[str, torch.Tensor]:
+    """Return the tensors that are entries of one parameter's state, by name: those that can be moved to another device."""
+    if not isinstance(entries, dict):
+        return {}
+    return {
+        name: value
+        for name, value in entries.items()
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided
+    }
+
+
 def bucket_bytes(tree: ModuleTree) -> tuple[int, ...]:
     """Return for each model the bytes of the buckets in which DistributedDataParallel holds a second copy of its gradients.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from elsewhere import move_moments
 from toggling import Make, answers, bits, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import Watched, watched
@@ -21,6 +22,7 @@ from gradtui.probe.commands import optimizer_state
 from gradtui.probe.commands.optimizer_state import OptimizerStates
 from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.protocol.commands import SetTrainable, Undo
+from gradtui.protocol.events import FreezeStateChanged
 from gradtui.text import size_text
 
 ADAM: Make = lambda p: torch.optim.Adam(p, lr=0.01)  # noqa: E731
@@ -116,32 +118,12 @@ def test_offloading_says_that_there_is_nothing_to_move_on_the_host() -> None:
     assert bits(model) == bits(kept)
 
 
-class Elsewhere(Tensor):
-    """A tensor that says that it is on a device; `to` brings it to the host and back, by copies."""
-
-    device = torch.device("cuda", 0)
-
-    def to(self, device: object) -> Tensor:  # type: ignore[override]
-        return self.as_subclass(Tensor).clone()
-
-
 def on_a_device(monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A model whose optimizer's moments are on what seems a device."""
     model = small()
     optimizer = ADAM(model.parameters())
     step(model, optimizer)
-    plain = Tensor.to
-
-    def to(tensor: Tensor, device: object, *args: object, **options: object) -> Tensor:
-        if str(device) == "cuda:0":
-            return tensor.clone().as_subclass(Elsewhere)
-        return plain(tensor, device, *args, **options)
-
-    monkeypatch.setattr(Tensor, "to", to)
-    for parameter in model.parameters():
-        state = optimizer.state[parameter]
-        for name in ("exp_avg", "exp_avg_sq"):
-            state[name] = state[name].as_subclass(Elsewhere)
+    move_moments(optimizer, model.parameters(), monkeypatch)
     return model, optimizer
 
 
@@ -241,6 +223,38 @@ def test_so_is_the_state_of_what_the_script_has_frozen() -> None:
             step(model, optimizer)
     assert "dropped Adam's state" in answers(seen)[0]
     assert all(p not in optimizer.state for p in model[2].parameters())
+
+
+@pytest.mark.parametrize("how", ["keep", "offload", "drop"])
+def test_an_undo_leaves_what_the_script_had_frozen_to_it_and_brings_its_state_back(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small()
+    found: dict[int, list[bool]] = {}
+    with watched() as seen:
+        optimizer = ADAM(model.parameters())
+        for number in range(12):
+            if number == 2:
+                model[2].requires_grad_(False)
+                model.zero_grad()
+                move_moments(optimizer, model[2].parameters(), monkeypatch)
+            found[number] = [
+                parameter in optimizer.state and optimizer.state[parameter]["exp_avg"].device.type == "cuda"
+                for parameter in model[2].parameters()
+            ]
+            if number == 6:
+                seen.submit(frozen("2", how))
+            if number == 9:
+                seen.submit(Undo)
+            step(model, optimizer)
+    assert answers(seen)[1] == "2 is left to the script" + (
+        "; the optimizer's state is what it was" if how != "keep" else ""
+    )
+    assert found[6] == found[11] == [True, True]
+    assert found[8] == [how == "keep"] * 2
+    # The script may unfreeze it now.
+    model[2].requires_grad_(True)
+    assert seen.all(FreezeStateChanged)[-1].frozen == ()
 
 
 @pytest.mark.parametrize(("how", "first"), [("drop", "drop"), ("offload", "keep")])
