@@ -49,6 +49,8 @@ class OptimizerStateUnused(Event):
     bytes: int
     """Bytes of their state."""
     since_step: int
+    device_bytes: int = 0
+    """Bytes of this state that can be offloaded to host memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TrainOnly
+from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, StateOption, TrainOnly
 from gradtui.protocol.forecasts import Change
 from gradtui.state import model_parts as parts
 from gradtui.state.forecast import Forecast, forecast_change, forecast_train_only, question
@@ -29,20 +29,24 @@ class PlanOffered:
     """What trains and, with a comma, that blocks are checkpointed."""
     change: Change
     commands: tuple[MakeCommand, ...]
+    state: StateOption = "keep"
+    """What it does with the optimizer state of frozen parameters."""
     optimizer_state: int = 0
-    """Bytes of optimizer state that appear, besides those that follow from the change."""
+    """Bytes of optimizer state that appear on the models' device, besides those that follow from the change."""
+    host_state: int = 0
+    """Bytes of optimizer state that appear in host memory, if the models are on another device."""
 
 
 def plans(state: RunState) -> tuple[PlanOffered, ...]:
     """Return the plans for the models of a run that would change something, each change once.
 
     They train the last k blocks with the head, the head alone, norms, low-rank adapters or everything; they checkpoint every
-    n-th block; and they combine the two. One drops the optimizer state of what is frozen.
+    n-th block; and they combine the two. Two drop or offload the optimizer state of what is frozen.
     """
-    found: dict[tuple[Change, int], PlanOffered] = {}
+    found: dict[tuple[Change, StateOption], PlanOffered] = {}
     for plan in _plans(state):
-        if plan.change != Change() or plan.optimizer_state:
-            found.setdefault((plan.change, plan.optimizer_state), plan)
+        if plan.change != Change() or plan.state != "keep":
+            found.setdefault((plan.change, plan.state), plan)
     return tuple(found.values())
 
 
@@ -83,19 +87,26 @@ def _trained(state: RunState) -> Iterator[PlanOffered]:
 
 
 def _without_unused_state(state: RunState) -> Iterator[PlanOffered]:
-    """Yield the plan that drops the state which optimizers keep of frozen parameters, if they keep any."""
+    """Yield the plans that drop or offload the state which optimizers keep of frozen parameters, if they keep any.
+
+    On the CPU the state is in host memory already. A device is not yet confirmed.
+    """
     unused, tree = state.unused_state, state.tree
     if unused is None or not unused.tensors:
         return
     owned = {index for each in state.optimizers if not each.freed for index in each.parameters}
     frozen = [index for index, flag in enumerate(tree.trainable) if flag == "0" and index in owned]
     selection = ", ".join(covering(tree, frozen))
-    yield PlanOffered(
-        "as now, without the state of what is frozen",
-        Change(),
-        (lambda number: SetTrainable(number, selection, False, "drop"),),
-        -unused.bytes,
-    )
+    on_device = state.started is not None and state.started.device not in ("", "cpu")
+    size, on_host = (unused.device_bytes, unused.bytes - unused.device_bytes) if on_device else (unused.bytes, 0)
+    yield _of_state(selection, "drop", "as now, without the state of what is frozen", -size, -on_host)
+    if on_device and size:
+        yield _of_state(selection, "offload", "as now, the state of what is frozen offloaded", -size, size)
+
+
+def _of_state(selection: str, state: StateOption, name: str, size: int, on_host: int) -> PlanOffered:
+    command: MakeCommand = lambda number: SetTrainable(number, selection, False, state)  # noqa: E731
+    return PlanOffered(name, Change(), (command,), state, size, on_host)
 
 
 def _counts(blocks: int) -> Iterable[int]:

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from elsewhere import move_moments
+from fakes import started
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.planner import Forecaster
-from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep, TrainOnly
+from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep, TrainOnly, Undo
+from gradtui.protocol.events import DeviceFound
 from gradtui.protocol.forecasts import Change
 from gradtui.reducer import apply
 from gradtui.state.forecast import forecast_change, question
@@ -114,15 +117,90 @@ def test_the_state_of_what_is_frozen_can_be_dropped() -> None:
                 for parameter in frozen:
                     parameter.requires_grad_(False)
             if step == 35:
-                (plan,) = (each for each in plans(seen.state) if each.optimizer_state)
+                # Offloaded state would be where it is.
+                (plan,) = (each for each in plans(seen.state) if each.state != "keep")
                 seen.commands.submit(plan.commands[0])
             optimizer.zero_grad()
             model(batch).square().mean().backward()
             optimizer.step()
     # Two moments of each, and the step counter.
-    assert plan.optimizer_state == -sum(2 * each.nbytes + 4 for each in frozen)
+    assert (plan.optimizer_state, plan.host_state) == (-sum(2 * each.nbytes + 4 for each in frozen), 0)
     command = plan.commands[0](1)
     assert command == SetTrainable(1, "blocks.0, blocks.1.0.bias", False, "drop")
     assert all(each not in optimizer.state for each in frozen)
     assert model.blocks[1][0].weight in optimizer.state
-    assert not any(each.optimizer_state for each in plans(seen.state))
+    assert all(each.state == "keep" for each in plans(seen.state))
+
+
+def test_on_a_device_the_state_of_what_is_frozen_can_be_offloaded_and_undo_loads_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, batch = Stack(), torch.linspace(-1, 1, 4 * 64).view(4, 64)
+    optimizer = torch.optim.Adam(model.parameters(), 0.001)
+    frozen = [*model.blocks[0].parameters(), *model.blocks[1].parameters()]
+    moments, counters = sum(2 * each.nbytes for each in frozen), 4 * len(frozen)
+    offered: dict[int, dict[str, PlanOffered]] = {}
+    devices: dict[int, set[str]] = {}
+    with watched() as seen:
+        apply(seen.state, started())
+        apply(seen.state, DeviceFound(0.0, 0, "NVIDIA H100", "CUDA allocator"))
+        for step in range(130):
+            if step == 3:
+                for parameter in frozen:
+                    parameter.requires_grad_(False)
+                move_moments(optimizer, frozen, monkeypatch)
+            if step in (35, 70, 105):
+                offered[step] = {plan.state: plan for plan in plans(seen.state) if plan.state != "keep"}
+                devices[step] = {optimizer.state[each]["exp_avg"].device.type for each in frozen}
+            if step == 35:
+                seen.commands.submit(offered[step]["offload"].commands[0])
+            if step == 70:
+                seen.commands.submit(Undo)
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    offload, drop = offered[35]["offload"], offered[35]["drop"]
+    assert offload.commands[0](1) == SetTrainable(1, "blocks.0, blocks.1", False, "offload")
+    # On a device the memory of the step is the device's: the step counters are not there.
+    assert (offload.optimizer_state, offload.host_state) == (-moments, moments)
+    assert (drop.optimizer_state, drop.host_state) == (-moments, -counters)
+    assert devices == {35: {"cuda"}, 70: {"cpu"}, 105: {"cuda"}}
+    # What waits in host memory can only be dropped there.
+    (left,) = offered[70].values()
+    assert (left.state, left.optimizer_state, left.host_state) == ("drop", 0, -moments - counters)
+    assert {plan.state: plan.optimizer_state for plan in offered[105].values()} == {
+        "drop": -moments,
+        "offload": -moments,
+    }
+    known = {each.plan.state: each for each in figures(seen.state, list(offered[35].values()))}
+    assert known["offload"].memory is None, "without a forecast of the peak"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_offloaded_state_leaves_the_device() -> None:
+    """Not yet confirmed on a device."""
+    model, batch = Stack().cuda(), torch.linspace(-1, 1, 4 * 64, device="cuda").view(4, 64)
+    optimizer = torch.optim.Adam(model.parameters(), 0.001)
+    frozen = [*model.blocks[0].parameters()]
+    held: dict[int, int] = {}
+    with watched() as seen:
+        apply(seen.state, started())
+        for step in range(60):
+            if step == 3:
+                for parameter in frozen:
+                    parameter.requires_grad_(False)
+            if step == 35:
+                (plan,) = (each for each in plans(seen.state) if each.state == "offload")
+                seen.commands.submit(plan.commands[0])
+            optimizer.zero_grad()
+            if step in (34, 36):
+                torch.cuda.synchronize()
+                held[step] = torch.cuda.memory_allocated()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    # The allocator rounds each tensor up to blocks of 512 bytes.
+    moments = sum(2 * -(-each.nbytes // 512) * 512 for each in frozen)
+    assert plan.optimizer_state == -plan.host_state == -sum(2 * each.nbytes for each in frozen)
+    assert held[34] - held[36] == moments
+    assert {value.device.type for each in frozen for value in optimizer.state[each].values()} == {"cpu"}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.model import IndexMapping, ModuleTree, state_tensors
+from gradtui.probe.model import IndexMapping, ModuleTree, direct_tensors, state_tensors
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.torch_private.private_names import version_of
 from gradtui.protocol.events import OptimizerStateUnused
@@ -24,6 +24,8 @@ class _State(NamedTuple):
     version: int
     """Sum of the version counters of its tensors, which each write in place raises."""
     bytes: int
+    device_bytes: int
+    """Bytes of it that can be offloaded to host memory."""
     since: int
     """The step of the first sample with this version."""
 
@@ -35,7 +37,8 @@ class UnusedOptimizerState:
         self._emit, self._clock = context.emit, context.clock
         self._states: dict[int, _State] = {}
         """By index of a frozen parameter with optimizer state."""
-        self._reported: set[int] = set()
+        self._reported: dict[int, int] = {}
+        """By index of a parameter in the last report: the bytes of its state that can be offloaded."""
 
     @property
     def has_reported(self) -> bool:
@@ -45,7 +48,7 @@ class UnusedOptimizerState:
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter indexes."""
         self._states = moved.of_parameters(self._states)
-        self._reported = moved.parameter_set(self._reported)
+        self._reported = moved.of_parameters(self._reported)
 
     def on_step_post(
         self,
@@ -58,17 +61,23 @@ class UnusedOptimizerState:
         former, self._states = self._states, {}
         for index, parameter in frozen:
             own = owner.get(id(parameter))
-            tensors = [*state_tensors(own[0].state.get(parameter, {}))] if own is not None else []
+            entries = own[0].state.get(parameter, {}) if own is not None else {}
+            tensors = [*state_tensors(entries)]
             if tensors:
                 version, known = sum(map(version_of, tensors)), former.get(index)
                 since = known.since if known is not None and known.version == version else step
-                self._states[index] = _State(version, sum(each.nbytes for each in tensors), since)
+                movable = (each for each in direct_tensors(entries).values() if each.device.type != "cpu")
+                self._states[index] = _State(
+                    version, sum(each.nbytes for each in tensors), sum(each.nbytes for each in movable), since
+                )
         unused = {index: state for index, state in self._states.items() if step - state.since >= _STEPS}
-        if unused.keys() != self._reported:
-            self._reported = {*unused}
+        reported = {index: state.device_bytes for index, state in unused.items()}
+        if reported != self._reported:
+            self._reported = reported
             paths = tuple(tree.parameters[index].path for index in list(unused)[:_NAMED])
             size, since = (
                 sum(state.bytes for state in unused.values()),
                 max((s.since for s in unused.values()), default=step),
             )
-            self._emit(OptimizerStateUnused(self._clock.at(), step, paths, len(unused), size, since))
+            movable_size = sum(reported.values())
+            self._emit(OptimizerStateUnused(self._clock.at(), step, paths, len(unused), size, since, movable_size))

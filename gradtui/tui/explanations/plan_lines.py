@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.state.plans import PlanFigures, can_forecast, front
+from gradtui.state.plans import PlanFigures, PlanOffered, can_forecast, front
 from gradtui.state.run_state import RunState
 from gradtui.text import command_text, plural, short_bytes
 from gradtui.text.forecast import memory_clauses
@@ -133,9 +133,21 @@ def _details(each: PlanFigures, width: int, *, asks: bool) -> list[Line]:
     made = each.forecast
     if made.would_fail:
         return [*lines, *wrap((("Nothing would train: loss.backward() would fail.", "warning"),), width)]
-    of_plan = each.plan.optimizer_state
-    frees = [f"frees {short_bytes(-of_plan)} of optimizer state that no step uses"] if of_plan else []
-    lines += wrap(((" · ".join(frees or memory_clauses(made)), "muted"),), width)
+    clauses = _state_clauses(each.plan) or memory_clauses(made)
+    lines += wrap(((" · ".join(clauses), "muted"),), width)
     if made.why_not_exact:
         lines += wrap(((f"An estimate: {printable(', '.join(made.why_not_exact))}.", "warning"),), width)
     return list(lines)
+
+
+def _state_clauses(plan: PlanOffered) -> list[str]:
+    """Return what a plan does with the optimizer state of what is frozen; empty if it keeps it."""
+    if plan.state == "offload":
+        return [
+            f"moves {short_bytes(plan.host_state)} of optimizer state that no step uses to host memory",
+            "an unfreeze loads it back",
+        ]
+    if plan.state == "drop":
+        size = -plan.optimizer_state - plan.host_state
+        return [f"frees {short_bytes(size)} of optimizer state that no step uses", "an unfreeze begins it anew"]
+    return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app_session import Session, session
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetCheckpointing, TrainOnly
+from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly
 from gradtui.protocol.forecasts import ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor
 from gradtui.protocol.vocabulary import Phase
@@ -95,6 +95,28 @@ async def test_two_presses_apply_a_plan_and_write_it_down() -> None:
         assert run.schedules is not None
         assert run.schedules.plans == [[make(0) for make in offered[both].commands]]
         assert run.said[-1].text == "the plan is in y"
+
+
+async def test_state_of_what_is_frozen_is_offloaded_like_any_plan() -> None:
+    async with session((120, 36), save_schedule=lambda _: "") as run:
+        await run.put(RECORDED)
+        tree = run.app.run_state.tree
+        frozen = [info.path for info, flag in zip(tree.parameters, tree.trainable) if flag == "0"]
+        unused = ev.OptimizerStateUnused(4.0, 40, tuple(frozen), len(frozen), 5 << 20, 12, 4 << 20)
+        await run.put(ev.DeviceFound(4.0, 40, "NVIDIA H100", "CUDA allocator"), unused)
+        offered = plans(run.app.run_state)
+        at = next(at for at, plan in enumerate(offered) if plan.state == "offload")
+        await run.press("F", *["down"] * at)
+        assert "moves 4.00 MiB of optimizer state that no step uses to host memory" in " ".join(shown(run).split())
+        await run.put(answer(run, offered[at], 0, 1.0))
+        assert "−4.00 MiB" in row(shown(run), offered[at].name)
+        assert "same" in row(shown(run), offered[at].name).split()[-1]
+        await run.press("enter", "enter")
+        (sent,) = run.sink.submitted
+        assert isinstance(sent, SetTrainable)
+        assert (sent.trainable, sent.state) == (False, "offload")
+        assert run.schedules is not None
+        assert run.schedules.plans == [[offered[at].commands[0](0)]]
 
 
 async def test_a_change_of_the_run_asks_again_and_keeps_the_plan() -> None:
