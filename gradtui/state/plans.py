@@ -96,6 +96,8 @@ def _without_unused_state(state: RunState) -> Iterator[PlanOffered]:
         return
     owned = {index for each in state.optimizers if not each.freed for index in each.parameters}
     frozen = [index for index, flag in enumerate(tree.trainable) if flag == "0" and index in owned]
+    if not frozen:
+        return
     selection = ", ".join(covering(tree, frozen))
     on_device = state.started is not None and state.started.device not in ("", "cpu")
     size, on_host = (unused.device_bytes, unused.bytes - unused.device_bytes) if on_device else (unused.bytes, 0)

@@ -18,6 +18,12 @@ def command_text(command: commands.Command) -> str:
     return words if isinstance(words, str) else words(command)
 
 
+def _trainable_words(command: commands.SetTrainable) -> str:
+    verb = "unfreeze" if command.trainable else "freeze"
+    moved = "" if command.trainable or command.state == "keep" else f" and {command.state} its optimizer state"
+    return f"{verb} {command.path or _ALL}{moved}"
+
+
 def _group_words(command: commands.SetGroup) -> str:
     wished = [
         f"{name} to {value:g}"
@@ -28,7 +34,7 @@ def _group_words(command: commands.SetGroup) -> str:
 
 
 _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
-    commands.SetTrainable: lambda command: f"{'unfreeze' if command.trainable else 'freeze'} {command.path or _ALL}",
+    commands.SetTrainable: _trainable_words,
     commands.SetCheckpointing: lambda command: (
         f"{'checkpoint' if command.on else 'stop checkpointing'} {command.path or _ALL}"
     ),

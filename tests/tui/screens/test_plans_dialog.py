@@ -8,7 +8,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly
 from gradtui.protocol.forecasts import ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import OptimizerInfo, Phase
 from gradtui.state.plans import PlanOffered, figures, plans
 from gradtui.tui.explanations.plan_lines import heading_lines, plan_details, plan_rows
 from gradtui.tui.rendering import line_width
@@ -99,17 +99,20 @@ async def test_two_presses_apply_a_plan_and_write_it_down() -> None:
 
 async def test_state_of_what_is_frozen_is_offloaded_like_any_plan() -> None:
     async with session((120, 36), save_schedule=lambda _: "") as run:
-        await run.put(RECORDED)
         tree = run.app.run_state.tree
-        frozen = [info.path for info, flag in zip(tree.parameters, tree.trainable) if flag == "0"]
-        unused = ev.OptimizerStateUnused(4.0, 40, tuple(frozen), len(frozen), 5 << 20, 12, 4 << 20)
-        await run.put(ev.DeviceFound(4.0, 40, "NVIDIA H100", "CUDA allocator"), unused)
+        first = tree.trainable.index("0")
+        unused = ev.OptimizerStateUnused(4.0, 40, (tree.parameters[first].path,), 1, 5 << 20, 12, 4 << 20)
+        await run.put(ev.DeviceFound(4.0, 40, "NVIDIA H100", "CUDA allocator"), RECORDED, unused)
+        assert all(plan.state == "keep" for plan in plans(run.app.run_state)), "no optimizer has it"
+        await run.put(ev.OptimizersFound(4.0, 40, (OptimizerInfo("AdamW", 1, (first,), 0, (0,)),)))
         offered = plans(run.app.run_state)
         at = next(at for at, plan in enumerate(offered) if plan.state == "offload")
         await run.press("F", *["down"] * at)
+        assert f"freeze {tree.parameters[first].path} and offload its optimizer state" in shown(run)
         assert "moves 4.00 MiB of optimizer state that no step uses to host memory" in " ".join(shown(run).split())
         await run.put(answer(run, offered[at], 0, 1.0))
-        assert "−4.00 MiB" in row(shown(run), offered[at].name)
+        # The peak, and the optimizer state.
+        assert row(shown(run), offered[at].name).count("−4.00 MiB") == 2
         assert "same" in row(shown(run), offered[at].name).split()[-1]
         await run.press("enter", "enter")
         (sent,) = run.sink.submitted
