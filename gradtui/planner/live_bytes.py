@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -66,15 +65,6 @@ class LiveBytes(OperationMode):
         """Begin other peaks. Return the last one."""
         peak, self.peak, self.peaks = self.peak, self.now, {}
         return peak
-
-    @contextmanager
-    def of_results(self) -> Iterator[None]:
-        """Count the results of all operations of this thread within the context."""
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()
 
     def _freed(self, counted: Any) -> None:
         if self._alive.pop(counted.key, None) is not None:

@@ -18,6 +18,7 @@ import torch
 
 from gradtui.planner.lifetimes import freed_after, numbers_in
 from gradtui.planner.live_bytes import LiveBytes
+from gradtui.planner.meta_results import MetaResults
 from gradtui.planner.meta_tensors import META, dependent, run_backward
 from gradtui.planner.regions import Regions, RepeatedRegion, regions_of
 from gradtui.planner.repetition import Plan, Repetition
@@ -87,10 +88,11 @@ class Replay:
 
     def __init__(self, recorded: OperationsRecorded) -> None:
         self._recorded = recorded
+        self._results = MetaResults()
 
     def under(self, plan: Plan) -> Replayed:
         """Return what autograd does under a plan."""
-        with torch.enable_grad():
+        with torch.enable_grad(), self._results.entered():
             return _Reading(self._recorded, plan, self._regions(plan)).result(self._loose)
 
     def peaks(self, plan: Plan, places: Sequence[int] = ()) -> Peaks | None:
@@ -103,7 +105,7 @@ class Replay:
         live = LiveBytes()
         run, begins = Repetition(self._recorded, plan, live), list[int]()
         levels: dict[int, int] = {}
-        with torch.enable_grad():
+        with torch.enable_grad(), self._results.entered():
             for at in self._forward(run, self._regions(plan)):
                 begins.append(sequence_number())
                 if places:
@@ -116,7 +118,7 @@ class Replay:
             if places:
                 live.find_place = lambda before: _place_in_backward(begins, places, before)
             try:
-                with live.of_results():
+                with live.entered():
                     run_backward(loss) if loss.requires_grad else None
             except Exception:  # noqa: BLE001 - a backward that has no implementation on this device
                 return None

@@ -44,7 +44,7 @@ def test_storages_count_once_and_until_they_are_freed() -> None:
     live.add(first)
     live.add(first[:2])
     assert (live.now, live.peak) == (16, 16)
-    with live.of_results():
+    with live.entered():
         second = first + 1.0
     assert (live.now, live.peak) == (32, 32)
     del first

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -66,6 +68,15 @@ class OperationMode(TorchDispatchMode):
         self.is_on = False
         self._count[0] -= _ROOM
         return True
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Receive the operations of this thread within the context."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
 
 
 def below_operator_call(trace: TracebackType | None) -> TracebackType | None:
