@@ -1,7 +1,7 @@
 """The autograd graph of a sampled step.
 
-This package owns the walk over the graph, saved tensors by module, the parameters that a backward reaches, and the path of a
-gradient from the loss to a module.
+This package owns the walk over the graph, saved tensors by module, the parameters that a backward reaches, the path of a
+gradient from the loss to a module, and the record of a forward's operations.
 """
 
 from gradtui.probe.autograd import recomputation
@@ -17,6 +17,7 @@ from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
+from gradtui.probe.autograd.operation_log import OperationLog
 from gradtui.probe.autograd.operation_record import OperationRecord
 from gradtui.probe.autograd.recomputation import Recomputation
 from gradtui.probe.autograd.saved_owners import SavedOwners
@@ -32,6 +33,7 @@ __all__ = [
     "ModuleCallLog",
     "ModuleCallLogger",
     "ModuleOutputs",
+    "OperationLog",
     "OperationRecord",
     "Recomputation",
     "SavedOwners",

@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd import OperationRecord
+from gradtui.probe.autograd import OperationLog
 from gradtui.probe.runtime import raised_by_handler
-from gradtui.probe.torch_private.operation_mode import OperationMode, below_operator_call
 from gradtui.probe.torch_private.private_names import is_wrapper
 
 MAX_EVENTS = 400_000
@@ -50,7 +49,7 @@ class _Followed(weakref.ref[Any]):
     key: int
 
 
-class AllocationLog(OperationMode):
+class AllocationLog(OperationLog):
     """Records live bytes on one device type after every operation that changed them.
 
     `total` is what was allocated when the log began; `module_now` returns the module whose code is running.
@@ -62,15 +61,10 @@ class AllocationLog(OperationMode):
         self.modules: list[int] = [module_now()]
         """The module that was running at each change."""
         self.allocations: list[Allocation] = []
-        self.operations = 0
-        self.own_ns = 0
-        """Nanoseconds that logging has taken, without the time that torch needs to dispatch operations to it."""
         self.failure: Exception | None = None
         """An exception of gradtui's own code. Nothing is logged after it."""
         self.is_whole = True
         """False if there were more events than `MAX_EVENTS`."""
-        self.record: OperationRecord | None = None
-        """Receives each operation; None while it has none."""
         self._device_type = device_type
         self._on_cpu = device_type == "cpu"
         self._module_now = module_now
@@ -95,18 +89,12 @@ class AllocationLog(OperationMode):
         if kwargs:
             self._look_at(kwargs.values(), is_new=False)
         called = perf_counter_ns()
-        try:
-            result = func(*args, **kwargs) if kwargs else func(*args)
-        except BaseException as error:
-            # Without the mode, torch's C++ code would have called the operation, not a frame of torch's Python code.
-            error.__traceback__ = below_operator_call(error.__traceback__)
-            raise
+        result = self._call(func, args, kwargs)
         returned = perf_counter_ns()
         # An in-place operation returns the argument that it writes.
         if result is not None and not (args and result is args[0]):
             self._look_at((result,), is_new=True)
-        if self.record is not None:
-            self._record(self.record, func, args, kwargs or {}, result)
+        self._record(func, args, kwargs, result)
         self.own_ns += perf_counter_ns() - returned + called - began
         return result
 
@@ -133,15 +121,6 @@ class AllocationLog(OperationMode):
             if raised_by_handler(error):
                 raise
             self.failure = error
-
-    @staticmethod
-    def _record(record: OperationRecord, *operation: Any) -> None:
-        try:
-            record.add(*operation)
-        except Exception as error:
-            if raised_by_handler(error):
-                raise
-            record.give_up(f"gradtui failed to record an operation: {type(error).__name__}: {error}")
 
     def know(self, tensor: torch.Tensor, kind: str, module: int) -> None:
         """Set the category and module of a tensor's storage.

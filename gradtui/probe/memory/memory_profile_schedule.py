@@ -1,4 +1,8 @@
-"""Decide which steps are profiled: a few as the budget allows, and those the user requests. Runs on the training thread."""
+"""Decide in which steps memory is profiled: a few as the budget allows, and those the user requests.
+
+Training thread. Only the CPU's memory is profiled. On other devices the operations of the forward are recorded, in the steps
+that would be profiled first on the CPU, and after a change.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd import ModuleCallLog
+from gradtui.probe.autograd import ModuleCallLog, OperationLog
 from gradtui.probe.memory.memory_profiler import MemoryProfiler
+from gradtui.probe.memory.step_recorder import StepRecorder
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed
@@ -31,14 +36,14 @@ busy cores)."""
 
 
 class MemoryProfileSchedule:
-    """Begins and ends a `MemoryProfiler`, at most one at a time. `charge` receives the nanoseconds that one has cost.
+    """Begins and ends a `MemoryProfiler` or a `StepRecorder`, at most one at a time.
 
     Without a `cadence`, only steps that the user requests are profiled.
     """
 
     def __init__(self, context: ProbeContext, cadence: SamplingSchedule | None) -> None:
-        self.current: MemoryProfiler | None = None
-        """The profiler of the current step, if it is profiled."""
+        self._recorder: StepRecorder[Any] | None = None
+        """Receives the operations of the current step, if that is profiled or recorded."""
         self._cadence = cadence
         self._view = context.models
         self._charge = context.hooks.charge
@@ -51,6 +56,11 @@ class MemoryProfileSchedule:
         self._is_outdated = False
         self._recorded: int | None = None
         """The listing of models of which the operations were recorded last."""
+
+    @property
+    def current(self) -> MemoryProfiler | None:
+        """The profiler of the current step, if it is profiled."""
+        return self._recorder if isinstance(self._recorder, MemoryProfiler) else None
 
     def request(self, device_type: str) -> str | None:
         """Request a profile of the next step. Return the reason, in words, if that is impossible."""
@@ -79,8 +89,10 @@ class MemoryProfileSchedule:
 
     def is_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> bool:
         """Return whether to profile the step after `executed` steps; with `only_requested`, only on request."""
-        if device_type != "cpu" or something_is_compiled() or operations_are_observed():
+        if something_is_compiled() or operations_are_observed():
             return False
+        if device_type != "cpu":
+            return executed >= _FIRST and self._is_early and not only_requested
         if self._cadence is None or executed < _FIRST or only_requested:
             return self._requested
         return self._cadence.is_due(executed, wanted=self._requested or self._is_early)
@@ -89,60 +101,68 @@ class MemoryProfileSchedule:
         """Return how many steps in a row after the next one are not profiled."""
         if self._requested:
             return 0
-        if self._cadence is None or device_type != "cpu" or something_is_compiled() or only_requested:
+        if self._cadence is None or something_is_compiled() or only_requested:
             return sys.maxsize
-        return 0 if executed < _FIRST or self._is_early else self._cadence.steps_until_due(executed)
+        if executed < _FIRST or self._is_early:
+            return 0
+        return self._cadence.steps_until_due(executed) if device_type == "cpu" else sys.maxsize
 
-    def begin(self, modules: ModuleCallLog, device_type: str, total: int) -> None:
-        """Begin a step that is profiled.
+    def begin(self, modules: ModuleCallLog, device_type: str, total: int | None) -> None:
+        """Begin a step that is due. Its memory is not profiled if the allocated bytes, the `total`, are unknown.
 
         Its operations are recorded if they have not been recorded since the models, or what trains, changed, or on request.
         """
         tree = self._view.tree
-        self.current = MemoryProfiler(tree, modules, self._view.live_optimizers(), device_type, total)
+        if device_type == "cpu":
+            if total is None:
+                return
+            optimizers = self._view.live_optimizers()
+            self._recorder = MemoryProfiler(tree, modules, optimizers, device_type, total)
+        else:
+            self._recorder = StepRecorder(tree, modules, OperationLog())
         if self._requested or self._is_outdated or self._recorded != tree.listing:
-            self.current.record_operations()
+            self._recorder.record_operations()
         self._requested = self._is_outdated = False
 
     def on_backward(self, outputs: Iterable[Any], operations: int) -> None:
         """Handle the beginning of a backward on `outputs` in a sampled step, with `operations` in its graph (0: unknown)."""
         self._expected_cost = operations * _OPERATION_NS / 1e9
-        if self.current is not None:
-            self.current.backward_begins(output for output in outputs if isinstance(output, torch.Tensor))
+        if self._recorder is not None:
+            self._recorder.backward_begins(output for output in outputs if isinstance(output, torch.Tensor))
 
     def enter(self) -> None:
         """Handle the beginning of the script's call of forward, backward or an optimizer's step."""
-        if self.current is not None:
-            self.current.enter()
+        if self._recorder is not None:
+            self._recorder.enter()
 
     def leave(self) -> None:
         """Handle the end of that call."""
-        if self.current is not None:
-            self.current.leave()
+        if self._recorder is not None:
+            self._recorder.leave()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Pause profiling within this context: an optimizer may step, and be measured, within a profiled backward."""
-        log = self.current.log if self.current is not None else None
-        is_paused = log is not None and log.is_on and log.leave()
+        recorder = self._recorder
+        is_paused = recorder is not None and recorder.log.is_on and recorder.log.leave()
         try:
             yield
         finally:
-            if is_paused and log is not None and self.current is not None and self.current.log is log:
-                log.enter()
+            if is_paused and recorder is not None and self._recorder is recorder:
+                recorder.log.enter()
 
     def phase(self, phase: Phase) -> None:
         """Record that a phase begins."""
-        if self.current is not None:
-            self.current.phase(phase)
+        if self._recorder is not None:
+            self._recorder.phase(phase)
 
     def finish_step(self, at: float, step: int) -> Iterator[StepMemoryProfiled | OperationsRecorded]:
         """End the step, and return its profile and its operations, if it was profiled."""
-        profiler = self.current
-        if profiler is None:
+        if self._recorder is None:
             return
-        yield profiler.finish(at, step)
-        recorded = profiler.recorded(at, step)
+        if self.current is not None:
+            yield self.current.finish(at, step)
+        recorded = self._recorder.recorded(at, step)
         if recorded is not None:
             self._recorded = self._view.tree.listing
             yield recorded
@@ -150,11 +170,10 @@ class MemoryProfileSchedule:
 
     def drop(self) -> None:
         """Stop profiling: the module tree has changed, or the run is over."""
-        profiler, self.current = self.current, None
-        if profiler is not None:
-            profiler.log.leave()
-            profiler.log.close()
-            cost = profiler.log.own_ns + profiler.log.operations * _DISPATCH_NS
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close()
+            cost = recorder.log.own_ns + recorder.log.operations * _DISPATCH_NS
             self._charge(cost)
             self._last_cost = cost / 1e9
             self._unpaid += self._last_cost

@@ -1,8 +1,7 @@
 """Profile one step with an `AllocationLog`, from the step's first forward to its end. Training thread only.
 
-The log is active only within the script's own calls of forward, backward and the optimizer's step: a mode that stayed active
-across the script's code could interfere with the script's own modes. What happens in between (mostly the loss) is added from
-the allocator's total when backward begins.
+The log is active only within the script's own calls of forward, backward and the optimizer's step. What happens in between
+(mostly the loss) is added from the allocator's total when backward begins.
 """
 
 from __future__ import annotations
@@ -10,16 +9,18 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.autograd import OUTSIDE, ModuleCallLog, OperationRecord
+from gradtui.probe.autograd import OUTSIDE, ModuleCallLog
 from gradtui.probe.memory.allocation_log import Allocation, AllocationLog
+from gradtui.probe.memory.step_recorder import StepRecorder
 from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.torch_private.private_names import is_lazy, number_of, running_node
-from gradtui.protocol.events import OperationsRecorded, StepMemoryProfiled
+from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 
 CURVE_POINTS = 512
@@ -32,50 +33,26 @@ _KINDS = {Phase.FORWARD: "activations", Phase.BACKWARD: "temporaries", Phase.OPT
 """Default category of what is made in a phase and belongs to nothing known. A forward's result usually waits for backward."""
 
 
-class MemoryProfiler:
+class MemoryProfiler(StepRecorder[AllocationLog]):
     """Profiles one step."""
 
     def __init__(
         self, tree: ModuleTree, modules: ModuleCallLog, optimizers: Iterable[Optimizer], device_type: str, total: int
     ) -> None:
-        self._tree = tree
-        self._modules = modules
+        super().__init__(tree, modules, AllocationLog(device_type, total, partial(module_now, modules)))
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._marks: list[PhaseMark] = []
-        self._depth = 0
-        self.log = AllocationLog(device_type, total, self._module_now)
-        self._record: OperationRecord | None = None
         self._name_all()
-
-    def record_operations(self) -> None:
-        """Record the operations of the step's forward too."""
-        self._record = OperationRecord(self._tree, self._modules)
 
     def phase(self, phase: Phase) -> None:
         """Record that this phase begins."""
         self._marks.append((len(self.log.curve) - 1, phase))
-        self.log.record = self._record if phase is Phase.FORWARD else None
+        super().phase(phase)
 
-    def backward_begins(self, roots: Iterable[torch.Tensor]) -> None:
-        """Record from which tensors backward begins."""
-        if self._record is not None:
-            self._record.ends_with(roots)
-
-    def recorded(self, at: float, step: int) -> OperationsRecorded | None:
-        """Return the operations of the step; None if they were not to be recorded."""
-        return self._record.finish(at, step) if self._record is not None else None
-
-    def enter(self) -> None:
-        """Begin to log a call of the script's. It may be within another one (an optimizer's step within backward)."""
-        self._depth += 1
-        self.log.enter()
-
-    def leave(self) -> None:
-        """End the call."""
-        self._depth -= 1
-        if self._depth <= 0:
-            self.log.leave()
-            self._depth = 0
+    def close(self) -> None:
+        """Stop. The results stay."""
+        super().close()
+        self.log.close()
 
     def finish(self, at: float, step: int) -> StepMemoryProfiled:
         """End logging and return the profile of the step. Raises any exception that logging has caught."""
@@ -83,7 +60,7 @@ class MemoryProfiler:
         if self.log.failure is not None:
             raise self.log.failure
         self._name_all()
-        self.log.close()
+        self.close()
         curve = self.log.curve
         peak = max(curve)
         peak_at = curve.index(peak)
@@ -105,9 +82,8 @@ class MemoryProfiler:
             listing=self._tree.listing,
         )
 
-    def _module_now(self) -> int:
-        node = running_node()
-        return self._modules.now if node is None else self._modules.module_of(number_of(node))
+    def _is_wanted(self) -> bool:
+        return True
 
     def _name_all(self) -> None:
         for tensor, kind, module in self._known():
@@ -130,6 +106,12 @@ class MemoryProfiler:
             for tensor in membership.parameters(optimizer):
                 for state in state_tensors(optimizer.state.get(tensor, {})):
                     yield state, "optimizer_state", owners.get(id(tensor), OUTSIDE)
+
+
+def module_now(modules: ModuleCallLog) -> int:
+    """Return the index of the module whose forward, or whose operation in backward, is running."""
+    node = running_node()
+    return modules.now if node is None else modules.module_of(number_of(node))
 
 
 def phase_at(marks: Sequence[PhaseMark], index: int) -> Phase:

@@ -210,9 +210,8 @@ class StepSampler:
         onto = before.trace if before is not None and same_round else None
         self.sampled_step = SampledStep(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
         self._memory.follow(self.sampled_step.trace.grad_modes)
-        total = self._memory.accountant.total
-        if traced and total is not None:
-            self._traces.begin(self.sampled_step.trace, self._memory.device_type, total)
+        if traced:
+            self._traces.begin(self.sampled_step.trace, self._memory.device_type, self._memory.accountant.total)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone

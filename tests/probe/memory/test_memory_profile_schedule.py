@@ -248,8 +248,8 @@ def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() ->
     traces = MemoryProfileSchedule(context, SamplingSchedule(1e-9, step_time, warmup=0))
     step_time.add(0.01)
     assert traces.is_due(2, "cpu"), "the first one"
-    log = SimpleNamespace(leave=lambda: True, close=lambda: None, own_ns=10_000_000, operations=0)
-    traces.current = SimpleNamespace(log=log)  # type: ignore[assignment]
+    log = SimpleNamespace(own_ns=10_000_000, operations=0)
+    traces._recorder = SimpleNamespace(log=log, close=lambda: None)  # type: ignore[assignment]
     traces.drop()
     assert traces.settle(0.01), "it has cost 10 ms"
     traces.outdate()
