@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 
 from textual.content import Content
 
@@ -33,6 +34,8 @@ _WAITING = (
 _NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
+_LONG_S = 0.3
+"""Seconds after which the title says that a forecast is being made."""
 _DOT = "\N{NO-BREAK SPACE}·"
 """Ends a clause, so that no line begins with a dot."""
 
@@ -215,6 +218,9 @@ class WhyPanel(LineView):
         self._state, self._frontier, self._ask_planner = state, frontier, ask_planner
         self._known: tuple[object, ...] = ()
         self._why = why(state, None)
+        self._asked: ForecastAsked | None = None
+        """The question that the planner has not answered yet."""
+        self._asked_at = 0.0
         self.key = "space"
         """The key that freezes and unfreezes the row."""
         self.checkpoint_key = "c"
@@ -230,9 +236,20 @@ class WhyPanel(LineView):
         facts = self._facts()
         if facts != self._known:
             self._known, self._why = facts, self._text()
-            if self._why.question is not None:
-                self._ask_planner(self._why.question)
+            self._ask_forecast(self._why.question)
         return self._why
+
+    def _ask_forecast(self, question: ForecastAsked | None) -> None:
+        if question is not None:
+            self._ask_planner(question)
+        if question != self._asked:
+            self._asked, self._asked_at = question, monotonic()
+            if question is not None and self.is_attached:
+                self.set_timer(_LONG_S, self.update)
+
+    def _title(self, shown: Why) -> str:
+        waits = shown is self._why and self._asked is not None and monotonic() - self._asked_at >= _LONG_S
+        return f"{shown.title} · forecasting…" if waits else shown.title
 
     def _text(self) -> Why:
         return why(self._state, self.row, self.key, self._frontier(), self.checkpoint_key)
@@ -253,8 +270,9 @@ class WhyPanel(LineView):
         # Many callers draw this panel at once. Its lines show an error that its text raises.
         with suppress(Exception):
             shown = self.preview or self.explanation
-            if self.border_title != shown.title:
-                self.border_title = Content(shown.title)
+            title = self._title(shown)
+            if self.border_title != title:
+                self.border_title = Content(title)
         self.redraw()
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:

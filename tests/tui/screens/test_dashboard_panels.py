@@ -13,6 +13,8 @@ from fakes import (
 )
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.forecasts import ForecastMade
+from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor
 from gradtui.tui.panels import why as why_panel
 from gradtui.tui.screens.panel_layout import PanelLayout
 
@@ -241,3 +243,38 @@ async def test_the_curves_and_the_explanation_follow_the_cursor_that_a_filter_mo
             assert selection is not None
             assert selection.name == run.row
             assert str(run.dashboard.why.border_title).startswith(f"{run.row} · ")
+
+
+async def test_the_explanation_says_that_it_waits_for_a_forecast_that_takes_longer_than_300_ms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(why_panel, "monotonic", lambda: now[0])
+    async with session() as run:
+        tensors = (RecordedTensor((1,), (1,), "float32", 4),)
+        operations = (Operation("aten.neg.default", (), (), (0,), True, 0),)
+        await run.put(OperationsRecorded(4.0, 40, tensors, operations, (0,)))
+        await run.press("slash", *"blocks.7", "enter")
+        tree, why = run.app.run_state.tree, run.dashboard.why
+
+        def title() -> str:
+            why.update()
+            return str(why.border_title)
+
+        plain, asked = title(), run.planner.single[-1]
+        now[0] += 0.29
+        # Another event does not restart the time.
+        await run.put(*training_step(MODEL, coop_states(MODEL)[0], 41))
+        assert title() == plain
+        now[0] += 0.02
+        assert title() == f"{plain} · forecasting…"
+        while True:
+            made = ForecastMade(4.0, 40, tree.trainable, tree.checkpointed, asked.change, 0, 0, is_final=True)
+            await run.put(made)
+            # The next question has a time of its own.
+            assert title() == plain
+            if asked.then is None:
+                break
+            asked = asked.then
+        now[0] += 9.0
+        assert title() == plain
