@@ -8,6 +8,9 @@ from gradtui.protocol.events import DeviceSampled
 from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
 
+_CUDA = "CUDA allocator"
+"""How the names of the sources of memory totals of CUDA devices begin."""
+
 
 @dataclass(frozen=True)
 class Shortage:
@@ -41,12 +44,13 @@ def free_bytes(state: RunState) -> int | None:
     driver has free, and what torch's allocator has reserved and did not need in the last sampled step. The reserved part may
     be in pieces that are too small. The CUDA part is not yet confirmed on a device.
     """
-    sample, device = state.device, state.started.device if state.started is not None else ""
+    sample, started = state.device, state.started
     if sample is None:
         return None
-    if device.startswith("cuda"):
+    # A CUDA device goes by the name that the driver gives it.
+    if started is not None and started.ledger.startswith(_CUDA):
         return _free_on_cuda(state, sample)
-    return sample.host_available if device in ("", "cpu") else None
+    return sample.host_available if started is None or started.device in ("", "cpu") else None
 
 
 def _free_on_cuda(state: RunState, sample: DeviceSampled) -> int | None:

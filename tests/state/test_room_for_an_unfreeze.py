@@ -17,6 +17,8 @@ from gradtui.state.run_state import RunState
 from gradtui.text.forecast import shortage_clause
 
 GIB = 1 << 30
+H100 = "NVIDIA H100 80GB HBM3"
+"""As `torch.cuda.get_device_name` says it."""
 HOST = ev.DeviceSampled(1.0, 20, "host", 1, 64 * GIB, *[None] * 6, host_available=5 * GIB)
 CUDA = ev.DeviceSampled(
     1.0, 20, "H100", 1, 64 * GIB, 70 * GIB, 80 * GIB, None, 40 * GIB, 60 * GIB, 0.5, host_available=5 * GIB
@@ -27,7 +29,8 @@ CUDA = ev.DeviceSampled(
 def on(device: str, sample: ev.DeviceSampled | None) -> RunState:
     state = run("CCTT", "0011")
     apply(state, started())
-    apply(state, ev.DeviceFound(0.5, 0, device, "test"))
+    ledger = f"{'CUDA' if device == H100 else device} allocator"
+    apply(state, ev.DeviceFound(0.5, 0, device, ledger))
     if sample is not None:
         apply(state, sample)
     return state
@@ -39,10 +42,10 @@ def on(device: str, sample: ev.DeviceSampled | None) -> RunState:
         ("cpu", HOST, 5 * GIB),
         ("cpu", replace(HOST, host_available=None), None),
         ("cpu", None, None),
-        ("cuda:0", CUDA, 30 * GIB),
-        ("cuda:0", replace(CUDA, reserved=None, allocated=None), 10 * GIB),
-        ("cuda:0", replace(CUDA, device_used=None), None),
-        ("cuda:0", HOST, None),
+        (H100, CUDA, 30 * GIB),
+        (H100, replace(CUDA, reserved=None, allocated=None), 10 * GIB),
+        (H100, replace(CUDA, device_used=None), None),
+        (H100, HOST, None),
         ("mps", HOST, None),
     ],
 )
@@ -51,7 +54,7 @@ def test_what_is_free_on_the_models_device(device: str, sample: ev.DeviceSampled
 
 
 def test_what_the_allocator_needed_at_the_peak_of_the_last_sampled_step_is_not_free() -> None:
-    state = on("cuda:0", CUDA)
+    state = on(H100, CUDA)
     held = MemoryBytes(1, 0, 0, 0, 0, 0, 1)
     for step, phase, peak in ((8, Phase.EVAL, 59), (12, Phase.FORWARD, 50), (12, Phase.BACKWARD, 55)):
         apply(state, ev.MemoryMeasured(1.0, step, phase, held, peak * GIB, True, True))
