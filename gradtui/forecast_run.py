@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from gradtui.export.forecast_report import Choice, Figures, LargestBatchFound, forecast_document, forecast_lines
+from gradtui.export.forecast_report import (
+    UNKNOWN,
+    Choice,
+    Figures,
+    LargestBatchFound,
+    forecast_document,
+    forecast_lines,
+)
 from gradtui.printable import printable
 from gradtui.protocol import commands
 from gradtui.protocol.commands import Command
@@ -19,11 +26,12 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 from gradtui.settings import USAGE_ERROR, ForecastChoices
+from gradtui.state.compiled import is_compiled
 from gradtui.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question
 from gradtui.state.plans import blocks_to_checkpoint
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected, find
-from gradtui.text import listed, size_text, untrained_lines
+from gradtui.text import compiled_budget, listed, size_text, untrained_lines, why_by_rules
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster
@@ -87,10 +95,13 @@ class ForecastReport:
         """Yield a choice and, if its peak does not fit, the same with the cheapest checkpoints with which it does."""
         from gradtui.planner import NoBatchDimensionError
 
+        if any(is_compiled(state.tree, index) for index in change.forecast.checkpoints):
+            yield _unknown(change.name, compiled_budget(state).rstrip("."))
+            return
         try:
             choice = _choice(change, now, self._answer(state, change), state)
         except NoBatchDimensionError as error:
-            yield Choice(change.name, (), Figures(None, None, None, None, None), "unknown", (str(error),))
+            yield _unknown(change.name, str(error))
             return
         yield choice
         if choice.figures.fits(self._options.room) is False:
@@ -99,7 +110,11 @@ class ForecastReport:
     def _fitting(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
         """Yield a change with the cheapest checkpoints with which its peak fits, if there are any."""
         room, asked = self._options.room, _asked(state, change)
-        if room is None or asked is None or (now.fits(room) and not change.name):
+        if room is None or (now.fits(room) and not change.name):
+            return
+        if (budget := compiled_budget(state)) and not change.name:
+            reporter.say(budget)
+        if asked is None:
             return
         from gradtui.planner import NoForecastError
 
@@ -122,7 +137,7 @@ class ForecastReport:
         """Return the largest batch that fits if nothing else changes, or why it is unknown."""
         room, asked = self._options.room, _asked(state, _Change("", (), forecast_change(state, Change())))
         if room is None or asked is None:
-            return LargestBatchFound(why=_why_by_rules(state))
+            return LargestBatchFound(why=why_by_rules(state))
         from gradtui.planner import NoBatchDimensionError, NoForecastError, largest_batch
 
         try:
@@ -182,6 +197,11 @@ def _asked(state: RunState, change: _Change) -> ForecastAsked | None:
     return replace(asked, optimizer_state=moved, batch_scale=change.batch_scale) if asked is not None else None
 
 
+def _unknown(name: str, why: str) -> Choice:
+    """Return a choice without figures, for a reason in words."""
+    return Choice(name, (), UNKNOWN, "unknown", (why,))
+
+
 def _now(state: RunState) -> Figures:
     backward, optimizer = (state.phases[phase].last for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
     traced = state.traced
@@ -204,7 +224,7 @@ def _choice(change: _Change, now: Figures, answer: ForecastMade | None, state: R
         gradients, activations = answer.gradients, answer.activations
     kept, new = by_rules.kept_state, by_rules.new_state
     moved = new - kept if kept is not None and new is not None else None
-    why = list(answer.unknown) if answer is not None else [_why_by_rules(state)]
+    why = list(answer.unknown) if answer is not None else [why_by_rules(state)]
     if moved is None:
         why.append(f"the optimizer state of {' and '.join(by_rules.owners) or 'the optimizer'}")
     figures = Figures(
@@ -215,13 +235,6 @@ def _choice(change: _Change, now: Figures, answer: ForecastMade | None, state: R
         answer.peak_phase if answer is not None else None,
     )
     return Choice(change.name, change.commands, figures, _time(answer), tuple(why))
-
-
-def _why_by_rules(state: RunState) -> str:
-    operations = state.operations
-    if operations is None:
-        return "no step was recorded"
-    return operations.missing or "several optimizers take turns, or the forward has too many operations"
 
 
 def _time(answer: ForecastMade | None) -> str:

@@ -155,6 +155,27 @@ def test_another_batch_size_costs_what_a_script_costs_that_has_it(script: Path) 
     assert odd["why_not_exact"] == ["6 samples times 0.3 is no whole number"]
 
 
+def test_a_compiled_model_is_not_checkpointed(script: Path) -> None:
+    compiled = SCRIPT.replace("# HERE", "model.compile(backend='eager')")
+    script.write_text(compiled, encoding="utf-8")
+    words = ("--freeze", "head", "--checkpoint", "encoder.*", "--fit", "1KiB", "--format", "json", script.name)
+    done = forecast(*words, cwd=script.parent)
+    assert done.returncode == 4
+    shown = json.loads(done.stdout.splitlines()[-1])
+    frozen, checkpointed = shown["plans"]
+    setting = "torch._functorch.config.activation_memory_budget"
+    assert (frozen["name"], frozen["exact"], frozen["activations"]) == ("freeze head", False, None)
+    # A compiled step is not recorded, and the gradients follow from the shapes.
+    assert shown["now"]["gradients"] - frozen["gradients"] == (16 * 3 + 3) * 4
+    assert frozen["why_not_exact"] == ["the script uses torch.compile, and gradtui records no step of compiled code"]
+    assert (checkpointed["name"], checkpointed["commands"]) == ("checkpoint encoder.*", [])
+    assert (checkpointed["exact"], checkpointed["activations"]) == (False, None)
+    (why,) = checkpointed["why_not_exact"]
+    assert setting in why
+    # For --fit, without a choice that would checkpoint.
+    assert [setting in line for line in done.stderr.splitlines()].count(True) == 1
+
+
 def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('no training')\n", encoding="utf-8")
     done = forecast("--freeze", ":head", "--format", "json", "train.py", cwd=tmp_path)

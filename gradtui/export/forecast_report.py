@@ -29,6 +29,9 @@ class Figures:
         return None if room is None or self.peak is None else self.peak <= room
 
 
+UNKNOWN = Figures(None, None, None, None, None)
+
+
 @dataclass(frozen=True)
 class Choice:
     """One choice and its figures."""
@@ -103,7 +106,8 @@ def forecast_lines(
         size = getattr(now, name)
         yield f"  {title:<16} {_size(size)}{_ending(name, now, room)}"
     for each in choices:
-        about = "" if not each.why_not_exact else f" (estimate: {'; '.join(each.why_not_exact)})"
+        kind = "unknown" if each.figures == UNKNOWN else "estimate"
+        about = "" if not each.why_not_exact else f" ({kind}: {'; '.join(each.why_not_exact)})"
         yield f"{each.name}{about}"
         for name, title in _TITLES.items():
             before, after = getattr(now, name), getattr(each.figures, name)

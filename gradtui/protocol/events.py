@@ -73,6 +73,17 @@ class ModelsFound(Event):
     """Aligned with `modules`: the index of the same module object in the earlier list, -1 if it is new. Empty: all are new."""
     former_parameters: tuple[int, ...] = ()
     """Aligned with `parameters`: the same for parameters."""
+    compiled: tuple[int, ...] = ()
+    """Indexes of the modules that `torch.compile` has wrapped, or on which `module.compile()` was called."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCompiled(Event):
+    """This process has compiled code (`torch.compile`): from now on no step is recorded, nor its memory profiled."""
+
+    modules: tuple[int, ...]
+    """Indexes of the modules that run in compiled code: those of `ModelsFound.compiled`, and those that a compiled function
+    calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,13 @@ def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
         state.traced = event
 
 
+def code_compiled(state: RunState, event: ev.CodeCompiled) -> None:
+    if not state.tree.compiled.issuperset(event.modules):
+        # What was recorded before they were compiled is not what they do now.
+        state.operations, state.forecasts = None, {}
+    state.tree.compiled, state.has_compiled_code = frozenset(event.modules), True
+
+
 def saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
     state.earlier_operations.append(event.step, event.earlier_operations)
     tree = state.tree

@@ -384,6 +384,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.FreezeOverridden: lambda state, event: state.note(event, "contending", contended_text(event)),
     ev.OptimizersExtended: _extended,
     ev.CheckpointingChanged: _checkpointing,
+    ev.CodeCompiled: measured.code_compiled,
     ev.GroupsRead: _groups,
     ev.ReceiptTaken: _receipt,
     ev.PauseChanged: _pause_changed,

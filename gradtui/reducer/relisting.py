@@ -25,7 +25,7 @@ T = TypeVar("T")
 def relisted(before: TreeState, event: ModelsFound) -> TreeState:
     """Return the state for the new list of models, without changing `before`."""
     tree = TreeState(event.models, event.modules, event.parameters, event.buffers, version=before.version + 1)
-    tree.listing = event.listing
+    tree.listing, tree.compiled = event.listing, frozenset(event.compiled)
     tree.is_sharded = any(info.local_count is not None for info in event.parameters)
     unknown = "-" * len(event.parameters)
     tree.states, tree.trainable = unknown, unknown

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Phase, Setting
+from gradtui.state.compiled import runs_compiled
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
 
@@ -131,6 +132,9 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
     freed, at_least = None, False
     # No rule says what checkpointing frees.
     only_trains = not change.checkpoints and not change.keeps
+    if tree.compiled:
+        # Nor what compiled code keeps: torch.compile decides that anew for each pattern of flags.
+        only_trains = only_trains and not any(runs_compiled(tree, infos[index].module) for index in changed)
     if made is None and not starts and only_trains:
         freed, at_least = freed_bytes(tree, frozenset(stops), most_modules)
     by_rules = -freed if freed is not None else 0 if starts and only_trains and keeps_enough(tree, starts) else None

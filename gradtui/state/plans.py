@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, StateOption, TrainOnly
 from gradtui.protocol.forecasts import Change
 from gradtui.state import model_parts as parts
+from gradtui.state.compiled import not_compiled
 from gradtui.state.forecast import Forecast, forecast_change, forecast_train_only, question
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected, covering, find
@@ -41,7 +42,7 @@ def plans(state: RunState) -> tuple[PlanOffered, ...]:
     """Return the plans for the models of a run that would change something, each change once.
 
     They train the last k blocks with the head, the head alone, norms, low-rank adapters or everything; they checkpoint every
-    n-th block; and they combine the two. Two drop or offload the optimizer state of what is frozen.
+    n-th block, except in compiled code; and they combine the two. Two drop or offload the optimizer state of what is frozen.
     """
     found: dict[tuple[Change, StateOption], PlanOffered] = {}
     for plan in _plans(state):
@@ -51,11 +52,10 @@ def plans(state: RunState) -> tuple[PlanOffered, ...]:
 
 
 def blocks_to_checkpoint(state: RunState) -> tuple[int, ...]:
-    """Return the modules that a plan may checkpoint: the blocks, or without any the parts of each model."""
+    """Return the modules that a plan may checkpoint: the blocks, or without any the parts of each model; nothing compiled."""
     tree = state.tree
-    return tuple(parts.blocks(tree)) or tuple(
-        child for model in tree.models for child in parts.children(tree, model.root)
-    )
+    found = parts.blocks(tree) or [child for model in tree.models for child in parts.children(tree, model.root)]
+    return tuple(not_compiled(tree, found))
 
 
 def _plans(state: RunState) -> Iterator[PlanOffered]:
@@ -130,9 +130,11 @@ def _train_only(state: RunState, name: str, selection: str) -> Iterator[PlanOffe
 
 def _checkpointed(state: RunState, plan: PlanOffered, every: int) -> PlanOffered:
     """Return a plan that checkpoints every n-th block too."""
-    tree = state.tree
-    chosen = frozenset(parts.blocks(tree)[every - 1 :: every]) - tree.checkpointed
-    which = {1: "every block", 2: "every 2nd block", 3: "every 3rd block"}.get(every, f"every {every}th block")
+    tree, blocks = state.tree, parts.blocks(state.tree)
+    plain = not_compiled(tree, blocks)
+    chosen = frozenset(plain[every - 1 :: every]) - tree.checkpointed
+    which = {1: "every", 2: "every 2nd", 3: "every 3rd"}.get(every, f"every {every}th")
+    which += " block" if len(plain) == len(blocks) else " uncompiled block"
     commands = tuple(_checkpoint(tree.modules[index].path) for index in sorted(chosen))
     if not chosen:
         return plan

@@ -110,6 +110,8 @@ class TreeState:
     """The freezes of commands; None if there are none."""
     checkpointed: frozenset[int] = frozenset()
     """Indexes of the modules that commands have checkpointed."""
+    compiled: frozenset[int] = frozenset()
+    """Indexes of the modules that run in compiled code, with all modules in them."""
     version: int = 0
     """Grows when a new list of models replaces the structure."""
 
@@ -337,6 +339,8 @@ class RunState:
     """Detects that memory at the end of a step keeps growing."""
     out_of_memory: list[ev.OutOfMemory] = field(default_factory=list)
     """The failed allocations that the probe reported: at most a few dozen."""
+    has_compiled_code: bool = False
+    """Whether the process has compiled code, in modules or elsewhere: no step is recorded then."""
     schedule_failed: bool = False
     """The run was stopped because it could not follow its schedule."""
     schedule_notes: list[str] = field(default_factory=list)

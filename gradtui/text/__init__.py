@@ -20,6 +20,7 @@ from gradtui.text.freezes import checkpoint_lines, contended_text, contending_te
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
 from gradtui.text.memory import growth_text, memory_source_text, no_profile_text
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
+from gradtui.text.no_forecast import compiled_budget, why_by_rules
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline, oom_place, oom_report
 from gradtui.text.parameters import (
@@ -80,6 +81,7 @@ __all__ = [
     "closing_line",
     "closing_lines",
     "command_text",
+    "compiled_budget",
     "contended_text",
     "contending_text",
     "count_text",
@@ -129,6 +131,7 @@ __all__ = [
     "unregistered_lines",
     "untrained_lines",
     "verified_text",
+    "why_by_rules",
     "why_never",
     "why_so",
     "why_there",

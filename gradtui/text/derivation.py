@@ -18,6 +18,7 @@ from gradtui.state.forecast import (
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified, pending_parameters, trainable_wish
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN
+from gradtui.text.no_forecast import why_by_rules
 from gradtui.text.units import count_text, plural, short_bytes
 
 _SCALARS = {1: " and a step counter of 4 B", 2: " and two numbers of 4 B"}
@@ -135,6 +136,8 @@ def _missing(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
         return
     if change.why_not_exact:
         why = f"Not exact, since gradtui cannot repeat {', '.join(change.why_not_exact)}."
+    elif state.has_compiled_code or state.tree.compiled:
+        why = f"Not exact, since {why_by_rules(state)}."
     elif operations is None:
         why = "Not exact before the memory of a step has been profiled. The command palette profiles the next step."
     elif operations.missing:

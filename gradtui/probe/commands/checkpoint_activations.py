@@ -129,9 +129,9 @@ class Checkpointing:
         live = {each: found for each in around if (found := tree.module_refs[each]()) is not None}
         if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
             raise CommandRefused(refusals.TORCHSCRIPT)
-        wrapped = {tree.index_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
         below = range(index, index + tree.modules[index].subtree_modules)
-        if any(map(compiled_in_place, [*module.modules(), *live.values()])) or wrapped & {*around, *below}:
+        # The script may have called `module.compile()` since the models were listed.
+        if any(map(compiled_in_place, [*module.modules(), *live.values()])) or tree.compiled & {*around, *below}:
             raise CommandRefused(refusals.COMPILED)
         outer = next((tree.modules[each].path for each, found in live.items() if self._checkpoints.get(found)), None)
         if outer is not None:

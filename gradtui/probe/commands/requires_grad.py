@@ -119,10 +119,10 @@ def _unfreeze(
 
 def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
     """Return a note if a compiled module contains a parameter: torch.compile recompiles for each new pattern of flags."""
-    wrapped = {tree.index_of(wrapper) for ref in tree.wrapper_refs if (wrapper := ref()) is not None}
     for module in tree.with_ancestors(tree.owners[index] for index in chosen):
         live = tree.module_refs[module]()
-        if live is not None and (module in wrapped or compiled_in_place(live)):
+        # The script may have called `module.compile()` since the models were listed.
+        if module in tree.compiled or (live is not None and compiled_in_place(live)):
             return "; torch.compile makes it anew in the next step, unless it has met these flags before"
     return ""
 

@@ -66,7 +66,8 @@ class MemoryProfileSchedule:
         """Request a profile of the next step. Return the reason, in words, if that is impossible."""
         if device_type != "cpu":
             return refusals.profiled_on_cpu(device_type)
-        if something_is_compiled():
+        # Dynamo would compile the functions of a mode within a compiled module, even where it compiles nothing else.
+        if self._view.tree.compiled or something_is_compiled():
             return refusals.PROFILE_RECOMPILES
         self._requested = True
         return None
@@ -89,7 +90,7 @@ class MemoryProfileSchedule:
 
     def is_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> bool:
         """Return whether to profile the step after `executed` steps; with `only_requested`, only on request."""
-        if something_is_compiled() or operations_are_observed():
+        if self._view.tree.compiled or something_is_compiled() or operations_are_observed():
             return False
         if device_type != "cpu":
             return executed >= _FIRST and self._is_early and not only_requested
@@ -99,6 +100,8 @@ class MemoryProfileSchedule:
 
     def steps_until_due(self, executed: int, device_type: str, *, only_requested: bool = False) -> int:
         """Return how many steps in a row after the next one are not profiled."""
+        if self._view.tree.compiled:
+            return sys.maxsize
         if self._requested:
             return 0
         if self._cadence is None or something_is_compiled() or only_requested:
@@ -113,6 +116,9 @@ class MemoryProfileSchedule:
         Its operations are recorded if they have not been recorded since the models, or what trains, changed, or on request.
         """
         tree = self._view.tree
+        if tree.compiled:
+            # Listed in this step.
+            return
         if device_type == "cpu":
             if total is None:
                 return

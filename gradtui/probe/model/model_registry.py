@@ -192,7 +192,8 @@ class ModelRegistry:
             self._changed(moved)
             listed = tree.models, tree.modules, tree.parameters, tree.buffers
             indices = moved.modules, moved.parameters
-            self._emit(ModelsFound(self._clock.at(), step, *listed, *indices, listing=tree.listing))
+            compiled = tuple(sorted(tree.compiled))
+            self._emit(ModelsFound(self._clock.at(), step, *listed, *indices, compiled, listing=tree.listing))
         self.describe_optimizers(step)
 
     def _number_of(self, root: object) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from gradtui.probe.torch_private.private_names import is_lazy, storage_key
+from gradtui.probe.torch_private.private_names import compiled_in_place, is_lazy, storage_key
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
 T = TypeVar("T")
@@ -61,6 +61,9 @@ class ModuleTree:
     """Whether other tensors replaced some parameters during the listing (`torch.func.functional_call`)."""
     wrapper_refs: list[weakref.ref[nn.Module]] = field(default_factory=list)
     """The wrappers around compiled modules."""
+    compiled: frozenset[int] = frozenset()
+    """Indexes of the modules whose calls run compiled code: those that `torch.compile` has wrapped, and those on which
+    `module.compile()` was called."""
     contents: list[Contents] = field(default_factory=list)
     """Aligned with `modules`."""
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
@@ -161,7 +164,7 @@ class ModuleTree:
             return False
         if not self._has_sizes_as_listed(freed=freed):
             return False
-        for module_reference, listed in zip(self.module_refs, self.contents):
+        for index, (module_reference, listed) in enumerate(zip(self.module_refs, self.contents)):
             module = module_reference()
             if module is None and freed:
                 continue
@@ -175,6 +178,8 @@ class ModuleTree:
                 # A tensor that replaces the parameter for one call: the parameter returns afterwards.
                 return any(not isinstance(held, nn.Parameter) for held in own if held is not None)
             if [*module._buffers.keys()] != listed.buffers:  # noqa: SLF001
+                return False
+            if compiled_in_place(module) and index not in self.compiled:
                 return False
         groups = ([self.parameter_refs[index]() for index in indices] for indices in self.same_storage)
         return all(len({memory_of(tensor) for tensor in group if tensor is not None}) <= 1 for group in groups)
@@ -206,6 +211,7 @@ class ModuleTree:
             _identical(self.module_refs, other.module_refs)
             and _identical(self.parameter_refs, other.parameter_refs)
             and _identical(self.wrapper_refs, other.wrapper_refs)
+            and self.compiled == other.compiled
             and self._wrapped_indices() == other._wrapped_indices()
             and self.parameters == other.parameters
             and self.buffers == other.buffers

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.model.module_tree import Contents, ModuleTree, memory_of, shape_of
-from gradtui.probe.torch_private.private_names import compiled_module
+from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
@@ -68,6 +68,9 @@ class _Builder:
             reference = weakref.ref(wrapper)
             tree.module_index[id(wrapper)] = tree.module_index[id(wrapped)][0], reference
             tree.wrapper_refs.append(reference)
+        wrapped_indices = {tree.module_index[id(wrapped)][0] for _, wrapped in self._wrappers}
+        in_place = {index for index, module in tree.live_modules() if compiled_in_place(module)}
+        tree.compiled = frozenset(wrapped_indices | in_place)
         tree.models = tuple(found)
         tree.modules = tuple(info for info in self._modules if info is not None)
         rows = self._parameters

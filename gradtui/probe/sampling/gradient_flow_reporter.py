@@ -18,6 +18,7 @@ from gradtui.probe.autograd import (
 )
 from gradtui.probe.model import IndexMapping, bucket_bytes
 from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.sampling.compiled_code import CompiledCode
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.protocol.events import GradientFlowMeasured
 
@@ -27,6 +28,7 @@ class GradientFlowReporter:
 
     def __init__(self, context: ProbeContext) -> None:
         self.passing = PassingGradients(context.hooks)
+        self._compiled = CompiledCode(context)
         self._norms: tuple[float | None, ...] = ()
         """The newest norms that `passing` has read. A step whose memory is profiled reads none."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
@@ -50,6 +52,7 @@ class GradientFlowReporter:
         self._trained = self._trained and any(former >= 0 for former in moved.modules)
         self._reported = moved.of_modules(self._reported)
         self._last = None
+        self._compiled.tree_changed()
         self.passing.drop()
         self._norms = ()
 
@@ -82,6 +85,7 @@ class GradientFlowReporter:
         if graphs is None:
             return
         tree, self._trained = self._view.tree, True
+        self._compiled.on_step_post(tree, graphs, trace)
         if graphs.norms is not None:
             self._norms = tuple(map(graphs.norms.get, range(len(tree.modules)))) if graphs.norms else ()
         reach, modes, called = self._letters(graphs, trace)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gradtui.state.plans import PlanFigures, PlanOffered, can_forecast, front
 from gradtui.state.run_state import RunState
-from gradtui.text import command_text, plural, short_bytes
+from gradtui.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
 from gradtui.text.forecast import memory_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 
@@ -27,8 +27,8 @@ def progress(state: RunState, known: Sequence[PlanFigures]) -> str:
 
 def heading_lines(state: RunState, known: Sequence[PlanFigures], width: int) -> list[Line]:
     """Return the lines above the plans: what is missing, the names of the columns, and the run as it is now."""
-    missing = _missing(state)
-    lines = [*wrap(((missing, "warning"),), width), BLANK] if missing else []
+    lines = [line for text in _missing(state) for line in wrap(((text, "warning"),), width)]
+    lines += [BLANK] if lines else []
     if not known:
         return [*lines, *wrap((("There is no plan that would change something.", "muted"),), width)]
     wide = width >= _WIDE
@@ -53,18 +53,17 @@ def plan_details(known: Sequence[PlanFigures], current: int, width: int, *, asks
     return [*lines, *wrap(((_WORK, "muted"),), width)]
 
 
-def _missing(state: RunState) -> str:
-    """Return why there are no exact figures, and what to do; empty if there are."""
-    if state.operations is None:
-        return (
-            "No step was recorded yet, so there are only estimates by the documented rules: t profiles the next step. A "
-            "compiled model is not recorded; there torch._functorch.config.activation_memory_budget, 0 to 1, saves memory."
-        )
-    if state.operations.missing:
-        return f"No exact forecast: {printable(state.operations.missing)}."
-    if state.traced is None:
-        return "No forecast of the peak: no step of these models was profiled."
-    return ""
+def _missing(state: RunState) -> Iterator[str]:
+    """Yield why there are no exact figures, and what to do; nothing if there are."""
+    if state.has_compiled_code or state.tree.compiled:
+        yield f"Only estimates by the documented rules: {printable(why_by_rules(state))}."
+        yield compiled_budget(state)
+    elif state.operations is None:
+        yield "No step was recorded yet, so there are only estimates by the documented rules: t profiles the next step."
+    elif state.operations.missing:
+        yield f"No exact forecast: {printable(state.operations.missing)}."
+    elif state.traced is None:
+        yield "No forecast of the peak: no step of these models was profiled."
 
 
 def _heading(width: int, *, wide: bool) -> Line:

@@ -15,6 +15,7 @@ from textual.content import Content
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
+from gradtui.state.compiled import is_compiled
 from gradtui.state.forecast import MOST_MODULES, MOST_PARAMETERS, forecast, forecast_change, leaves_nothing, question
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
@@ -115,6 +116,8 @@ def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...
     called = tree.reach.called if tree.reach is not None else ()
     # The model itself and a module that has no forward of its own are refused, and so is what is within a checkpointed one.
     if row < 0 or tree.modules[row].parent < 0 or row >= len(called) or called[row] < 0 or _is_within(tree, row):
+        return (), None
+    if is_compiled(tree, row):
         return (), None
     path, within = tree.modules[row].path, frozenset((row,))
     if any(isinstance(each, SetCheckpointing) and each.path == path for each in state.pending.values()):
