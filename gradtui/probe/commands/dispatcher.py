@@ -277,7 +277,9 @@ class CommandDispatcher:
             # only.
             while isinstance(refusal, TargetGone):
                 refusal = self._boundary.carry_out(entry.command, self._step)
-            if refusal is not None and not isinstance(refusal, NothingToDo):
+            # A run whose memory cannot be profiled is the same run.
+            is_same = isinstance(refusal, NothingToDo) or isinstance(entry.command, TraceStep)
+            if refusal is not None and not is_same:
                 self._give_up(f"{entry.title}: cannot {command_text(entry.command)}: {refusal}")
 
     def _give_up_on_several_ranks(self) -> None:
