@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from gradtui import call_depth
 from gradtui.call_depth import LEAVE_OUT
@@ -52,8 +52,7 @@ class OperationMode(TorchDispatchMode):
         if not self.is_on:
             self.__enter__()  # type: ignore[no-untyped-call]  # not annotated in torch
             self.is_on = True
-            self._count = self._calls.cell if get_ident() == self._calls.thread else self._calls.spare
-            self._count[0] += _ROOM
+            self._make_room()
 
     def leave(self) -> bool:
         """Receive no more operations.
@@ -71,12 +70,22 @@ class OperationMode(TorchDispatchMode):
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Receive the operations of this thread within the context."""
-        self.enter()
+        """Receive the operations of this thread within the context, and leave the flags of the process as they are.
+
+        `enter` sets flags that code compiled by torch.compile reads on any thread, and `leave` resets them. Two threads that
+        enter and leave in turns would leave wrong flags behind.
+        """
+        _push_mode(self)
+        self._make_room()
         try:
             yield
         finally:
-            self.leave()
+            self._count[0] -= _ROOM
+            _pop_mode()
+
+    def _make_room(self) -> None:
+        self._count = self._calls.cell if get_ident() == self._calls.thread else self._calls.spare
+        self._count[0] += _ROOM
 
 
 def below_operator_call(trace: TracebackType | None) -> TracebackType | None:

@@ -1,0 +1,66 @@
+"""A dispatch mode within a context: it receives the operations of its thread, and changes nothing for other threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from gradtui.probe.torch_private.operation_mode import OperationMode
+
+FLAGS = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode")
+
+
+def flags() -> dict[str, bool]:
+    """The flags of the process, as far as this version of torch has them."""
+    return {name: getattr(_python_dispatch, name) for name in FLAGS if hasattr(_python_dispatch, name)}
+
+
+class Listing(OperationMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+class OfTheScript(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_it_receives_the_operations_of_its_thread_until_the_context_is_left() -> None:
+    mode, x = Listing(), torch.zeros(2)
+    with mode.entered():
+        torch.relu(x)
+        other = threading.Thread(target=torch.neg, args=(x,))
+        other.start()
+        other.join()
+    torch.neg(x)
+    assert mode.names == ["relu.default"]
+
+
+def test_another_thread_that_is_within_a_mode_of_its_own_meanwhile_finds_the_flags_as_they_would_be() -> None:
+    before, begins, ends = flags(), threading.Event(), threading.Event()
+
+    def forecast() -> None:
+        with Listing().entered():
+            begins.set()
+            assert ends.wait(10)
+
+    other = threading.Thread(target=forecast)
+    with OfTheScript():  # type: ignore[no-untyped-call]
+        within = flags()
+        other.start()
+        assert begins.wait(10)
+        assert flags() == within
+    assert flags() == before
+    assert _get_current_dispatch_mode() is None
+    ends.set()
+    other.join()
+    assert flags() == before
