@@ -31,6 +31,7 @@ from gradtui.state.forecast import Forecast, forecast, forecast_change, forecast
 from gradtui.state.plans import blocks_to_checkpoint
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected, find
+from gradtui.state.step_peaks import step_peaks
 from gradtui.text import compiled_budget, listed, size_text, untrained_lines, why_by_rules
 
 if TYPE_CHECKING:
@@ -204,13 +205,14 @@ def _unknown(name: str, why: str) -> Choice:
 
 def _now(state: RunState) -> Figures:
     backward, optimizer = (state.phases[phase].last for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
-    traced = state.traced
+    peaks = step_peaks(state)
+    peak_phase, peak = peaks.highest if peaks is not None else (None, None)
     return Figures(
         backward.held.gradients if backward is not None else None,
         optimizer.held.optimizer_state if optimizer is not None else None,
         state.tree.saved.total if state.tree.saved is not None else None,
-        traced.peak if traced is not None else None,
-        traced.peak_phase if traced is not None else None,
+        peak,
+        peak_phase,
     )
 
 

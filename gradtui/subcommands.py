@@ -178,7 +178,7 @@ def _forecast(
         target=target_of(module, words),
         plain=True,
         steps=steps,
-        schedule=(Scheduled(steps - 1, TraceStep(1)),),
+        schedule=(Scheduled(steps - 1, TraceStep(1, operations=True)),),
         forecast=ForecastChoices((*choices, *(("batch-scale", each) for each in batch_scale)), format, room),
     )
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from gradtui.planner.batch import batch_of
 from gradtui.planner.forecaster import Forecaster, NoForecastError
-from gradtui.planner.peak import peak_of
 from gradtui.protocol.forecasts import ForecastAsked
 
 _MOST = 1 << 24
@@ -84,6 +83,6 @@ def _solved(low: int, high: int, room: int, size: int, larger: int) -> int:
 
 def _peak(forecaster: Forecaster, asked: ForecastAsked) -> int:
     answer = forecaster.with_peak(forecaster.answer(asked), asked)
-    if asked.profile is None or answer.peak is None:
+    if asked.peaks is None or answer.peak is None:
         raise NoForecastError(", ".join(answer.unknown) or "the peak of a step cannot be forecast")
-    return peak_of(asked.profile)[0] + answer.peak
+    return asked.peaks.highest[1] + answer.peak

@@ -67,7 +67,7 @@ class Forecaster:
         """Return an answer with the change of the peak, if that can be forecast. It takes several times as long."""
         replay, now = self._present(asked)
         # Anomaly mode holds for all threads, and would print warnings about a backward that the script did not run.
-        if asked.profile is None or answer.unknown or torch.is_anomaly_enabled():
+        if asked.peaks is None or answer.unknown or torch.is_anomaly_enabled():
             return replace(answer, is_final=True)
         self._peaks_now = self._peaks_now or replay.peaks(Plan(_trainable(asked.flags), asked.checkpointed))
         scaled, _ = self._scaled.step_of(asked, replay)
@@ -76,8 +76,8 @@ class Forecaster:
             return replace(answer, is_final=True)
         scale, gradients = float(asked.batch_scale), _gradients(asked.sizes, now.reached)
         change = StepChange(self._peaks_now, after, answer.gradients, asked.optimizer_state, scale, gradients)
-        peak, phase = peak_of(asked.profile, change)
-        return replace(answer, peak=peak - peak_of(asked.profile)[0], peak_phase=phase, is_final=True)
+        peak, phase = peak_of(asked.peaks, change)
+        return replace(answer, peak=peak - asked.peaks.highest[1], peak_phase=phase, is_final=True)
 
     def fit(self, asked: ForecastAsked, blocks: Collection[int], room: int) -> ForecastMade | None:
         """Return the answer for the cheapest change that lets the peak of a step fit into `room` bytes; None if there is none.
@@ -87,9 +87,9 @@ class Forecaster:
         own peak is forecast like any other. Raises `NoForecastError` if there is no forecast of the peak.
         """
         plain = self.with_peak(self.answer(asked), asked)
-        if asked.profile is None or plain.peak is None or self._peaks_now is None:
+        if asked.peaks is None or plain.peak is None or self._peaks_now is None:
             raise NoForecastError(", ".join(plain.unknown) or "the peak of a step cannot be forecast")
-        most = room - peak_of(asked.profile)[0]
+        most = room - asked.peaks.highest[1]
         if plain.peak <= most:
             return plain
         replay, _ = self._scaled.step_of(asked, self._present(asked)[0])
@@ -100,7 +100,7 @@ class Forecaster:
             raise NoForecastError("backward cannot be repeated")
         over = 0
         for _ in range(_TRIES):
-            limits = limits_for(asked.profile, self._peaks_now, room - over, plain.gradients, asked.optimizer_state)
+            limits = limits_for(asked.peaks, self._peaks_now, room - over, plain.gradients, asked.optimizer_state)
             chosen = cheapest(units, limits) if limits is not None else None
             if chosen is None:
                 return None

@@ -1,13 +1,12 @@
-"""Forecast the peak of a step from its profile and from what a change does to each phase. Pure."""
+"""Forecast the peak of a step from the measured peaks of its phases and from what a change does to each phase. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradtui.planner.cheapest import Limits
 from gradtui.planner.replay import Peaks
-from gradtui.protocol.events import StepMemoryProfiled
+from gradtui.protocol.forecasts import StepPeaks
 from gradtui.protocol.vocabulary import Phase
 
 _WITH_GRADIENTS = (Phase.OPTIMIZER, Phase.DATA, Phase.ZERO_GRAD)
@@ -29,8 +28,8 @@ class StepChange:
     """Bytes of `.grad` without the change."""
 
 
-def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tuple[int, Phase]:
-    """Return the highest total of a profiled step, and its phase; with a change, what they would be.
+def peak_of(peaks: StepPeaks, change: StepChange) -> tuple[int, Phase]:
+    """Return the highest total of a measured step with a change, and its phase.
 
     The forward and the models' part of backward change by their repeated peaks. What runs between them, and the backward of
     the loss, changes by what is alive when backward begins. What follows backward changes by the gradients. All phases hold
@@ -38,11 +37,10 @@ def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tu
     """
     found: dict[Phase, int] = {}
     has_gradients = False
-    for phase, highest in _highest(profile):
+    for phase, highest in peaks.phases:
         has_gradients |= phase in _WITH_GRADIENTS
-        total = highest if change is None else highest + change.optimizer_state
-        if change is not None:
-            total += _change(profile, phase, highest, change, has_gradients=has_gradients)
+        total = highest + change.optimizer_state
+        total += _change(peaks, phase, highest, change, has_gradients=has_gradients)
         found[phase] = max(found.get(phase, total), total)
         # The gradients of the step before are there until they are cleared.
         has_gradients |= phase is Phase.BACKWARD
@@ -50,17 +48,17 @@ def peak_of(profile: StepMemoryProfiled, change: StepChange | None = None) -> tu
     return found[phase], phase
 
 
-def limits_for(profile: StepMemoryProfiled, before: Peaks, room: int, gradients: int, state: int) -> Limits | None:
+def limits_for(peaks: StepPeaks, before: Peaks, room: int, gradients: int, state: int) -> Limits | None:
     """Return the limits of a repeated step with which `peak_of` is at most `room`; None if no repeated step has such a peak.
 
     Args:
-        profile: the profile of a step.
+        peaks: the peaks of a step.
         before: the peaks of that step, repeated.
         room: bytes that there are.
         gradients: bytes of gradients that a change adds.
         state: bytes of optimizer state that it adds.
     """
-    unlimited = profile.peak + before.backward + room
+    unlimited = peaks.highest[1] + before.backward + room
     limits = {"forward": unlimited, "end": unlimited, "backward": unlimited}
 
     def limit(name: str, highest: int | None, repeated: int) -> None:
@@ -68,14 +66,14 @@ def limits_for(profile: StepMemoryProfiled, before: Peaks, room: int, gradients:
             limits[name] = min(limits[name], room - state - highest + repeated)
 
     has_gradients = False
-    for phase, highest in _highest(profile):
+    for phase, highest in peaks.phases:
         has_gradients |= phase in _WITH_GRADIENTS
         if phase is Phase.FORWARD:
             limit("forward", highest, before.forward)
         elif phase is Phase.BACKWARD:
-            limit("backward", profile.backward_of_models, before.backward)
-            limit("end", profile.backward_of_loss, before.begin)
-            if profile.backward_of_models is None and profile.backward_of_loss is None:
+            limit("backward", peaks.backward_of_models, before.backward)
+            limit("end", peaks.backward_of_loss, before.begin)
+            if peaks.backward_of_models is None and peaks.backward_of_loss is None:
                 limit("backward", highest, before.backward)
         elif not has_gradients:
             limit("end", highest, before.begin)
@@ -85,11 +83,11 @@ def limits_for(profile: StepMemoryProfiled, before: Peaks, room: int, gradients:
     return Limits(**limits)
 
 
-def _change(profile: StepMemoryProfiled, phase: Phase, highest: int, change: StepChange, *, has_gradients: bool) -> int:
+def _change(peaks: StepPeaks, phase: Phase, highest: int, change: StepChange, *, has_gradients: bool) -> int:
     before, after = change.before, change.after
 
     def grown(total: int, was: int, becomes: int) -> int:
-        outside = max(0, total - _lowest(profile, change.gradients_now) - was)
+        outside = max(0, total - _lowest(peaks, change.gradients_now) - was)
         return becomes - was + round(outside * (change.batch_scale - 1))
 
     if phase is Phase.FORWARD:
@@ -97,31 +95,21 @@ def _change(profile: StepMemoryProfiled, phase: Phase, highest: int, change: Ste
     if phase is not Phase.BACKWARD:
         return change.gradients if has_gradients else grown(highest, before.begin, after.begin)
     totals = []
-    if profile.backward_of_models is not None:
-        total = profile.backward_of_models
+    if peaks.backward_of_models is not None:
+        total = peaks.backward_of_models
         totals.append(total + grown(total, before.backward, after.backward))
-    if profile.backward_of_loss is not None:
-        total = profile.backward_of_loss
+    if peaks.backward_of_loss is not None:
+        total = peaks.backward_of_loss
         totals.append(total + grown(total, before.begin, after.begin))
     if totals:
         return max(totals) - highest
     return grown(highest, before.backward, after.backward)
 
 
-def _lowest(profile: StepMemoryProfiled, gradients: int) -> int:
+def _lowest(peaks: StepPeaks, gradients: int) -> int:
     """Return what is there without gradients and whatever depends on the batch.
 
     The step may begin with what is left of the one before, such as its outputs, and end with new gradients.
     """
-    first, last = profile.curve[0], profile.curve[-1]
-    are_new = 2 * (last - first) > gradients
-    return min(*profile.curve, last - gradients if are_new else last)
-
-
-def _highest(profile: StepMemoryProfiled) -> Iterator[tuple[Phase, int]]:
-    """Yield each phase of the step in its order, and its highest total."""
-    ends = [begin for _, begin in profile.phases[1:]]
-    for (phase, begin), end in zip(profile.phases, [*ends, len(profile.curve)]):
-        # A point of the curve stands for a stretch of totals, so one that two phases share belongs to the later one.
-        highest = max(profile.curve[begin : max(end, begin + 1)])
-        yield phase, max(highest, profile.peak) if phase is profile.peak_phase else highest
+    are_new = 2 * (peaks.last - peaks.first) > gradients
+    return min(peaks.lowest, peaks.last - gradients if are_new else peaks.last)

@@ -177,9 +177,14 @@ class Undo(Intervention):
 
 @dataclass(frozen=True, slots=True)
 class TraceStep(Command):
-    """Record every allocation of the next step. With `runs_step`, a run that is held runs this step and is held again."""
+    """Record every allocation of the next step, and the operations of its forward.
+
+    With `runs_step`, a run that is held runs this step and is held again. With `operations`, only the operations are recorded
+    on a device whose memory cannot be profiled; without it the command is refused there.
+    """
 
     runs_step: bool = False
+    operations: bool = False
 
 
 @dataclass(frozen=True, slots=True)

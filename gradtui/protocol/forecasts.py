@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import NamedTuple
 
-from gradtui.protocol.measurements import Measurement, StepMemoryProfiled
+from gradtui.protocol.measurements import Measurement
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.vocabulary import Phase
 
-__all__ = ["Change", "ForecastAsked", "ForecastMade"]
+__all__ = ["Change", "ForecastAsked", "ForecastMade", "StepPeaks"]
 
 
 class Change(NamedTuple):
@@ -24,6 +25,30 @@ class Change(NamedTuple):
     """Indexes of the modules that are checkpointed from then on."""
     keeps: frozenset[int] = frozenset()
     """Indexes of the modules that are no longer checkpointed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPeaks:
+    """The most bytes that are allocated in each phase of a step."""
+
+    step: int
+    phases: tuple[tuple[Phase, int], ...]
+    """Each stretch of a phase in its order, with its highest total. There is at least one."""
+    first: int
+    """The total when the step begins."""
+    last: int
+    """The total when it ends."""
+    lowest: int
+    """The lowest total in it."""
+    backward_of_models: int | None = None
+    """The highest total in backward from when it reaches the models; None if it is unknown."""
+    backward_of_loss: int | None = None
+    """The highest total in backward before that."""
+
+    @property
+    def highest(self) -> tuple[Phase, int]:
+        """The phase with the highest total, and that total."""
+        return max(self.phases, key=itemgetter(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +66,8 @@ class ForecastAsked:
     change: Change
     optimizer_state: int = 0
     """Bytes of optimizer state that appear with the change."""
-    profile: StepMemoryProfiled | None = None
-    """The profile of a step, from which the peak is forecast; None leaves it out."""
+    peaks: StepPeaks | None = None
+    """The peaks of a step, from which that of the forecast follows; None leaves it out."""
     batch_scale: Fraction | float = 1.0
     """The batch size of the forecast, divided by that of the step. A float stands for the nearest fraction with which the new
     size is a whole number."""

@@ -15,6 +15,7 @@ from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState,
 from gradtui.state.compiled import runs_compiled
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
+from gradtui.state.step_peaks import step_peaks
 
 MOST_PARAMETERS, MOST_MODULES = 2_000, 1_000
 """Of more tensors, or where more modules keep tensors for them, a redraw must not forecast: it would take too long."""
@@ -185,7 +186,7 @@ def question(state: RunState, change: Forecast, *, final: bool = False) -> Forec
         tuple(map(gradient_bytes, tree.parameters)),
         change.change,
         optimizer_state=change.new_state or 0,
-        profile=state.traced if state.traced is not None and state.traced.step == operations.step else None,
+        peaks=step_peaks(state, operations.step),
     )
 
 

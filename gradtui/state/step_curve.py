@@ -65,17 +65,23 @@ def _profiled(profile: StepMemoryProfiled) -> StepCurve | None:
 
 
 def _of_phases(state: RunState) -> StepCurve | None:
-    """Return the peaks and ends of the phases of one step, if the allocator has counted them all.
+    """Return the peaks and ends of the phases of one step, if the allocator has counted them all."""
+    known = measured_phases(state)
+    if not known:
+        return None
+    parts = tuple(PhaseTotals(each.phase, (each.peak or 0, each.held.total or 0)) for each in known)
+    highest = max(known, key=lambda each: each.peak or 0)
+    return StepCurve(known[0].step, parts, highest.peak or 0, highest.phase, has_every_change=False)
+
+
+def measured_phases(state: RunState) -> list[MemoryMeasured]:
+    """Return the memory of the phases of one step, if the allocator has counted the peaks of all; empty otherwise.
 
     Not yet confirmed on a CUDA device.
     """
     measured = [state.phases[phase].last for phase in PHASES_OF_STEP]
     known = [each for each in measured if each is not None and _has_peak(each)]
-    if len(known) < len(measured) or len({each.step for each in known}) > 1:
-        return None
-    parts = tuple(PhaseTotals(each.phase, (each.peak or 0, each.held.total or 0)) for each in known)
-    highest = max(known, key=lambda each: each.peak or 0)
-    return StepCurve(known[0].step, parts, highest.peak or 0, highest.phase, has_every_change=False)
+    return known if len(known) == len(measured) and len({each.step for each in known}) == 1 else []
 
 
 def _has_peak(measured: MemoryMeasured) -> bool:

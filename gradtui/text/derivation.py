@@ -17,6 +17,7 @@ from gradtui.state.forecast import (
 )
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified, pending_parameters, trainable_wish
+from gradtui.state.step_peaks import step_peaks
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN
 from gradtui.text.no_forecast import why_by_rules
 from gradtui.text.units import count_text, plural, short_bytes
@@ -118,14 +119,15 @@ def _modules(state: RunState, change: Forecast) -> str:
 
 
 def _peak(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
-    if change.peak is None or change.peak_phase is None or state.traced is None:
+    peaks = step_peaks(state)
+    if change.peak is None or change.peak_phase is None or peaks is None:
         return
-    now, phase = state.traced.peak, state.traced.peak_phase
+    phase, now = peaks.highest
     then = f"about {short_bytes(now + change.peak)} then, in {change.peak_phase}"
     estimate = "It is an estimate: gradtui does not know how long Python code holds a tensor."
     yield (
         "peak",
-        f"about {_change(change.peak)}: {short_bytes(now)} in {phase} of step {state.traced.step:,}, {then}. {estimate}",
+        f"about {_change(change.peak)}: {short_bytes(now)} in {phase} of step {peaks.step:,}, {then}. {estimate}",
     )
 
 

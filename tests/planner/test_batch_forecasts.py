@@ -23,6 +23,7 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.forecast import forecast_change, question
+from gradtui.state.step_peaks import profiled_peaks
 
 NAMES = "tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "mlp"
 Profiled = Callable[[str, Fraction], Watched]
@@ -51,7 +52,7 @@ def profiled() -> Profiled:
 def asked_of(run: Watched) -> ForecastAsked:
     asked = question(run.state, forecast_change(run.state, Change()))
     assert asked is not None
-    assert asked.profile is not None
+    assert asked.peaks is not None
     return asked
 
 
@@ -100,7 +101,7 @@ def test_a_refusal_says_why(profiled: Profiled) -> None:
     with pytest.raises(NoBatchDimensionError, match="is not known"):
         largest_batch(asked, 1 << 30)
     with pytest.raises(NoForecastError):
-        largest_batch(replace(asked_of(profiled("mlp", Fraction(1))), profile=None), 1 << 30)
+        largest_batch(replace(asked_of(profiled("mlp", Fraction(1))), peaks=None), 1 << 30)
 
 
 @pytest.mark.parametrize("end", [300, 200])
@@ -112,14 +113,14 @@ def test_what_the_loss_holds_grows_with_the_batch_and_gradients_do_not(end: int)
     # New gradients: without them the process holds 300 - 140. Else the whole step holds them.
     outside = 450 - (160 if end == 300 else 200) - 250
     change = StepChange(before, after, 0, 0, batch_scale=2.0, gradients_now=140)
-    assert peak_of(profile, change) == (450 + (360 - 250) + outside, Phase.BACKWARD)
+    assert peak_of(profiled_peaks(profile), change) == (450 + (360 - 250) + outside, Phase.BACKWARD)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_largest_batch_fits_and_one_more_sample_does_not(profiled: Profiled, name: str) -> None:
     asked = asked_of(profiled(name, Fraction(1)))
-    assert asked.profile is not None
-    now, size = peak_of(asked.profile)[0], len(SPECIMENS[name]().batch(0)[0])
+    assert asked.peaks is not None
+    now, size = asked.peaks.highest[1], len(SPECIMENS[name]().batch(0)[0])
     forecaster = Forecaster()
 
     def peak(samples: int) -> int:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.planner import Forecaster, NoForecastError
-from gradtui.planner.peak import peak_of
 from gradtui.planner.stretches import places_of
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol.commands import TraceStep
@@ -75,8 +74,8 @@ def asked_of(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:
 def test_it_is_the_cheapest_of_all_choices_that_fit(run: Watched) -> None:
     asked, blocks = asked_of(run)
     forecaster = Forecaster()
-    assert asked.profile is not None
-    now = peak_of(asked.profile)[0]
+    assert asked.peaks is not None
+    now = asked.peaks.highest[1]
     all_choices: dict[frozenset[int], tuple[int, float]] = {}
     for count in range(len(blocks) + 1):
         for chosen in map(frozenset, combinations(blocks, count)):
@@ -102,7 +101,7 @@ def test_it_is_the_cheapest_of_all_choices_that_fit(run: Watched) -> None:
 def test_without_a_profile_nothing_can_be_said(run: Watched) -> None:
     asked, blocks = asked_of(run)
     with pytest.raises(NoForecastError, match="the peak of a step cannot be forecast"):
-        Forecaster().fit(replace(asked, profile=None), blocks, 1 << 30)
+        Forecaster().fit(replace(asked, peaks=None), blocks, 1 << 30)
 
 
 def test_a_block_that_runs_several_times_is_no_choice(run: Watched) -> None:

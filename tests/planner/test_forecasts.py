@@ -189,7 +189,7 @@ def test_the_thread_answers_questions_in_their_order_with_peaks_and_begins_none_
     may_go_on.set()
     assert is_there.wait(30)
     thread.close()
-    assert asked.profile is not None
+    assert asked.peaks is not None
     assert [(answer.change, answer.peak is not None) for answer in answers] == [
         (first.change, False), (first.change, True), (second.change, False), (second.change, True),
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -21,6 +22,7 @@ from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.operations import ModuleCall, Operation, OperationsRecorded, RecordedTensor, TensorNumber
+from gradtui.state.step_peaks import profiled_peaks
 
 STEPS = 4
 
@@ -106,11 +108,16 @@ def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: 
         gradients = sum(
             ((index in trains) - each.requires_grad) * each.nbytes for index, each in enumerate(model.parameters())
         )
-        predicted = peak_of(before, StepChange(now, after, gradients, 0))[0] - before.curve[0]
+        change = StepChange(now, after, gradients, 0)
+        peaks = profiled_peaks(before)
+        # An allocator that keeps peaks gives one of each phase.
+        of_phases = replace(peaks, backward_of_models=None, backward_of_loss=None)
         # What the process holds before training is no part of the step.
-        found = traced.peak - traced.curve[0]
+        found, start = traced.peak - traced.curve[0], before.curve[0]
         # 64 bytes are the smallest tensors of these models.
-        assert predicted == pytest.approx(found, abs=max(64, 0.02 * (found + parameters))), chosen
+        for known, share in ((peaks, 0.02), (of_phases, 0.04)):
+            expected = pytest.approx(found, abs=max(64, share * (found + parameters)))
+            assert peak_of(known, change)[0] - start == expected, chosen
         checked += 1
     assert checked == 10
 
@@ -139,7 +146,7 @@ def test_so_is_that_with_checkpointed_modules(name: str, paths: list[str]) -> No
     assert now is not None
     assert after is not None
     traced = profiled(name, None, paths)[2]
-    predicted = peak_of(before, StepChange(now, after, 0, 0))[0] - before.curve[0]
+    predicted = peak_of(profiled_peaks(before), StepChange(now, after, 0, 0))[0] - before.curve[0]
     found = traced.peak - traced.curve[0]
     parameters = sum(each.nbytes for each in model.parameters())
     assert predicted == pytest.approx(found, abs=0.02 * (found + parameters))

@@ -13,7 +13,7 @@ from zoo import SPECIMENS, Specimen
 
 from gradtui.probe.memory import PhaseMemory, memory_profile_schedule, step_recorder
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import SetTrainable, TraceStep
 
 STEPS = 5
 
@@ -72,6 +72,25 @@ def test_one_step_is_recorded_and_another_after_what_trains_has_changed(monkeypa
     treat_as_a_device(monkeypatch)
     assert len(train(specimen_of("mlp"))[0].all(ev.OperationsRecorded)) == 1
     assert len(train(specimen_of("mlp"), freeze_in=3)[0].all(ev.OperationsRecorded)) == 2
+
+
+def test_a_record_can_be_requested_and_a_profile_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    treat_as_a_device(monkeypatch)
+    monkeypatch.setattr(memory_profile_schedule, "_FIRST_SHARE", 0.0)
+    specimen = specimen_of("mlp")
+    optimizer = torch.optim.SGD(specimen.model.parameters(), 0.01)
+    with watched() as run:
+        for step in range(STEPS):
+            if step == 2:
+                run.submit(TraceStep)
+            if step == 3:
+                run.submit(lambda number: TraceStep(number, operations=True))
+            optimizer.zero_grad()
+            specimen.loss(specimen.model(*specimen.batch(step))).backward()
+            optimizer.step()
+    assert [each.step for each in run.all(ev.OperationsRecorded)] == [4]
+    (refused,) = run.all(ev.CommandRejected)
+    assert "on the CPU only" in refused.reason
 
 
 class ModesSeen(nn.Module):

@@ -77,7 +77,9 @@ def test_other_tensors_that_get_a_gradient_are_not_counted_as_those_of_the_row()
 def test_the_peak_is_an_estimate_from_that_of_the_profiled_step() -> None:
     state = answered(run(), Change((0, 1)), gradients=-80, peak=-KIB, peak_phase=Phase.FORWARD)
     assert "peak" not in said(state), "without a profile there is no peak to begin with"
-    apply(state, ev.StepMemoryProfiled(1.0, 18, (1,), 2, (), 9 * KIB, Phase.BACKWARD, A, (), (None,) * 3, True))
+    phases = ((Phase.BACKWARD, 0),)
+    profile = ev.StepMemoryProfiled(1.0, 18, (9 * KIB,), 1, phases, 9 * KIB, Phase.BACKWARD, A, (), (None,) * 3, True)
+    apply(state, profile)
     assert said(state)["peak"] == (
         "about −1.00 KiB: 9.00 KiB in backward of step 18, about 8.00 KiB then, in forward. It is an estimate: gradtui does "
         "not know how long Python code holds a tensor."

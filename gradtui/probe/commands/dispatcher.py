@@ -315,7 +315,7 @@ class CommandDispatcher:
         return handle
 
     def _trace(self, command: TraceStep) -> CommandResult:
-        objection = self._step_sampler.trace_next()
+        objection = self._step_sampler.trace_next(operations=command.operations)
         if objection is not None:
             raise CommandRefused(objection)
         if command.runs_step:

@@ -62,9 +62,12 @@ class MemoryProfileSchedule:
         """The profiler of the current step, if it is profiled."""
         return self._recorder if isinstance(self._recorder, MemoryProfiler) else None
 
-    def request(self, device_type: str) -> str | None:
-        """Request a profile of the next step. Return the reason, in words, if that is impossible."""
-        if device_type != "cpu":
+    def request(self, device_type: str, *, operations: bool = False) -> str | None:
+        """Request a profile of the next step. Return the reason, in words, if that is impossible.
+
+        With `operations`, the record of its operations is enough.
+        """
+        if device_type != "cpu" and not operations:
             return refusals.profiled_on_cpu(device_type)
         # Dynamo would compile the functions of a mode within a compiled module, even where it compiles nothing else.
         if self._view.tree.compiled or something_is_compiled():
@@ -93,7 +96,7 @@ class MemoryProfileSchedule:
         if self._view.tree.compiled or something_is_compiled() or operations_are_observed():
             return False
         if device_type != "cpu":
-            return executed >= _FIRST and self._is_early and not only_requested
+            return self._requested or (executed >= _FIRST and self._is_early and not only_requested)
         if self._cadence is None or executed < _FIRST or only_requested:
             return self._requested
         return self._cadence.is_due(executed, wanted=self._requested or self._is_early)

@@ -165,9 +165,9 @@ class StepSampler:
         """Whether a memory profile takes, or is expected to take, very long compared with the training so far."""
         return self._view.is_large or (self._cadence.is_long and not self._cadence.allows_profile)
 
-    def trace_next(self) -> str | None:
-        """Profile the memory of the next step. Return the reason in words if that is not possible."""
-        return self._traces.request(self._memory.device_type)
+    def trace_next(self, *, operations: bool) -> str | None:
+        """Profile the memory of the next step, or record its `operations`. Return why not, in words, if that is impossible."""
+        return self._traces.request(self._memory.device_type, operations=operations)
 
     @alone
     def begin_step(self, step: int, cost: float, root: nn.Module | None, *, logs_calls: bool) -> None:

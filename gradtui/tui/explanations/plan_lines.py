@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gradtui.state.plans import PlanFigures, PlanOffered, can_forecast, front
 from gradtui.state.run_state import RunState
+from gradtui.state.step_peaks import step_peaks
 from gradtui.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
 from gradtui.text.forecast import memory_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
@@ -59,10 +60,12 @@ def _missing(state: RunState) -> Iterator[str]:
         yield f"Only estimates by the documented rules: {printable(why_by_rules(state))}."
         yield compiled_budget(state)
     elif state.operations is None:
-        yield "No step was recorded yet, so there are only estimates by the documented rules: t profiles the next step."
+        on_cpu = state.started is None or state.started.device in ("", "cpu")
+        then = "t profiles the next step" if on_cpu else "one is, as soon as that takes at most 1 % of the time so far"
+        yield f"No step was recorded yet, so there are only estimates by the documented rules: {then}."
     elif state.operations.missing:
         yield f"No exact forecast: {printable(state.operations.missing)}."
-    elif state.traced is None:
+    elif step_peaks(state) is None:
         yield "No forecast of the peak: no step of these models was profiled."
 
 
@@ -73,7 +76,8 @@ def _heading(width: int, *, wide: bool) -> Line:
 
 def _now(state: RunState, known: Sequence[PlanFigures], width: int, *, wide: bool) -> Line:
     best = front([*((each.memory, each.time) for each in known), (0, 1.0)])
-    peak = state.traced.peak if state.traced is not None else None
+    peaks = step_peaks(state)
+    peak = peaks.highest[1] if peaks is not None else None
     kept = state.tree.saved.total if state.tree.saved is not None else None
     more = ("", "") if wide else ()
     cells = [short_bytes(peak), short_bytes(kept), *more, ""]
