@@ -110,7 +110,7 @@ class ForecastReport:
 
     def _fitting(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
         """Yield a change with the cheapest checkpoints with which its peak fits, if there are any."""
-        room, asked = self._options.room, _asked(state, change)
+        room, asked = self._options.room, _asked(state, change, self._options.batch_size)
         if room is None or (now.fits(room) and not change.name):
             return
         if (budget := compiled_budget(state)) and not change.name:
@@ -136,7 +136,10 @@ class ForecastReport:
 
     def _largest_batch(self, state: RunState) -> LargestBatchFound:
         """Return the largest batch that fits if nothing else changes, or why it is unknown."""
-        room, asked = self._options.room, _asked(state, _Change("", (), forecast_change(state, Change())))
+        room, asked = (
+            self._options.room,
+            _asked(state, _Change("", (), forecast_change(state, Change())), self._options.batch_size),
+        )
         if room is None or asked is None:
             return LargestBatchFound(why=why_by_rules(state))
         from gradtui.planner import NoBatchDimensionError, NoForecastError, largest_batch
@@ -147,7 +150,7 @@ class ForecastReport:
             return LargestBatchFound(why=str(error))
 
     def _answer(self, state: RunState, change: _Change) -> ForecastMade | None:
-        asked = _asked(state, change)
+        asked = _asked(state, change, self._options.batch_size)
         return self._planner().with_peak(self._planner().answer(asked), asked) if asked is not None else None
 
     def _planner(self) -> Forecaster:
@@ -191,11 +194,13 @@ def _change(state: RunState, option: str, selection: str) -> _Change:
     return _Change(name, made, forecast(state, indices, trains))
 
 
-def _asked(state: RunState, change: _Change) -> ForecastAsked | None:
+def _asked(state: RunState, change: _Change, batch_size: int | None) -> ForecastAsked | None:
     """Return the question to the planner; a freeze drops the optimizer state, as in a script that is written this way."""
     asked = question(state, change.forecast)
     moved = (change.forecast.new_state or 0) - (change.forecast.kept_state or 0)
-    return replace(asked, optimizer_state=moved, batch_scale=change.batch_scale) if asked is not None else None
+    if asked is None:
+        return None
+    return replace(asked, optimizer_state=moved, batch_scale=change.batch_scale, batch_size=batch_size)
 
 
 def _unknown(name: str, why: str) -> Choice:

@@ -30,6 +30,15 @@ def parse_steps(_context: click.Context, _option: click.Parameter, value: str | 
     return int(value)
 
 
+def parse_samples(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Parse a number of samples, at least two: a dimension of one sample cannot be told from others of size 1."""
+    if value is None:
+        return None
+    if re.fullmatch(r"\+?[0-9]+", value.strip()) is None or int(value) < 2:
+        raise click.BadParameter(f"{value!r} is not a batch size; write a whole number from 2 on")
+    return int(value)
+
+
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 """`8G` is read as 8 GiB."""
 

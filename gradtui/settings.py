@@ -96,11 +96,13 @@ class ForecastChoices:
             `batch-scale`), and the selection, in which `+` joins several, or the factor.
         format: `text` or `json`.
         room: bytes into which the peak of a step is to fit, None without `--fit`.
+        batch_size: samples of a step of the script; None lets the planner look for them.
     """
 
     choices: tuple[tuple[str, str], ...]
     format: str = "text"
     room: int | None = None
+    batch_size: int | None = None
 
 
 class RemappedKeys(NamedTuple):

@@ -23,6 +23,7 @@ from gradtui.options import (
     folder_of,
     parse_bytes,
     parse_factors,
+    parse_samples,
     parse_steps,
     rule_options,
     selected_ids,
@@ -133,6 +134,13 @@ def _choice_options(command: F) -> F:
     help="Multiply the batch size by F. The new size must be a whole number.",
 )
 @click.option(
+    "--batch-size",
+    callback=parse_samples,
+    metavar="N",
+    help="The script's batch has N samples now. --batch-scale and --fit look for the batch in the first dimension of the "
+    "inputs without it, and with it in the second one too, as where a sequence comes first.",
+)
+@click.option(
     "--fit",
     "room",
     callback=parse_bytes,
@@ -162,6 +170,7 @@ def _forecast(
     format: str,
     room: int | None,
     batch_scale: tuple[str, ...],
+    batch_size: int | None,
     **selections: Any,
 ) -> Settings:
     """Run the first steps of a script without a dashboard, and print what other choices would cost."""
@@ -179,7 +188,9 @@ def _forecast(
         plain=True,
         steps=steps,
         schedule=(Scheduled(steps - 1, TraceStep(1, operations=True)),),
-        forecast=ForecastChoices((*choices, *(("batch-scale", each) for each in batch_scale)), format, room),
+        forecast=ForecastChoices(
+            (*choices, *(("batch-scale", each) for each in batch_scale)), format, room, batch_size
+        ),
     )
 
 

@@ -155,6 +155,40 @@ def test_another_batch_size_costs_what_a_script_costs_that_has_it(script: Path) 
     assert odd["why_not_exact"] == ["6 samples times 0.3 is no whole number"]
 
 
+SEQUENCE_FIRST = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32), 2, enable_nested_tensor=False))
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.randn(50, 6, 16)).square().mean().backward()
+    optimizer.step()
+    print("step", step)
+"""
+
+
+def test_the_size_of_a_batch_that_is_not_the_first_dimension(script: Path) -> None:
+    script.write_text(SEQUENCE_FIRST, encoding="utf-8")
+    words = ("--batch-scale", "2", "--format", "json", script.name)
+    given = document(forecast("--batch-size", "6", "--fit", "1TB", *words, cwd=script.parent))
+    found = document(forecast(*words, cwd=script.parent))
+    wrong = document(forecast("--batch-size", "7", *words, cwd=script.parent))
+    script.write_text(SEQUENCE_FIRST.replace("(50, 6, 16)", "(50, 12, 16)"), encoding="utf-8")
+    written = document(forecast("--batch-scale", "1", "--format", "json", script.name, cwd=script.parent))["now"]
+    (doubled,) = given["plans"]
+    for name in ("gradients", "optimizer_state"):
+        assert doubled[name] == written[name]
+    # The square of the loss keeps its argument, outside of the models: one of dozens of tensors of that size.
+    assert doubled["activations"] == pytest.approx(written["activations"], rel=0.02)
+    assert (given["largest_batch"]["now"], doubled["why_not_exact"]) == (6, [])
+    # Without it the sequence counts as the batch, and its attention would be another one.
+    assert found["plans"][0]["activations"] != doubled["activations"]
+    assert wrong["plans"][0]["why_not_exact"] == ["no input of the models has 7 as its first or second dimension"]
+
+
 def test_a_compiled_model_is_not_checkpointed(script: Path) -> None:
     compiled = SCRIPT.replace("# HERE", "model.compile(backend='eager')")
     script.write_text(compiled, encoding="utf-8")
@@ -194,6 +228,7 @@ def test_wrong_options_are_refused_before_the_script_runs(script: Path) -> None:
         (("--freeze", " ", script.name), "--freeze ' ': it is empty"),
         (("--fit", "much", script.name), "'much' is not a size; write it like 8GiB or 500MB"),
         (("--batch-scale", "-1", script.name), "'-1' is not a factor; write a number above 0, such as 2 or 0.5"),
+        (("--batch-size", "1", script.name), "'1' is not a batch size; write a whole number from 2 on"),
         (("--fit", "0", script.name), "'0' is no memory at all"),
     ):
         done = forecast(*words, cwd=script.parent)

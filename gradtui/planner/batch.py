@@ -127,6 +127,8 @@ def batch_of(recorded: OperationsRecorded, size: int | None = None) -> Batch:
     shapes = [recorded.tensors[number].shape for number in plain.inputs]
     if size == 1 or (size is None and any(shape[0] == 1 for shape in shapes)):
         raise NoBatchDimensionError("a batch of one sample cannot be told from other dimensions of size 1")
+    if size is not None:
+        raise NoBatchDimensionError(f"no input of the models has {size} as its first or second dimension")
     raise NoBatchDimensionError("no input of the models has a batch dimension")
 
 
