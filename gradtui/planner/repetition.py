@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.live_bytes import LiveBytes
 from gradtui.planner.meta_tensors import argument_of, dependent, dtype_of, empty_like, function_of, tensors_in
 from gradtui.planner.work import work_of
-from gradtui.protocol.operations import Operation, OperationsRecorded
+from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ class Repetition:
             arguments = [self.tensor(each.number) for each in operation.arguments]
             results = [dependent(empty_like(self._recorded.tensors[operation.results[0]]), arguments)]
             self.passed.update(number for number in operation.results if results[0].requires_grad)
+        elif _leaves_gradient_undefined(operation, self._recorded.tensors):
+            results = self._without(operation)
         else:
             try:
                 with torch.set_grad_enabled(operation.records):
@@ -127,3 +129,15 @@ class Repetition:
         elif storage.nbytes() != size:
             self.bytes[storage._cdata] = size  # noqa: SLF001 - the identity of a storage
             self._kept.append(storage)
+
+
+def _leaves_gradient_undefined(operation: Operation, tensors: Sequence[RecordedTensor]) -> bool:
+    """Return whether backward returns no gradient at all, so that what is before it gets none although the graph leads there.
+
+    In torch/csrc/autograd/FunctionsManual.cpp, `norm_backward` does so for the norm of order 0, and
+    `householder_product_backward` without reflectors.
+    """
+    given = operation.arguments
+    if operation.name == "aten.linalg_vector_norm.default":
+        return given[1:2] == (0,)
+    return operation.name == "aten.linalg_householder_product.default" and 0 in tensors[given[1].number].shape
