@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gradtui.version import __version__
+
 if TYPE_CHECKING:
     from gradtui.probe.session import load_state_dict, state_dict
     from gradtui.receipt import ChangeResult, NotAppliedError, Receipt
     from gradtui.watching import Watch, apply_schedule, watch
 
-__version__ = "0.1.0"
 __all__ = [
     "ChangeResult",
     "NotAppliedError",

@@ -22,6 +22,7 @@ from gradtui.options import (
     SUMMARY,
     complete_files,
     fence_module_arguments,
+    parse_bytes,
     parse_steps,
     rule_options,
     selected_ids,
@@ -32,7 +33,7 @@ from gradtui.options import (
 from gradtui.printable import write_line
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.schedule import Scheduled
-from gradtui.settings import USAGE_ERROR, Settings
+from gradtui.settings import DEFAULT_RECORD_LIMIT, USAGE_ERROR, Settings
 from gradtui.subcommands import SUBCOMMANDS
 
 _EPILOG = """\
@@ -40,6 +41,7 @@ _EPILOG = """\
 gradtui check SCRIPT   run the first steps without a dashboard, and report what is wrong
 gradtui forecast --freeze SEL SCRIPT
                        run the first steps, and print what a freeze would change
+gradtui replay FILE    open a recording of --record FILE, without its run
 gradtui explain GT204  describe a rule of check
 gradtui rules          list the rules
 gradtui config         print the settings in force, and where each comes from
@@ -109,6 +111,19 @@ class _Command(click.Command):
     "CUDA. One of several ranks is not paused.",
 )
 @SUMMARY
+@click.option(
+    "--record",
+    **FILE,
+    help="Write the events of the run to FILE, which gradtui replay opens; compressed if it ends in .zst.",
+)
+@click.option(
+    "--record-limit",
+    callback=parse_bytes,
+    metavar="SIZE",
+    default=f"{DEFAULT_RECORD_LIMIT >> 30}GiB",
+    show_default=True,
+    help="Thin out older measurements of a recording that becomes larger.",
+)
 @setting_options
 @click.option("--log", **FILE, help="Append the script's output to FILE while the screen is up.")
 @click.option(

@@ -18,6 +18,7 @@ from gradtui.export.summary_file import SummaryFile
 from gradtui.forecast_run import ForecastReport
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
+from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
@@ -44,6 +45,12 @@ def launch(settings: Settings) -> int:
     except ScriptError as error:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_code
+    try:
+        if settings.record is not None:
+            check_writable(settings.record)
+    except RecordingError as error:
+        write_line(str(error))
+        return USAGE_ERROR
     if settings.plain:
         _plain(settings, program, "--plain shows none")
     if os.name != "posix":
@@ -120,16 +127,33 @@ def _run(
     if settings.summary is not None:
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
+    recorder = _recorder(settings, events)
     outcome = execute()
     if not outcome.forked:
         if summary is not None:
             summary.stop()
         with undisturbed():
             state = reporter.finish()
+            if recorder is not None:
+                recorder.finish(events.dropped)
             _conclude(state, reporter, events.dropped, files, summary, ending)
             if ending is not None:
                 outcome = ending.outcome(state, outcome)
     finish(outcome)
+
+
+def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
+    """Begin to record what the viewer sees, if the settings say so."""
+    if settings.record is None:
+        return None
+    try:
+        recorder = Recorder(settings.record, header_of(settings), events.put, settings.record_limit)
+    except RecordingError as error:
+        write_line(f"{error}; nothing is recorded")
+        return None
+    events.takers.append(recorder.take)
+    recorder.start()
+    return recorder
 
 
 def _conclude(

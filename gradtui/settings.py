@@ -105,6 +105,10 @@ class ForecastChoices:
     batch_size: int | None = None
 
 
+DEFAULT_RECORD_LIMIT = 1 << 30
+"""Bytes of a recording, before older measurements are thinned out."""
+
+
 class RemappedKeys(NamedTuple):
     """The keys that a file gives to an action.
 
@@ -128,6 +132,8 @@ class Settings:
         plain: no dashboard, even on a terminal.
         steps: stop cleanly after this many optimizer steps; None for no limit.
         summary: where to write the closing summary as JSON.
+        record: where to write the events of the run; None to write them nowhere.
+        record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
         ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
         schedule: the commands to apply at given steps.
@@ -147,6 +153,8 @@ class Settings:
     plain: bool = False
     steps: int | None = None
     summary: Path | None = None
+    record: Path | None = None
+    record_limit: int = DEFAULT_RECORD_LIMIT
     budget: float = DEFAULT_SHARE
     ui_budget: float = DEFAULT_UI_SHARE
     theme: str = THEMES[0]

@@ -271,6 +271,25 @@ def _print_table(rows: list[tuple[str, str, str]]) -> None:
         click.echo(f"{one:<{first}}  {two:<{second}}  {three}")
 
 
+@click.command(options_metavar="[OPTIONS]", context_settings={"help_option_names": _HELP_NAMES})
+@click.option("--plain", is_flag=True, help="No dashboard: what was reported, on stderr.")
+@SUMMARY
+@click.argument("file", metavar="FILE", shell_complete=complete_files)
+def _replay(file: str, plain: bool, summary: Path | None) -> None:
+    """Open a recording of a run: gradtui --record FILE SCRIPT writes one."""
+    from gradtui.recording import RecordingError
+    from gradtui.replay_run import replay_plain
+
+    if not plain:
+        raise click.UsageError("--plain is missing: there is no dashboard of a recording yet")
+    try:
+        replay_plain(Path(file), summary)
+    except RecordingError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(f"cannot write {summary}: {error.strerror or error}") from None
+
+
 SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
-    {"check": _check, "forecast": _forecast, "config": _config, "explain": _explain, "rules": _rules}
+    {"check": _check, "forecast": _forecast, "replay": _replay, "config": _config, "explain": _explain, "rules": _rules}
 )

@@ -37,6 +37,9 @@ class ScriptedSource:
     def drain(self, limit: int) -> Sequence[ev.Event]:
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
+    def seen(self, events: Sequence[ev.Event]) -> None:
+        """No other viewer follows."""
+
 
 class RecordingSink:
     """Remembers what was submitted."""

@@ -44,11 +44,13 @@ class FindingTracker:
         """The rules that run."""
         return self._rules
 
-    def on_event(self, state: RunState, event: Event) -> None:
-        """Run the rules if this event, which has been applied to the state, may change what they say."""
+    def on_event(self, state: RunState, event: Event) -> bool:
+        """Run the rules if this event, which has been applied to the state, may change what they say. Return whether it did."""
         allowed_s = _START_S + _SHARE * (perf_counter() - self._began)
         if isinstance(event, RunEnded) or (isinstance(event, _OCCASIONS) and self._spent_s <= allowed_s):
             self.run(state, event.step)
+            return True
+        return False
 
     def run(self, state: RunState, step: int = 0) -> None:
         """Run all rules, after an event of this step. `RunState.step` is that of the newest `Progress`."""

@@ -295,6 +295,11 @@ class ProbeFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RulesRun(Event):
+    """A viewer has run the rules after the event before this one. Viewers add it to a recording; the probe does not emit it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded(Event):
     """The script ended. If it raised, `error` is its traceback without gradtui's frames."""
 

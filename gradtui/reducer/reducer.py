@@ -391,5 +391,6 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,
     ev.ScheduleNoted: _schedule_noted,
+    ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
     ev.RunEnded: _run_ended,
 }

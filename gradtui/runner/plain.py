@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
@@ -18,10 +18,11 @@ from typing import TypeVar
 from gradtui.descriptors import duplicate_aside
 from gradtui.diagnostics import FindingTracker
 from gradtui.printable import printable
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.protocol.events import Event
+from gradtui.state.run_state import LogEntry, RunState
 from gradtui.text import progress_line
 from gradtui.transport.in_process import EventQueue
+from gradtui.viewing import view
 
 PROGRESS_S = 5.0
 """Seconds between two progress lines."""
@@ -35,6 +36,13 @@ _REPORTED = {
 """The kinds of log entries that are written."""
 
 T = TypeVar("T")
+
+
+def reported(log: Iterable[LogEntry]) -> Iterator[str]:
+    """Yield the lines that the reporter writes for entries of the log."""
+    for entry in log:
+        if entry.kind in _REPORTED:
+            yield f"step {entry.step:,}: {entry.text}"
 
 
 class PlainReporter:
@@ -118,20 +126,17 @@ class PlainReporter:
     def _report_log(self) -> None:
         """Write the log's entries that have not been written yet."""
         log = self.state.log
-        for entry in log[max(0, len(log) - (self.state.log_count - self._seen)) :]:
-            if entry.kind in _REPORTED:
-                self.say(f"step {entry.step:,}: {entry.text}")
+        for line in reported(log[max(0, len(log) - (self.state.log_count - self._seen)) :]):
+            self.say(line)
         self._seen = self.state.log_count
 
     def drain(self) -> None:
         """Apply all waiting events to the state."""
         with self._lock:
+            seen: list[Event] = []
             for event in self._source.drain(100_000):
-                try:
-                    apply(self.state, event)
-                    self._findings.on_event(self.state, event)
-                except Exception as error:  # noqa: BLE001 - one event that cannot be understood must not cost the others
-                    self.state.note_problem("report", f"{type(event).__name__}: {error!r}")
+                seen += view(self.state, self._findings, event, "report")
+            self._source.seen(seen)
 
     def look(self, at: Callable[[RunState], T]) -> T:
         """Apply `at` to the state with all events received so far and return the result. The state does not change meanwhile.

@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from operator import itemgetter
 
 from gradtui.protocol.commands import Command
@@ -37,6 +37,8 @@ class EventQueue:
         self._arrived = 0
         self._taken = 0
         self._closed = False
+        self.takers: list[Callable[[Sequence[Event]], None]] = []
+        """Receive the events that the viewer has drained and applied, in its order, on its thread. They must not block."""
 
     @property
     def dropped(self) -> int:
@@ -63,6 +65,11 @@ class EventQueue:
         # Counting by `+= 1` would lose counts when two threads put at once; `next` of the iterator is atomic.
         self._arrived = arrival = next(self._arrivals)
         queue.append((arrival, event))
+
+    def seen(self, events: Sequence[Event]) -> None:
+        """Pass on what the viewer has drained and applied, with what it adds."""
+        for take in self.takers if events else ():
+            take(events)
 
     def drain(self, limit: int = 10_000) -> list[Event]:
         """Remove and return up to `limit` waiting events in the order they were put."""

@@ -25,7 +25,6 @@ from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
 from gradtui.protocol.events import Event, ForecastMade, GradientHistogramsMeasured
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.reducer import apply
 from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
@@ -49,6 +48,7 @@ from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.terminal import is_in_background, needed_filters, suspend_process
 from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
+from gradtui.viewing import view
 
 if TYPE_CHECKING:
     from gradtui.tui.screens.leave import Answer
@@ -221,20 +221,18 @@ class GradtuiApp(App[str]):
             self.run_state.paused,
             self.run_state.ended is not None,
         )
+        seen: list[Event] = []
         for event in self._source.drain(_BATCH):
             before = self.run_state.findings
-            try:
-                apply(self.run_state, event)
-                self._findings.on_event(self.run_state, event)
-                self._pause_at_breakpoints(event, before)
-            except Exception as error:  # noqa: BLE001  # one event that cannot be understood must not cost the screen
-                self.run_state.note_problem("screen", f"{type(event).__name__}: {error!r}")
+            seen += view(self.run_state, self._findings, event, "screen")
+            self._pause_at_breakpoints(event, before)
             self._notifier.announce(event)
             if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):
                 self._watched.awaits_histograms = False
                 self._redraws.expedite("plots")
             elif isinstance(event, ForecastMade):
                 self._redraws.expedite("why")
+        self._source.seen(seen)
         tree = self.run_state.tree
         if tree.version != structure:
             # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.

@@ -33,6 +33,7 @@ from gradtui.tui.app.app import GradtuiApp
 class Ends:
     dropped = 0
     def drain(self, limit): return []
+    def seen(self, events): pass
     def submit(self, make): return make(1)
 
 async def first_paint():

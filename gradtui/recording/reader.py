@@ -1,0 +1,80 @@
+"""Read a recording: its header, its events, and what is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gradtui.protocol.event_rows import EventReader
+from gradtui.protocol.events import Event, RunEnded
+from gradtui.protocol.json_values import NotReadableError
+from gradtui.recording.files import FORMAT, KEY, RecordingError, read_lines
+
+
+class Recording:
+    """A recording in a file. It is read as its events are iterated over.
+
+    Args:
+        path: the file.
+
+    Raises:
+        RecordingError: the file cannot be read, or is no recording.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header: dict[str, Any] = {}
+        """What the header says, and what later lines add."""
+        self.is_complete = False
+        """Whether the end of the run was read."""
+        self._reader = EventReader(self.header)
+        self._lines = read_lines(path)
+        self._damaged = 0
+        self._is_cut = False
+        line, _ = next(self._lines, (b"", False))
+        with contextlib.suppress(NotReadableError):
+            self._reader.read(line)
+        if not isinstance(self.header.get(KEY), int):
+            raise RecordingError(f"{path} is no recording; gradtui --record FILE SCRIPT writes one")
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events in their order, once. Lines that cannot be read are left out and counted."""
+        for line, is_whole in self._lines:
+            if not is_whole:
+                self._is_cut = True
+            try:
+                event = self._reader.read(line) if line else None
+            except NotReadableError:
+                self._damaged += is_whole
+                continue
+            if event is not None:
+                self.is_complete |= isinstance(event, RunEnded)
+                yield event
+
+    @property
+    def dropped(self) -> int:
+        """How many measurements the writer of the file has dropped."""
+        dropped = self.header.get("dropped", 0)
+        return dropped if isinstance(dropped, int) else 0
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong with the file as far as it was read, in words, a line each."""
+        found = []
+        version = self.header[KEY]
+        unknown = sum(self._reader.unknown.values())
+        if version > FORMAT:
+            found.append(
+                f"format {version} is newer than {FORMAT}, the format of this gradtui: it shows what it can read; upgrade it"
+            )
+        if unknown:
+            names = ", ".join(sorted(self._reader.unknown)[:3])
+            found.append(f"{unknown:,} events are left out, because this gradtui does not know them ({names})")
+        if self._damaged:
+            found.append(f"{self._damaged:,} lines are damaged, and left out")
+        if not self.is_complete:
+            what = "in the middle of a line" if self._is_cut else "before the run does"
+            found.append(f"the recording ends {what}: the run was killed, or is still running")
+        return tuple(found)

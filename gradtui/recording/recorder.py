@@ -1,0 +1,120 @@
+"""Write the events of a run to a file, on a thread of its own. What it cannot take it drops and counts: it never blocks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtui.protocol.event_rows import EventWriter
+from gradtui.protocol.events import DeviceFound, Event, Measurement, ProbeFailed, TorchImported
+from gradtui.protocol.json_values import to_line
+from gradtui.recording.files import FORMAT, KEY, create
+from gradtui.recording.thinning import thin_file
+
+_WRITE_S = 0.25
+"""Seconds between two writings."""
+_MOST_WAITING = 100_000
+"""The most events that wait while the disk hangs. Measurements beyond them are dropped."""
+_END_S = 10.0
+"""Seconds that the end of the run waits for the last writing."""
+
+
+class Recorder:
+    """Writes a recording.
+
+    Args:
+        path: the file; compressed if its name ends in `.zst`.
+        header: what the header says besides the format.
+        emit: receives an event if writing fails.
+        limit: bytes that the file may have. Beyond them older measurements are thinned out.
+
+    Raises:
+        RecordingError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any], emit: Callable[[Event], None], limit: int = 1 << 62) -> None:
+        self.path = path
+        self._emit, self._limit = emit, limit
+        self._sink = create(path)
+        self._writer = EventWriter()
+        self._waiting: deque[Sequence[Event]] = deque()
+        self._count = 0
+        self._dropped = 0
+        self._stop = threading.Event()
+        self._has_failed = False
+        self._owner = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="gradtui-recorder", daemon=True)
+        self._sink.write(to_line({KEY: FORMAT, **header}).encode() + b"\n")
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._owner = os.getpid()
+        self._thread.start()
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Take the events that a viewer has drained. Never blocks."""
+        if self._has_failed or self._stop.is_set():
+            return
+        if self._count > _MOST_WAITING:
+            kept = [event for event in events if not isinstance(event, Measurement)]
+            self._dropped += len(events) - len(kept)
+            events = kept
+        self._count += len(events)
+        self._waiting.append(events)
+
+    def finish(self, dropped: int = 0) -> None:
+        """Write what is left, with the number of events that were dropped before they came here, and close the file."""
+        if os.getpid() != self._owner:
+            return
+        self._dropped += dropped
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_WRITE_S):
+                self._write_waiting()
+            self._write_waiting()
+            if self._dropped:
+                self._sink.write(to_line({"dropped": self._dropped}).encode() + b"\n")
+            self._sink.close()
+        except OSError as error:
+            self._fail(error.strerror or str(error))
+        except Exception as error:  # noqa: BLE001 - an error of gradtui ends the recording, not the run
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _fail(self, reason: str) -> None:
+        self._has_failed = True
+        self._waiting.clear()
+        self._emit(ProbeFailed(0.0, 0, "recording", f"{self.path} ends here: {reason}", True))
+
+    def _write_waiting(self) -> None:
+        lines: list[str] = []
+        while self._waiting:
+            events = self._waiting.popleft()
+            self._count -= len(events)
+            for event in events:
+                lines += self._lines(event)
+        if not lines:
+            return
+        self._sink.write("".join(f"{line}\n" for line in lines).encode())
+        if self._sink.size > self._limit:
+            self._thin()
+
+    def _lines(self, event: Event) -> list[str]:
+        lines = list(self._writer.lines(event))
+        if isinstance(event, TorchImported):
+            lines.append(to_line({"torch": event.version}))
+        elif isinstance(event, DeviceFound):
+            lines.append(to_line({"device": event.device}))
+        return lines
+
+    def _thin(self) -> None:
+        """Replace the file by one that is at most two thirds as large."""
+        self._sink.close()
+        self._sink, self._writer = thin_file(self.path, self._limit * 2 // 3)

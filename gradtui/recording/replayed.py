@@ -1,0 +1,25 @@
+"""Apply the events of a recording, as the viewer of the run has done."""
+
+from __future__ import annotations
+
+from gradtui.diagnostics import FindingTracker
+from gradtui.diagnostics.selection import rules_with_ids
+from gradtui.recording.reader import Recording
+from gradtui.state.run_state import RunState
+from gradtui.viewing import view_again
+
+
+def tracker_of(recording: Recording) -> FindingTracker:
+    """Return what runs the rules that ran in the recorded run."""
+    ids = recording.header.get("rules")
+    known = [each for each in ids if isinstance(each, str)] if isinstance(ids, list) else None
+    return FindingTracker(rules_with_ids(tuple(known) if known is not None else None))
+
+
+def replayed(recording: Recording) -> RunState:
+    """Return the state of a run when its recording ends."""
+    state, findings = RunState(), tracker_of(recording)
+    for event in recording.events():
+        view_again(state, findings, event)
+    findings.run(state)
+    return state

@@ -1,0 +1,34 @@
+"""What every viewer does with an event: apply it to the state of the run, and run the rules. Any thread, but one at a time."""
+
+from __future__ import annotations
+
+from gradtui.diagnostics import FindingTracker
+from gradtui.protocol.events import Event, RulesRun
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+
+
+def view(state: RunState, findings: FindingTracker, event: Event, viewer: str) -> list[Event]:
+    """Apply an event of a live run to its state. Return what a later viewer must see to have the same state.
+
+    How often rules are run depends on the time that they take, so later viewers are told. An event that cannot be understood
+    is a problem of `viewer`, and does not cost the others.
+    """
+    try:
+        apply(state, event)
+        if findings.on_event(state, event):
+            return [event, RulesRun(event.at, event.step)]
+    except Exception as error:  # noqa: BLE001
+        state.note_problem(viewer, f"{type(event).__name__}: {error!r}")
+    return [event]
+
+
+def view_again(state: RunState, findings: FindingTracker, event: Event) -> None:
+    """Apply an event that a viewer of the run has returned, in the same order."""
+    try:
+        if isinstance(event, RulesRun):
+            findings.run(state, event.step)
+        else:
+            apply(state, event)
+    except Exception as error:  # noqa: BLE001 - a file is not ours
+        state.note_problem("recording", f"{type(event).__name__}: {error!r}")
