@@ -23,12 +23,13 @@ def view(state: RunState, findings: FindingTracker, event: Event, viewer: str) -
     return [event]
 
 
-def view_again(state: RunState, findings: FindingTracker, event: Event) -> None:
-    """Apply an event that a viewer of the run has returned, in the same order."""
+def view_again(state: RunState, findings: FindingTracker, event: Event, viewer: str = "recording") -> list[Event]:
+    """Apply an event that `view` has returned, in the same order, and return it. Rules run where they did then."""
     try:
         if isinstance(event, RulesRun):
             findings.run(state, event.step)
         else:
             apply(state, event)
     except Exception as error:  # noqa: BLE001 - a file is not ours
-        state.note_problem("recording", f"{type(event).__name__}: {error!r}")
+        state.note_problem(viewer, f"{type(event).__name__}: {error!r}")
+    return [event]

@@ -48,7 +48,7 @@ from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.terminal import is_in_background, needed_filters, suspend_process
 from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
-from gradtui.viewing import view
+from gradtui.viewing import view, view_again
 
 if TYPE_CHECKING:
     from gradtui.tui.screens.leave import Answer
@@ -78,6 +78,8 @@ class GradtuiApp(App[str]):
         kill: ends the process from outside, whatever the script is doing.
         pictures: draws the curves; the app creates its own plotter by default.
         write_file, schedules, planner: see `ActionContext`.
+        state: the state of the run before the first event; by default that of a run that has not begun.
+        is_first_viewer: False if the events come from another viewer, which has run the rules.
     """
 
     TITLE = "gradtui"
@@ -106,8 +108,11 @@ class GradtuiApp(App[str]):
         schedules: Schedules | None = None,
         findings: FindingTracker | None = None,
         planner: Planner | None = None,
+        state: RunState | None = None,
+        is_first_viewer: bool = True,
     ) -> None:
-        self.run_state = RunState()
+        self.run_state = state if state is not None else RunState()
+        self._view = view if is_first_viewer else view_again
         self._findings = findings if findings is not None else FindingTracker()
         super().__init__()
         self.animation_level = "none"
@@ -224,7 +229,7 @@ class GradtuiApp(App[str]):
         seen: list[Event] = []
         for event in self._source.drain(_BATCH):
             before = self.run_state.findings
-            seen += view(self.run_state, self._findings, event, "screen")
+            seen += self._view(self.run_state, self._findings, event, "screen")
             self._pause_at_breakpoints(event, before)
             self._notifier.announce(event)
             if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):
