@@ -39,7 +39,7 @@ class EventWriter:
 
     def lines(self, event: Event) -> Iterator[str]:
         """Yield the lines of an event, without line breaks: usually one."""
-        event = _shared(event)
+        event = shared(event)
         kind: Any = type(event)
         if kind.__name__ not in self._declared:
             yield from self._declarations(kind)
@@ -54,7 +54,7 @@ class EventWriter:
                 yield to_line([DECLARES, name, fields_of(inner)])
 
 
-def _shared(event: Event) -> Event:
+def shared(event: Event) -> Event:
     """Return the event without what no other process may, or can, read."""
     if isinstance(event, OperationsRecorded) and event.operations:
         # They are large, and only a process with torch can repeat them.

@@ -39,8 +39,23 @@ def to_line(value: Any) -> str:
         return json.dumps(_named(value), allow_nan=False, separators=(",", ":"))
 
 
+_ATTRIBUTES: dict[type, dict[str, Any]] = {}
+
+
+def write_attributes(kind: type, attributes: dict[str, Any]) -> None:
+    """Let objects of a class be written by their attributes, whose types are given. They are read without a call of it."""
+    _ATTRIBUTES[kind] = attributes
+
+
+def types_of(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a class, by name."""
+    return _ATTRIBUTES[kind] if kind in _ATTRIBUTES else get_type_hints(kind)
+
+
 def fields_of(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass or a named tuple."""
+    """Return the names of the fields of a dataclass, a named tuple, or a class that `write_attributes` names."""
+    if kind in _ATTRIBUTES:
+        return tuple(_ATTRIBUTES[kind])
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     return tuple(getattr(kind, "_fields", ()))
@@ -52,7 +67,7 @@ def records_in(hint: Any) -> dict[str, type]:
     for part in get_args(hint):
         found |= records_in(part)
     if is_record(hint):
-        for inner in get_type_hints(hint).values():
+        for inner in types_of(hint).values():
             # A hop of a gradient's path contains further hops.
             found |= records_in(inner) if inner is not hint and hint not in get_args(inner) else {}
         found[hint.__name__] = hint
@@ -62,7 +77,8 @@ def records_in(hint: Any) -> dict[str, type]:
 def is_record(hint: Any) -> bool:
     """Return whether values of a type are written as lists of fields."""
     is_tuple = isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
-    return isinstance(hint, type) and (is_tuple or (dataclasses.is_dataclass(hint) and not _is_command(hint)))
+    is_class = is_tuple or hint in _ATTRIBUTES or dataclasses.is_dataclass(hint)
+    return isinstance(hint, type) and is_class and not _is_command(hint)
 
 
 def _is_command(hint: Any) -> bool:
@@ -90,6 +106,8 @@ def encoder(hint: Any) -> Convert | None:
         return _tuple_encoder((parts[0], ...))
     if origin in (frozenset, set):
         return sorted
+    if origin is Mapping:
+        return dict
     if origin is dict:
         pairs = _tuple_encoder((tuple.__class_getitem__(parts), ...))
         return lambda value: pairs(tuple(value.items())) if pairs is not None else list(value.items())
@@ -117,12 +135,12 @@ def _needed(convert: Convert | None) -> Convert:
 
 
 def _is_recursive(hint: Any) -> bool:
-    return is_record(hint) and any(hint in get_args(inner) for inner in get_type_hints(hint).values())
+    return is_record(hint) and any(hint in get_args(inner) for inner in types_of(hint).values())
 
 
 def _record_encoder(kind: type) -> Convert:
     """Return the encoder of a dataclass or named tuple. Values at the end that are their fields' defaults are left out."""
-    names, hints = fields_of(kind), get_type_hints(kind)
+    names, hints = fields_of(kind), types_of(kind)
     encoders = [encoder(hints[name]) for name in names]
     defaults = _defaults(kind)
     read = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
@@ -194,6 +212,8 @@ class Decoders:
             return _one_of(parts)
         if origin in (tuple, list, frozenset, set):
             return self._collection(origin, parts)
+        if origin is Mapping:
+            return _exactly(dict)
         if origin is dict:
             pair = self._collection(tuple, parts)
             return lambda value: dict(map(pair, _list(value)))
@@ -213,7 +233,7 @@ class Decoders:
         lists = [part for part in others if get_origin(part) in (tuple, list, frozenset, set, dict) or is_record(part)]
         plain = [part for part in others if part not in lists]
         of_list = self.of(lists[0]) if lists else None
-        of_plain = self.of(plain[0]) if len(plain) == 1 else _number if float in plain else lambda value: value
+        of_plain = self.of(plain[0]) if len(plain) == 1 else _mixed(plain)
         may_be_none = type(None) in parts
 
         def decode(value: Any) -> Any:
@@ -239,17 +259,12 @@ class Decoders:
         return lambda value: kind(map(self.of(element), _list(value)))
 
     def _record(self, kind: type) -> Convert:
-        own, hints = fields_of(kind), get_type_hints(kind)
+        own, hints = fields_of(kind), types_of(kind)
         written = self._names.get(kind.__name__)
         if written is None:
             raise NotReadableError(f"the fields of {kind.__name__}, which are not in the table of names")
         read = [(at, name, self.of(hints[name])) for at, name in enumerate(written) if name in own]
-        defaults = (
-            {field.name for field in dataclasses.fields(kind) if _has_default(field)}
-            if (dataclasses.is_dataclass(kind))
-            else set(_defaults(kind))
-        )
-        required = [name for name in own if name not in defaults]
+        required = _required(kind)
 
         def decode(value: Any) -> Any:
             count = len(_list(value))
@@ -257,9 +272,24 @@ class Decoders:
             for name in required:
                 if name not in given:
                     raise NotReadableError(f"{kind.__name__} with its {name}")
-            return kind(**given)
+            return kind(**given) if kind not in _ATTRIBUTES else _made(kind, given)
 
         return decode
+
+
+def _required(kind: type) -> list[str]:
+    if kind in _ATTRIBUTES:
+        return list(_ATTRIBUTES[kind])
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if not _has_default(field)]
+    return [name for name in fields_of(kind) if name not in _defaults(kind)]
+
+
+def _made(kind: type, attributes: dict[str, Any]) -> Any:
+    made: Any = object.__new__(kind)
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
@@ -284,6 +314,13 @@ def _number(value: Any) -> Any:
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     raise NotReadableError("a number")
+
+
+def _mixed(parts: list[Any]) -> Convert:
+    """Return the decoder of a union of plain types."""
+    if str in parts:
+        return lambda value: value
+    return _number if float in parts else lambda value: value
 
 
 def _exactly(kind: type) -> Convert:

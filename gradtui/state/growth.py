@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,7 +31,7 @@ class GrowthWatch:
     """Keeps the newest memory measurements of one phase and detects growth."""
 
     def __init__(self) -> None:
-        self._measurements: deque[MemoryMeasured] = deque(maxlen=WINDOW)
+        self._measurements: list[MemoryMeasured] = []
         self._report_at = 0
         self.current: Growth | None = None
         """The growth over the newest measurements."""
@@ -43,6 +42,7 @@ class GrowthWatch:
         if measured.step <= _SETTLING_STEPS or measured.held.total is None:
             return None
         self._measurements.append(measured)
+        del self._measurements[:-WINDOW]
         growth = self.current = growth_of(self._measurements) if len(self._measurements) == WINDOW else None
         if growth is None or measured.held.total < self._report_at:
             return None

@@ -221,11 +221,8 @@ class GradtuiApp(App[str]):
     def _drain(self) -> None:
         tree = self.run_state.tree
         structure, states, is_measured = tree.version, tree.states, has_breakdown(self.run_state)
-        asked, was_paused, was_over = (
-            set(self.run_state.pending),
-            self.run_state.paused,
-            self.run_state.ended is not None,
-        )
+        asked, was_paused = set(self.run_state.pending), self.run_state.paused
+        was_over = self.run_state.ended is not None
         seen: list[Event] = []
         for event in self._source.drain(_BATCH):
             before = self.run_state.findings

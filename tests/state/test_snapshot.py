@@ -1,0 +1,77 @@
+"""The state of a run as JSON: a later viewer that reads it, and then follows, has the state of the first one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fakes import coop_chain, coop_model, coop_run, finding, started
+
+from gradtui.export.summary import summarise
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetBreakpoint, SetTrainable
+from gradtui.protocol.json_values import NotReadableError, to_line
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.state.snapshot import restored, snapshot
+
+MODEL = coop_model()
+MORE: list[ev.Event] = [
+    coop_chain(MODEL),
+    ev.MicroStepMeasured(3.0, 120, 1, float("inf")),
+    ev.CommandApplied(3.0, 120, SetTrainable(1, "ctx", False), "froze ctx", (0,)),
+    ev.CommandRejected(3.0, 120, SetTrainable(2, "x", False), "nothing is named x"),
+    ev.CommandApplied(3.0, 120, SetBreakpoint(3, "loss", 2.5), "stops", ()),
+    ev.ForecastMade(3.0, 120, "1", frozenset({2}), ev.Change((0,), (), frozenset({3})), -5, -7, work=0.5),
+    ev.OperationsRecorded(
+        3.0, 120, (), (ev.Operation("aten.relu.default", (ev.TensorNumber(0), 1.0), (), (1,), True, 0),), (1,)
+    ),
+    ev.RunEnded(9.0, 120, 1, "Traceback\u2028\x1b[31m"),
+]
+
+
+def state_of(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def read_again(state: RunState) -> RunState:
+    return restored(json.loads(to_line(snapshot(state))))
+
+
+@pytest.mark.parametrize("steps", [0, 3, 120])
+def test_a_state_comes_back_as_it_was(steps: int) -> None:
+    state = state_of(*(coop_run(steps) if steps else [started()]), *(MORE if steps == 120 else ()))
+    state.findings.append(finding())
+    again = read_again(state)
+    assert summarise(again, dropped=1) == summarise(state, dropped=1)
+    assert to_line(snapshot(again)) == to_line(snapshot(state))
+    assert again.log == state.log
+    assert again.findings == state.findings
+    assert list(again.gradient_norm) == list(state.gradient_norm)
+
+
+@pytest.mark.parametrize("at", [1, 10, 77])
+def test_what_follows_is_applied_as_before(at: int) -> None:
+    events = [*coop_run(120), *MORE]
+    whole, again = state_of(*events), read_again(state_of(*events[:at]))
+    for event in events[at:]:
+        apply(again, event)
+    assert to_line(snapshot(again)) == to_line(snapshot(whole))
+
+
+def test_operations_and_secrets_stay_in_the_process() -> None:
+    secret = ev.RunStarted(0.0, 0, "a.py", ("--token", "abc"), 1, "cpu", "", "", None)
+    line = to_line(snapshot(state_of(secret, *MORE[-2:-1])))
+    assert "abc" not in line
+    assert "aten.relu" not in line
+
+
+@pytest.mark.parametrize("damage", [{}, {"names": {}}, {"names": 1}, {"state": ["x"]}, {"state": None}])
+def test_something_else_is_refused(damage: dict[str, Any]) -> None:
+    value = json.loads(to_line(snapshot(RunState()))) | damage if damage else {}
+    with pytest.raises(NotReadableError):
+        restored(value)
