@@ -4,40 +4,108 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from replays import assert_it_gives
+
+from gradtui.recording import Recording, replayed
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "tests" / "transparency" / "scripts"
-FEW_STEPS = ["--steps", "12"]
+DATA = Path(__file__).with_name("data")
+
+
+def environment(directory: Path) -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(directory)}
 
 
 def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(cwd)}
     command = [sys.executable, "-m", "gradtui", *words]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=110, check=False)
-
-
-def compare(script: Path, tmp_path: Path, *options: str, name: str = "run.jsonl") -> None:
-    live = gradtui("--plain", "--record", name, "--summary", "live.json", *options, str(script), cwd=tmp_path)
-    again = gradtui("replay", "--plain", "--summary", "again.json", name, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    summaries = [json.loads((tmp_path / file).read_text()) for file in ("live.json", "again.json")]
-    assert summaries[0].keys() == summaries[1].keys()
-    for field, value in summaries[0].items():
-        assert summaries[1][field] == value, field
-    said = [line for line in live.stderr.splitlines() if line.startswith("gradtui: ") and "left early" not in line]
-    assert set(again.stderr.splitlines()) <= {*said}, "nothing is said that the run has not said"
+    return subprocess.run(
+        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110, check=False
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("demo", sorted(path.name for path in (ROOT / "demos").glob("*.py")))
 def test_the_summary_of_a_demo(demo: str, tmp_path: Path) -> None:
-    compare(ROOT / "demos" / demo, tmp_path, *FEW_STEPS)
+    written = ("--record", "run.jsonl", "--summary", "live.json", "--steps", "12")
+    gradtui("--plain", *written, str(ROOT / "demos" / demo), cwd=tmp_path)
+    assert_it_gives(tmp_path / "run.jsonl", tmp_path / "live.json")
 
 
-def test_the_summary_of_a_compressed_recording(tmp_path: Path) -> None:
-    compare(ROOT / "demos" / "accumulation.py", tmp_path, "--steps", "3", name="run.jsonl.zst")
+@pytest.mark.slow
+def test_the_command_writes_the_summary_and_says_what_the_run_has_said(tmp_path: Path) -> None:
+    written = ("--record", "run.jsonl", "--summary", "live.json", "--steps", "3")
+    live = gradtui("--plain", *written, str(ROOT / "demos" / "accumulation.py"), cwd=tmp_path)
+    again = gradtui("replay", "--plain", "--summary", "again.json", "run.jsonl", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads((tmp_path / "live.json").read_text())
+    said = again.stderr.splitlines()
+    assert len(said) > 5
+    assert set(said) <= set(live.stderr.splitlines())
+
+
+KILLED = """
+import os, time, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+began = time.monotonic()
+step = 0
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    step += 1
+    time.sleep(0.005)
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_loses_a_second_at_most(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(KILLED)
+    command = [sys.executable, "-m", "gradtui", "--plain", "--record", "run.zst", "train.py"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        last = 0
+        # 600 steps take three seconds at least.
+        while last < 600:
+            last = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().split()
+        last = int(rest[-1]) if rest else last
+    recording = Recording(tmp_path / "run.zst")
+    state = replayed(recording)
+    # A step takes 5 ms at least, so 200 of them a second at least.
+    assert state.step >= last - 200
+    assert recording.troubles == ("the recording ends before the run does: the run was killed, or is still running",)
+
+
+def test_a_recording_of_version_1_is_read() -> None:
+    recording = Recording(DATA / "version-1.jsonl")
+    state = replayed(recording)
+    assert recording.troubles == ()
+    assert recording.header["gradtui"] == "0.1.0"
+    assert (state.step, state.micro_steps, len(state.tree.parameters)) == (4, 4 * 4, 4)
+    assert state.ended is not None
+    assert state.ended.exit_code == 0
+    assert re.fullmatch("[TFCUO-]+", state.tree.states)
+    assert state.gradient_norm.last == pytest.approx(state.norm_summary.last)
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_recorded_to_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('ran')\n")
+    for target, reason in (("train.py", "is no recording"), ("none/x.jsonl", "no directory")):
+        done = gradtui("--plain", "--record", target, "train.py", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert reason in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert (tmp_path / "train.py").read_text() == "print('ran')\n"

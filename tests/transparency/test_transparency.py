@@ -1,5 +1,7 @@
 """A zoo of scripts as plain python runs them, under `gradtui --plain` and under the screen: nothing they leave differs.
 
+Both runs are recorded, and their recordings give their summaries.
+
 Each script saves its weights and the state of the generators to files and prints what it computes, so that bytes of stdout
 and of files tell whether anything was disturbed.
 """
@@ -12,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from replays import assert_it_gives
 
 from .three_ways import SCRIPTS, Left, by_plain, by_python, by_screen
 
@@ -57,9 +60,11 @@ def test_a_difference_would_be_seen(tmp_path: Path) -> None:
 
 def same(words: tuple[str, ...], directory: Path, *, fresh: bool, **environ: str) -> None:
     """Run the three ways, and insist on the same, and on no finding."""
-    summary = directory / "summary.json"
-    plain = partial(by_plain, options=("--summary", str(summary)))
-    runs: dict[str, Callable[..., Left]] = {"plain": plain, "screen": by_screen}
+    summary = directory / "plain.json"
+    runs: dict[str, Callable[..., Left]] = {
+        name: partial(run, options=("--summary", f"{directory}/{name}.json", "--record", f"{directory}/{name}.zst"))
+        for name, run in (("plain", by_plain), ("screen", by_screen))
+    }
     plain_python = by_python(words, directory, fresh=fresh, **environ)
     assert plain_python.output
     for name, run in runs.items():
@@ -69,5 +74,7 @@ def same(words: tuple[str, ...], directory: Path, *, fresh: bool, **environ: str
         assert found.files.keys() == plain_python.files.keys(), name
         differ = [path for path in found.files if found.files[path] != plain_python.files[path]]
         assert differ == [], name
+        if found.exit_code != 2 and (directory / f"{name}.json").exists():
+            assert_it_gives(directory / f"{name}.zst", directory / f"{name}.json")
     findings = json.loads(summary.read_text(encoding="utf-8"))["findings"]
     assert [finding["message"] for finding in findings if finding["level"] != "note"] == []
