@@ -42,6 +42,7 @@ gradtui check SCRIPT   run the first steps without a dashboard, and report what 
 gradtui forecast --freeze SEL SCRIPT
                        run the first steps, and print what a freeze would change
 gradtui replay FILE    open a recording of --record FILE, without its run
+gradtui runs           list the live runs; gradtui status, state and findings ask one
 gradtui explain GT204  describe a rule of check
 gradtui rules          list the rules
 gradtui config         print the settings in force, and where each comes from
@@ -123,6 +124,13 @@ class _Command(click.Command):
     default=f"{DEFAULT_RECORD_LIMIT >> 30}GiB",
     show_default=True,
     help="Thin out older measurements of a recording that becomes larger.",
+)
+@click.option(
+    "--no-listen",
+    "listen",
+    flag_value=False,
+    default=True,
+    help="Let no other process of yours ask this run (gradtui runs).",
 )
 @setting_options
 @click.option("--log", **FILE, help="Append the script's output to FILE while the screen is up.")

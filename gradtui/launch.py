@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from gradtui.export.schedule_file import InterventionFiles
 from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.forecast_run import ForecastReport
+from gradtui.live_answers import answers
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
@@ -24,6 +26,7 @@ from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
+from gradtui.serving import RunServer, socket_directory
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_line, closing_lines
@@ -128,6 +131,7 @@ def _run(
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
     recorder = _recorder(settings, events)
+    server = _server(settings, look, events)
     outcome = execute()
     if not outcome.forked:
         if summary is not None:
@@ -136,6 +140,8 @@ def _run(
             state = reporter.finish()
             if recorder is not None:
                 recorder.finish(events.dropped)
+            if server is not None:
+                server.close()
             _conclude(state, reporter, events.dropped, files, summary, ending)
             if ending is not None:
                 outcome = ending.outcome(state, outcome)
@@ -154,6 +160,19 @@ def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     events.takers.append(recorder.take)
     recorder.start()
     return recorder
+
+
+def _server(
+    settings: Settings, look: Callable[[Callable[[RunState], Any]], Any], events: EventQueue
+) -> RunServer | None:
+    """Let other processes of the user ask the run, unless the settings say no. A run without a socket is the same run."""
+    if not settings.listen or settings.check is not None or settings.forecast is not None:
+        return None
+    with contextlib.suppress(OSError):
+        server = RunServer(socket_directory(), answers(look, settings.target.name, lambda: events.dropped))
+        server.start()
+        return server
+    return None
 
 
 def _conclude(

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from gradtui.config_files import user_file
 from gradtui.configuration import configuration
+from gradtui.live_commands import LIVE_COMMANDS
 from gradtui.options import (
     FILE,
     MODULE_HELP,
@@ -291,5 +292,13 @@ def _replay(file: str, plain: bool, summary: Path | None) -> None:
 
 
 SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
-    {"check": _check, "forecast": _forecast, "replay": _replay, "config": _config, "explain": _explain, "rules": _rules}
+    {
+        "check": _check,
+        "forecast": _forecast,
+        "config": _config,
+        "explain": _explain,
+        "replay": _replay,
+        "rules": _rules,
+        **LIVE_COMMANDS,
+    }
 )

@@ -1,0 +1,106 @@
+"""Subcommands that ask live runs: `runs`, `status`, `state`, `findings`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from gradtui.printable import printable
+
+_HELP_NAMES = ["-h", "--help"]
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_RUN = click.option("--run", "id_", metavar="ID", help="The run; without it the only live one.")
+
+
+@click.command(context_settings={"help_option_names": _HELP_NAMES})
+@_JSON
+def _runs(as_json: bool) -> None:
+    """List the live runs of this user on this machine."""
+    found = _live_runs()
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    rows = [("id", "script", "step", "phase", "findings", "since")]
+    rows += [
+        (each["id"], each["script"], f"{each['step']:,}", _phase(each), str(each["findings"]), each["since"])
+        for each in found
+    ]
+    if not found:
+        click.echo("no live run")
+        return
+    widths = [max(len(printable(str(row[at]))) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(f"{printable(str(cell)):<{width}}" for cell, width in zip(row, widths)).rstrip())
+
+
+def _phase(status: Mapping[str, Any]) -> str:
+    return "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
+
+
+@click.command(context_settings={"help_option_names": _HELP_NAMES})
+@_RUN
+@_JSON
+def _status(id_: str | None, as_json: bool) -> None:
+    """Print what a live run does now."""
+    answer = _asked(id_, "status")
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+        return
+    for name, value in answer.items():
+        click.echo(f"{name:<16} {printable(str(value)) if value is not None else '—'}")
+
+
+@click.command(context_settings={"help_option_names": _HELP_NAMES})
+@_RUN
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as always.")
+def _state(id_: str | None, as_json: bool) -> None:  # noqa: ARG001 - there is no other format
+    """Print the summary of a live run as JSON."""
+    click.echo(json.dumps(_asked(id_, "state"), indent=1))
+
+
+@click.command(context_settings={"help_option_names": _HELP_NAMES})
+@_RUN
+@_JSON
+def _findings(id_: str | None, as_json: bool) -> None:
+    """Print the findings of a live run, the gravest first."""
+    found = _asked(id_, "findings")
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    for each in found:
+        state = "" if each["cleared_step"] is None else " (cleared)"
+        click.echo(printable(f"{each['rule']} {each['level']} {each['status']}{state}: {each['message']}"))
+    if not found:
+        click.echo("no finding")
+
+
+def _live_runs() -> list[dict[str, Any]]:
+    from gradtui.serving import live_runs, socket_directory
+
+    try:
+        return live_runs(socket_directory())
+    except OSError as error:
+        raise click.UsageError(f"no directory of live runs: {error.strerror or error}") from None
+
+
+def _asked(id_: str | None, what: str) -> Any:
+    from gradtui.serving import NoAnswerError, ask, socket_directory
+
+    if id_ is None:
+        live = [str(each["id"]) for each in _live_runs()]
+        if len(live) != 1:
+            several = f"{len(live)} runs are live; give one by --run: {', '.join(live)}"
+            raise click.UsageError(several if live else "no live run")
+        id_ = live[0]
+    if "/" in id_:
+        raise click.UsageError(f"{id_!r} is no id of a run; gradtui runs lists them")
+    try:
+        return ask(socket_directory(), id_, what)
+    except (NoAnswerError, OSError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+LIVE_COMMANDS = {"runs": _runs, "status": _status, "state": _state, "findings": _findings}

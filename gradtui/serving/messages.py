@@ -1,0 +1,46 @@
+"""Lines of JSON over a socket. Each side bounds what it reads."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+from gradtui.protocol.json_values import to_line
+
+PROTOCOL = 1
+"""The version of what is said. A client of another version gets one line that says so."""
+MOST_REQUEST = 1 << 16
+MOST_ANSWER = 1 << 30
+
+
+class Connection:
+    """One side of a connection."""
+
+    def __init__(self, connected: socket.socket, most: int) -> None:
+        self._socket, self._most = connected, most
+        self._rest = b""
+
+    def send(self, value: Any) -> None:
+        """Send a value of JSON. Raises OSError if the other side is gone, or does not read."""
+        self._socket.sendall(to_line(value).encode() + b"\n")
+
+    def receive(self) -> Any:
+        """Return the next value; None at the end.
+
+        Raises:
+            OSError: nothing came in time.
+            ValueError: what came is no line of JSON, or too long.
+        """
+        while b"\n" not in self._rest:
+            if len(self._rest) > self._most:
+                raise ValueError("a line is too long")
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                return None
+            self._rest += chunk
+        line, self._rest = self._rest.split(b"\n", 1)
+        try:
+            return json.loads(line)
+        except RecursionError:
+            raise ValueError("a line is nested too deeply") from None

@@ -1,0 +1,108 @@
+"""Answer other processes of the same user about a run. A thread accepts connections, and each has a thread of its own.
+
+A viewer that is slow, or gone, costs its own thread only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradtui.serving.messages import MOST_REQUEST, PROTOCOL, Connection
+from gradtui.serving.sockets import SUFFIX
+
+_IDLE_S = 60.0
+"""Seconds after which a connection that says nothing, or takes nothing, is closed."""
+_MOST_CONNECTIONS = 32
+
+Answer = Callable[[Mapping[str, Any]], Any]
+"""Makes the answer to a request. None: the run does not answer now."""
+
+
+class RunServer:
+    """Listens on a socket of its own in a directory.
+
+    Args:
+        directory: where the socket is made.
+        answers: by what is asked.
+
+    Raises:
+        OSError: the socket cannot be made.
+    """
+
+    def __init__(self, directory: Path, answers: Mapping[str, Answer]) -> None:
+        self.id = f"{os.getpid()}-{os.urandom(2).hex()}"
+        """Names the run, among those of this user on this machine."""
+        self._path = directory / f"{self.id}{SUFFIX}"
+        self._answers = answers
+        self._owner = os.getpid()
+        self._room = threading.Semaphore(_MOST_CONNECTIONS)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(str(self._path))
+            os.chmod(self._path, 0o600)
+            self._socket.listen(8)
+        except BaseException:
+            self._socket.close()
+            raise
+        # A child that the script forks would keep the socket open after the end of the run.
+        os.register_at_fork(after_in_child=self._socket.close)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        threading.Thread(target=self._accept, name="gradtui-server", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer no more, and remove the socket."""
+        if os.getpid() != self._owner:
+            return
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        with contextlib.suppress(OSError):
+            # `close` alone does not wake the thread that waits in `accept` (Linux: shutdown(2) does).
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, _ = self._socket.accept()
+            except OSError:
+                return
+            if not self._room.acquire(blocking=False):
+                connected.close()
+                continue
+            threading.Thread(target=self._serve, args=(connected,), name="gradtui-connection", daemon=True).start()
+
+    def _serve(self, connected: socket.socket) -> None:
+        try:
+            with connected, contextlib.suppress(OSError, ValueError):
+                connected.settimeout(_IDLE_S)
+                connection = Connection(connected, MOST_REQUEST)
+                while (request := connection.receive()) is not None:
+                    connection.send(self._answer(request))
+        finally:
+            self._room.release()
+
+    def _answer(self, request: Any) -> dict[str, Any]:
+        if not isinstance(request, dict):
+            return {"error": "a request is an object"}
+        if request.get("protocol") != PROTOCOL:
+            return {
+                "error": f"the run speaks protocol {PROTOCOL}; use the same version of gradtui",
+                "protocol": PROTOCOL,
+            }
+        asked = request.get("ask")
+        make = self._answers.get(asked) if isinstance(asked, str) else None
+        if make is None:
+            return {"error": f"it can be asked for {', '.join(sorted(self._answers))}"}
+        try:
+            answer = make(request)
+        except Exception as error:  # noqa: BLE001 - an error of gradtui costs one answer
+            return {"error": f"{type(error).__name__}: {error}"}
+        return {"answer": answer} if answer is not None else {"error": "the run does not answer now"}

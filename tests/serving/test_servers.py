@@ -1,0 +1,158 @@
+"""The socket of a live run: who may reach it, what it answers, and that nobody can hold it up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradtui.serving import NoAnswerError, RunServer, ask, live_runs, socket_directory
+from gradtui.serving import server as server_module
+
+
+def status(_: Mapping[str, Any]) -> dict[str, Any]:
+    return {"step": 7, "since": "2026", "loss": float("nan")}
+
+
+def fails(_: Mapping[str, Any]) -> None:
+    raise RuntimeError("a mistake")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory with a short path: sockets allow no long one."""
+    with tempfile.TemporaryDirectory(prefix="g") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunServer]:
+    made = RunServer(tmp_path, {"status": status, "nothing": lambda _: None, "fails": fails})
+    made.start()
+    yield made
+    made.close()
+
+
+def test_a_run_answers_and_is_listed(server: RunServer, tmp_path: Path) -> None:
+    assert ask(tmp_path, server.id, "status") == {"step": 7, "since": "2026", "loss": "NaN"}
+    (run,) = live_runs(tmp_path)
+    assert (run["id"], run["step"]) == (server.id, 7)
+    assert server.id.startswith(f"{os.getpid()}-")
+
+
+def test_only_the_owner_can_connect(server: RunServer, tmp_path: Path) -> None:
+    (path,) = tmp_path.glob("*.sock")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.name == f"{server.id}.sock"
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ("other", "it can be asked for fails, nothing, status"),
+        ("nothing", "does not answer now"),
+        ("fails", "a mistake"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(server: RunServer, tmp_path: Path, asked: str, reason: str) -> None:
+    with pytest.raises(NoAnswerError, match=reason) as raised:
+        ask(tmp_path, server.id, asked)
+    assert "\n" not in str(raised.value)
+    assert ask(tmp_path, server.id, "status")["step"] == 7, "and the next is answered"
+
+
+def said(tmp_path: Path, server: RunServer, *lines: bytes) -> list[Any]:
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.settimeout(5)
+        connected.connect(str(tmp_path / f"{server.id}.sock"))
+        connected.sendall(b"".join(lines))
+        connected.shutdown(socket.SHUT_WR)
+        with connected.makefile("rb") as answers:
+            return [json.loads(line) for line in answers]
+
+
+def test_another_protocol_gets_one_line(server: RunServer, tmp_path: Path) -> None:
+    (answer,) = said(tmp_path, server, b'{"protocol": 99, "ask": "status"}\n')
+    assert answer == {"error": "the run speaks protocol 1; use the same version of gradtui", "protocol": 1}
+
+
+@pytest.mark.parametrize("line", [b"[1]\n", b'"x"\n', b"3\n", b'{"protocol": 1, "ask": {}}\n', b'{"protocol": 1}\n'])
+def test_a_request_of_another_form_gets_an_error(server: RunServer, tmp_path: Path, line: bytes) -> None:
+    (answer,) = said(tmp_path, server, line)
+    assert set(answer) <= {"error", "protocol"}
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe\n", b"{\n", b"[" * 60_000 + b"\n", b"x" * 200_000])
+def test_what_is_no_json_closes_the_connection_only(server: RunServer, tmp_path: Path, line: bytes) -> None:
+    # It may be closed before all was sent.
+    with contextlib.suppress(OSError):
+        assert said(tmp_path, server, line) == []
+    assert ask(tmp_path, server.id, "status")["step"] == 7
+
+
+def test_one_that_takes_nothing_holds_up_nobody(server: RunServer, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(tmp_path / f"{server.id}.sock"))
+        assert ask(tmp_path, server.id, "status")["step"] == 7
+
+
+def test_too_many_connections_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_MOST_CONNECTIONS", 1)
+    server = RunServer(tmp_path, {"status": status})
+    server.start()
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        for each in (first, second):
+            each.settimeout(5)
+            each.connect(str(tmp_path / f"{server.id}.sock"))
+        assert second.recv(1) == b""
+    server.close()
+
+
+def test_the_end_removes_the_socket_and_the_threads_end(tmp_path: Path) -> None:
+    server = RunServer(tmp_path, {"status": status})
+    server.start()
+    (thread,) = [each for each in threading.enumerate() if each.name == "gradtui-server"]
+    server.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert not list(tmp_path.glob("*.sock"))
+    with pytest.raises(NoAnswerError, match="there is no run"):
+        ask(tmp_path, server.id, "status")
+
+
+def test_sockets_of_runs_that_are_gone_are_removed(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(tmp_path / "1-ab.sock"))
+    assert live_runs(tmp_path) == []
+    assert not list(tmp_path.glob("*.sock"))
+
+
+def test_the_directory_is_private_and_the_first_that_can_be(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, state = short / "run", short / "state"
+    runtime.mkdir()
+    environ = {"XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(state)}
+    found = socket_directory(environ)
+    assert found == runtime / "gradtui"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+    found.chmod(0o755)
+    assert stat.S_IMODE(socket_directory(environ).stat().st_mode) == 0o700
+    assert socket_directory({"XDG_STATE_HOME": str(state)}) == state / "gradtui" / "sockets"
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(short))
+    far = short / ("x" * 100)
+    assert socket_directory({"XDG_STATE_HOME": str(far)}) == short / f"gradtui-{os.getuid()}"
+
+
+def test_a_link_in_place_of_the_directory_is_not_followed(short: Path) -> None:
+    (short / "elsewhere").mkdir()
+    (short / "gradtui").symlink_to(short / "elsewhere")
+    environ = {"XDG_RUNTIME_DIR": str(short), "XDG_STATE_HOME": str(short / "state")}
+    assert socket_directory(environ) == short / "state" / "gradtui" / "sockets"
