@@ -42,7 +42,10 @@ gradtui check SCRIPT   run the first steps without a dashboard, and report what 
 gradtui forecast --freeze SEL SCRIPT
                        run the first steps, and print what a freeze would change
 gradtui replay FILE    open a recording of --record FILE, without its run
-gradtui runs           list the live runs; gradtui status, state and findings ask one
+gradtui runs           list the live runs
+gradtui status         print what a live run does now
+gradtui findings       print what is wrong with a live run
+gradtui state          print the summary of a live run
 gradtui explain GT204  describe a rule of check
 gradtui rules          list the rules
 gradtui config         print the settings in force, and where each comes from

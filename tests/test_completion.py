@@ -45,7 +45,10 @@ def test_the_first_word_is_a_subcommand_or_a_script() -> None:
     assert completed("") == [FILES, *(("plain", name) for name in (*SUBCOMMANDS, "cifar.py", "train.py"))]
     assert completed("c") == [("file", "c"), ("plain", "check"), ("plain", "config"), ("plain", "cifar.py")]
     assert completed("src/e") == [("file", "src/e")]
-    assert completed("--plain", "--steps", "3", "r") == [("file", "r"), ("plain", "rules")]
+    assert completed("--plain", "--steps", "3", "r") == [
+        ("file", "r"),
+        *(("plain", name) for name in ("replay", "rules", "runs")),
+    ]
     assert completed("-m", "pack", "") == [FILES]
 
 
