@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gradtui.config_files import user_file
-from gradtui.configuration import configuration
+from gradtui.configuration import SETTINGS, configuration
 from gradtui.live_commands import LIVE_COMMANDS
 from gradtui.options import (
     FILE,
@@ -273,18 +273,28 @@ def _print_table(rows: list[tuple[str, str, str]]) -> None:
 
 
 @click.command(options_metavar="[OPTIONS]", context_settings={"help_option_names": _HELP_NAMES})
-@click.option("--plain", is_flag=True, help="No dashboard: what was reported, on stderr.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="No dashboard: what was reported, on stderr. Also with --summary.",
+)
 @SUMMARY
 @click.argument("file", metavar="FILE", shell_complete=complete_files)
 def _replay(file: str, plain: bool, summary: Path | None) -> None:
     """Open a recording of a run: gradtui --record FILE SCRIPT writes one."""
     from gradtui.recording import RecordingError
-    from gradtui.replay_run import replay_plain
+    from gradtui.runner.terminal import why_no_screen
 
-    if not plain:
-        raise click.UsageError("--plain is missing: there is no dashboard of a recording yet")
     try:
-        replay_plain(Path(file), summary)
+        if plain or summary is not None or why_no_screen() is not None:
+            from gradtui.replay_run import replay_plain
+
+            replay_plain(Path(file), summary)
+        else:
+            from gradtui.replay_screen import replay_screen
+
+            found = settings_in_force(None, {setting.name.replace("-", "_"): None for setting in SETTINGS})
+            replay_screen(Path(file), found)
     except RecordingError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:

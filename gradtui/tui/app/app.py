@@ -267,7 +267,8 @@ class GradtuiApp(App[str]):
         return self.dashboard.plots or self.dashboard
 
     def _draw_header(self) -> None:
-        self._front.draw_header(HeaderState(self._redraws.share, self._source.dropped, self.dashboard.output.bars))
+        share = self._redraws.share if self._view is view else 0.0
+        self._front.draw_header(HeaderState(share, self._source.dropped, self.dashboard.output.bars))
         self._show_status()
 
     def _draw_now(self, *parts: str) -> None:
@@ -367,7 +368,7 @@ class GradtuiApp(App[str]):
     def action_leave(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog
 
-        if self.run_state.ended is not None:
+        if self.run_state.ended is not None or self._view is view_again:
             self.exit("ended")
         elif not isinstance(self.screen, LeaveDialog):
             self.push_screen(LeaveDialog(), self._leave)
