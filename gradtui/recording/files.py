@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from gradtui.descriptors import OwnDescriptor
+
 FORMAT = 1
 """The version of the format. It grows if older versions of gradtui could no longer read the file."""
 KEY = "gradtui_recording"
@@ -33,6 +35,9 @@ class Sink(Protocol):
     def close(self) -> None:
         """End the file."""
 
+    def renamed(self, path: Path) -> None:
+        """Note that the file has another name now."""
+
     @property
     def size(self) -> int:
         """Bytes of the file."""
@@ -40,18 +45,26 @@ class Sink(Protocol):
 
 class _PlainSink:
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        self._file = OwnDescriptor(os.open(path, flags, 0o600))
+        self._path = path
         self.size = 0
 
     def write(self, data: bytes) -> None:
+        if not self._file.is_open:
+            # The script has closed it, and may have a file of its own under this number.
+            self._file = OwnDescriptor(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         view = memoryview(data)
         while view:
-            written = os.write(self._descriptor, view)
+            written = os.write(self._file.number, view)
             self.size += written
             view = view[written:]
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._file.close()
+
+    def renamed(self, path: Path) -> None:
+        self._path = path
 
 
 class _ZstdSink(_PlainSink):

@@ -61,6 +61,7 @@ def thin_file(path: Path, most: int) -> tuple[Sink, EventWriter]:
             break
         sink.close()
     beside.replace(path)
+    sink.renamed(path)
     return sink, writer
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gradtui.descriptors import OwnDescriptor
 from gradtui.serving.messages import MOST_REQUEST, PROTOCOL, Connection
 from gradtui.serving.sockets import SUFFIX
 
@@ -42,16 +43,14 @@ class RunServer:
         self._answers = answers
         self._owner = os.getpid()
         self._room = threading.Semaphore(_MOST_CONNECTIONS)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.bind(str(self._path))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.bind(str(self._path))
             os.chmod(self._path, 0o600)
-            self._socket.listen(8)
-        except BaseException:
-            self._socket.close()
-            raise
+            listening.listen(8)
+            self._descriptor = OwnDescriptor(listening.detach())
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=self._descriptor.number)
         # A child that the script forks would keep the socket open after the end of the run.
-        os.register_at_fork(after_in_child=self._socket.close)
+        os.register_at_fork(after_in_child=self._leave)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -63,13 +62,20 @@ class RunServer:
             return
         with contextlib.suppress(OSError):
             self._path.unlink()
-        with contextlib.suppress(OSError):
+        if self._descriptor.is_open:
             # `close` alone does not wake the thread that waits in `accept` (Linux: shutdown(2) does).
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close the socket, if the script has not closed it."""
+        self._socket.detach()
+        with contextlib.suppress(OSError):
+            self._descriptor.close()
 
     def _accept(self) -> None:
-        while True:
+        while self._descriptor.is_open:
             try:
                 connected, _ = self._socket.accept()
             except OSError:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gradtui.recording import Recording, replayed
+
 from .running import PLAIN, PYTHON, TRAIN, Screen, environment, run, theirs
 
 pytestmark = pytest.mark.slow
@@ -142,9 +144,10 @@ def test_a_script_that_closes_all_files_loses_the_screen_and_nothing_else(tmp_pa
 
 def test_without_a_screen_it_is_told_as_ever(tmp_path: Path) -> None:
     script = TRAIN + CLOSES.replace('until("go")', "train(5)")
-    ours = run(PLAIN, tmp_path / "run", script)
+    ours = run((*PLAIN, "--record", str(tmp_path / "run.zst")), tmp_path / "run", script)
     assert ours.returncode == 3
     assert ours.stdout.startswith(b"closed\nover ")
+    assert replayed(Recording(tmp_path / "run.zst")).step == 8
     assert b"8 steps, 8 micro-steps" in ours.stderr
     assert owned(tmp_path / "run") == {"of the script"}
 

@@ -213,3 +213,21 @@ def test_two_counts_become_one_with_their_sums() -> None:
     assert joined.phases == (ev.PhaseTime(Phase.FORWARD, 1.5, 3), ev.PhaseTime(Phase.BACKWARD, 0.25, 1))
     assert (joined.own_seconds, joined.norms_every, joined.ledger_every) == (0.375, 30, 40)
     assert thinned([first, second]) == [first, second], "the newest stay"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_that_closes_all_files_loses_none_of_its_own(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    recorder = Recorder(path, {}, lambda _: None)
+    recorder.take(EVENTS[:5])
+    recorder._write_waiting()
+    number = recorder._sink._file.number  # type: ignore[attr-defined]
+    os.close(number)
+    with open(tmp_path / "theirs.txt", "w") as theirs:
+        os.dup2(theirs.fileno(), number)
+        recorder.take(EVENTS[5:])
+        recorder._write_waiting()
+        recorder._sink.close()
+        os.close(number)
+    assert (tmp_path / "theirs.txt").read_text() == ""
+    assert list(Recording(path).events()) == EVENTS

@@ -129,6 +129,17 @@ def test_the_end_removes_the_socket_and_the_threads_end(tmp_path: Path) -> None:
         ask(tmp_path, server.id, "status")
 
 
+def test_a_script_that_closes_all_files_loses_none_of_its_own(tmp_path: Path) -> None:
+    server = RunServer(tmp_path, {"status": status})
+    os.close(server._descriptor.number)
+    with open(tmp_path / "theirs.txt", "w") as theirs:
+        os.dup2(theirs.fileno(), server._descriptor.number)
+        server.close()
+        os.write(server._descriptor.number, b"of the script")
+        os.close(server._descriptor.number)
+    assert (tmp_path / "theirs.txt").read_text() == "of the script"
+
+
 def test_sockets_of_runs_that_are_gone_are_removed(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(tmp_path / "1-ab.sock"))
