@@ -122,7 +122,7 @@ def check_panels_and_states(run: Run) -> None:
         run.wait_panels(*titles)
         states = [run.state_of(row) for row in ("embed", "prompt", "body", "tail")]
         assert states == ["off", "trains", "passes", "trains"]
-    colours = {int(found) for found in re.findall(rb"[34]8;5;(\d+)", run.raw)}
+    colours = {int(found) for found in re.findall(rb"[34]8;5;(\d+)[;m]", run.raw)}
     assert colours <= set(GREY)
     assert not re.search(rb"\x1b\[(?:\d+;)*[34][0-7](?:;\d+)*m|[34]8;2;", run.raw)
 

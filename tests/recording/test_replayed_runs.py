@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from replays import assert_it_gives
 
+from gradtui.diagnostics import FindingTracker
 from gradtui.recording import Recording, replayed
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +99,23 @@ def test_a_recording_of_version_1_is_read() -> None:
     assert state.ended.exit_code == 0
     assert re.fullmatch("[TFCUO-]+", state.tree.states)
     assert state.gradient_norm.last == pytest.approx(state.norm_summary.last)
+
+
+def test_rules_run_at_the_end_of_a_recording_only_if_that_is_the_end_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(FindingTracker, "run", lambda _self, state: ends.append(state.step))
+    lines = [
+        line for line in (DATA / "version-1.jsonl").read_bytes().splitlines(keepends=True) if b"RulesRun" not in line
+    ]
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(b"".join(lines))
+    replayed(Recording(path))
+    assert ends == [4]
+    path.write_bytes(b"".join(lines[:-1]))
+    replayed(Recording(path))
+    assert ends == [4]
 
 
 @pytest.mark.slow
