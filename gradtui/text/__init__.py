@@ -19,6 +19,7 @@ from gradtui.text.findings import finding_counts_text, finding_line, finding_lin
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
 from gradtui.text.memory import growth_text, memory_source_text, no_profile_text
+from gradtui.text.memory_parts import BEFORE_TRAINING, MEMORY_PARTS, MemoryPart, memory_part_name, parts_of_memory
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.no_forecast import compiled_budget, why_by_rules
 from gradtui.text.nonfinite import nonfinite_text
@@ -61,9 +62,11 @@ from gradtui.text.units import (
 )
 
 __all__ = [
+    "BEFORE_TRAINING",
     "BYTES_WIDTH",
     "COUNT_WIDTH",
     "DASH",
+    "MEMORY_PARTS",
     "NUMBER_WIDTH",
     "RATE_WIDTH",
     "SECONDS_WIDTH",
@@ -72,6 +75,7 @@ __all__ = [
     "STATE_SUMMARIES",
     "STATE_WORDS",
     "EndRow",
+    "MemoryPart",
     "breakpoint_text",
     "bytes_text",
     "called",
@@ -96,6 +100,7 @@ __all__ = [
     "growth_text",
     "holding_text",
     "listed",
+    "memory_part_name",
     "memory_source_text",
     "microseconds_text",
     "moved_text",
@@ -105,6 +110,7 @@ __all__ = [
     "oom_headline",
     "oom_place",
     "oom_report",
+    "parts_of_memory",
     "plural",
     "progress_line",
     "rate_text",

@@ -10,14 +10,11 @@ from gradtui.tui.panels.events import KINDS, EventsPanel
 from gradtui.tui.panels.finding import FindingLine
 from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table
-from gradtui.tui.panels.memory_parts import BEFORE_TRAINING, PARTS, part_name
 from gradtui.tui.panels.output import OutputPanel
 from gradtui.tui.panels.why import WhyPanel
 
 __all__ = [
-    "BEFORE_TRAINING",
     "KINDS",
-    "PARTS",
     "ChangesPanel",
     "CurvesPanel",
     "EventsPanel",
@@ -31,5 +28,4 @@ __all__ = [
     "curves_title",
     "has_breakdown",
     "memory_table",
-    "part_name",
 ]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
-from gradtui.text import bytes_text
-from gradtui.tui.panels.memory_parts import distinct_peak, parts_of, sample
+from gradtui.text import bytes_text, parts_of_memory
+from gradtui.tui.panels.memory_parts import distinct_peak, sample
 from gradtui.tui.rendering import Line, Span, pad
 from gradtui.tui.widgets import stacked_bar
 
@@ -61,7 +61,7 @@ def _extent(breakdown: MemoryMeasured | None) -> int:
 def _bar(state: RunState, breakdown: MemoryMeasured | None, full: int, width: int, options: MemoryOptions) -> Line:
     if breakdown is None:
         return ((" " * width, ""),)
-    parts = [part for part in parts_of(breakdown.held, state) if part.within_total]
+    parts = [part for part in parts_of_memory(breakdown.held, state) if part.within_total]
     patterns = "".join(sample(part.role, colour=options.colour) for part in parts)
     sizes = [(part.role, float(part.size or 0)) for part in parts]
     return stacked_bar(sizes, full, width, distinct_peak(breakdown), patterns)

@@ -11,7 +11,7 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import StepCurve, age_floor, step_curve
-from gradtui.text import no_profile_text, short_bytes
+from gradtui.text import BEFORE_TRAINING, MemoryPart, no_profile_text, parts_of_memory, short_bytes
 from gradtui.tui.panels.memory_curve import (
     Scale,
     columns_of,
@@ -23,7 +23,7 @@ from gradtui.tui.panels.memory_curve import (
     unit_of,
 )
 from gradtui.tui.panels.memory_notes import waiting_lines, warning_lines
-from gradtui.tui.panels.memory_parts import BEFORE_TRAINING, Part, parts_of, sample
+from gradtui.tui.panels.memory_parts import sample
 from gradtui.tui.panels.memory_table import chosen_phase
 from gradtui.tui.rendering import Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.widgets import stacked_bar
@@ -126,7 +126,7 @@ def owner_of(state: RunState, step: StepCurve, *, with_phase: bool = True) -> st
 
 
 def _held_lines(state: RunState, held: MemoryMeasured, scale: Scale | None, width: int, *, colour: bool) -> list[Line]:
-    parts = [part for part in parts_of(held.held, state) if part.within_total]
+    parts = [part for part in parts_of_memory(held.held, state) if part.within_total]
     before = next((part for part in parts if part.role == BEFORE_TRAINING), None)
     size = unit_of(max((part.size or 0 for part in parts), default=0))
     if width < _WIDE:
@@ -142,18 +142,18 @@ def _held_lines(state: RunState, held: MemoryMeasured, scale: Scale | None, widt
     return lines + ([_before_training(state, before.size, width)] if before is not None and before.size else [])
 
 
-def _shown(parts: list[Part], state: RunState) -> list[Part]:
+def _shown(parts: list[MemoryPart], state: RunState) -> list[MemoryPart]:
     """Return the parts that matter in any phase: a part keeps its place even while it is empty."""
     measured = [record.last.held for record in state.phases.values() if record.last is not None]
-    roles = {part.role for held in measured for part in parts_of(held, state) if _matters(part, held)}
+    roles = {part.role for held in measured for part in parts_of_memory(held, state) if _matters(part, held)}
     return [part for part in parts if part.role in roles]
 
 
-def _matters(part: Part, held: MemoryBytes) -> bool:
+def _matters(part: MemoryPart, held: MemoryBytes) -> bool:
     return part.size is None or part.size >= max(1.0, _MIN_SHARE * (held.total or 0))
 
 
-def _bar(held: MemoryMeasured, parts: list[Part], scale: Scale | None, width: int, *, colour: bool) -> Line:
+def _bar(held: MemoryMeasured, parts: list[MemoryPart], scale: Scale | None, width: int, *, colour: bool) -> Line:
     words = f" end of {held.phase}, step {held.step:,}" if held.step else f" end of {held.phase}"
     room = max(_MIN_BAR, width - len(words))
     sizes = [(part.role, float(part.size or 0)) for part in parts]
@@ -164,7 +164,7 @@ def _bar(held: MemoryMeasured, parts: list[Part], scale: Scale | None, width: in
 
 
 def _numbers(
-    parts: list[Part], state: RunState, unit: tuple[str, int], width: int, *, colour: bool, narrow: bool
+    parts: list[MemoryPart], state: RunState, unit: tuple[str, int], width: int, *, colour: bool, narrow: bool
 ) -> list[Line]:
     """Return the parts with their numbers in one unit, in as few lines as possible. The last line names the unit."""
     lines: list[list[Span]] = [[]]
@@ -183,7 +183,7 @@ def _numbers(
     return [tuple(line) for line in lines]
 
 
-def _name(part: Part, state: RunState) -> str:
+def _name(part: MemoryPart, state: RunState) -> str:
     kinds = {optimizer.type_name for optimizer in state.optimizers}
     if part.role == "optimizer_state" and len(kinds) == 1 and len(*kinds) <= _LONGEST_OPTIMIZER:
         return printable(*kinds)

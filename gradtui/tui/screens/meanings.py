@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.markers import MarkerKind
-from gradtui.text import STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS
-from gradtui.tui.panels import BEFORE_TRAINING, KINDS, PARTS, part_name
+from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS, memory_part_name
+from gradtui.tui.panels import KINDS
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (
     COLUMNS,
@@ -229,7 +229,9 @@ MEANINGS: tuple[Meanings, ...] = (
     ),
     Meanings(
         "Memory",
-        tuple(Meaning(((f"{FULL} ", part), (part_name(part), "text")), *_CATEGORIES[part]) for part in PARTS),
+        tuple(
+            Meaning(((f"{FULL} ", part), (memory_part_name(part), "text")), *_CATEGORIES[part]) for part in MEMORY_PARTS
+        ),
     ),
     _by_words("Columns", _COLUMN_WORDS),
     _by_words("Memory within a step", _STEP_WORDS),

@@ -12,9 +12,8 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import highest_peak
-from gradtui.text import bytes_text
+from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
-from gradtui.tui.panels.memory_parts import BEFORE_TRAINING, PARTS, parts_of
 from gradtui.tui.panels.memory_table import MAIN_PHASES, next_phase, phase_table
 from gradtui.tui.rendering.lines import Line, line_width
 
@@ -95,7 +94,7 @@ def test_the_parts_of_any_phase_can_be_read_as_numbers(width: int, height: int, 
     last = EVERY_PHASE.phases[phase].last
     assert last is not None
     assert row(lines, phase).startswith(CHOSEN_MARK)
-    for part in parts_of(last.held, EVERY_PHASE):
+    for part in parts_of_memory(last.held, EVERY_PHASE):
         names = (part.name, part.short_name)
         assert any(f"{name} " in text(lines) or name in text(lines) for name in names)
         assert bytes_text(part.size) in text(lines)
@@ -117,30 +116,30 @@ def test_parts_add_up_to_the_total_and_what_was_there_before_training_is_one_of_
     for phase in (Phase.LOAD, Phase.FORWARD):
         last = state.phases[phase].last
         assert last is not None
-        parts = {part.role: part.size for part in parts_of(last.held, state)}
+        parts = {part.role: part.size for part in parts_of_memory(last.held, state)}
         assert sum(size or 0 for size in parts.values()) == last.held.total
         assert (parts[BEFORE_TRAINING], parts["other"]) == (40 * MIB, (last.held.other or 0) - 40 * MIB)
     less = held(MIB, 0, 0, 0, other=10 * MIB)
-    assert {p.role: p.size for p in parts_of(less, state)} | {"other": 0, BEFORE_TRAINING: 10 * MIB} == {
-        p.role: p.size for p in parts_of(less, state)
+    assert {p.role: p.size for p in parts_of_memory(less, state)} | {"other": 0, BEFORE_TRAINING: 10 * MIB} == {
+        p.role: p.size for p in parts_of_memory(less, state)
     }
 
 
 def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
-    assert [part.role for part in parts_of(held(MIB, 0, 0, 0), RunState())] == [
-        role for role in PARTS if role not in (BEFORE_TRAINING, "input", "offloaded")
+    assert [part.role for part in parts_of_memory(held(MIB, 0, 0, 0), RunState())] == [
+        role for role in MEMORY_PARTS if role not in (BEFORE_TRAINING, "input", "offloaded")
     ]
 
 
 def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
     without = ev.MemoryMeasured(1.0, 1, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True)
     some = MemoryBytes(MIB, 0, 0, 0, 0, 0, 6 * MIB, 2 * MIB, 3 * MIB)
-    assert not {"input", "offloaded"} & {part.role for part in parts_of(without.held, state_after(without))}
+    assert not {"input", "offloaded"} & {part.role for part in parts_of_memory(without.held, state_after(without))}
     state = state_after(without, ev.MemoryMeasured(1.0, 1, Phase.FORWARD, some, None, True, True))
     for one in (without.held, some):
-        assert {"input", "offloaded"} <= {part.role for part in parts_of(one, state)}
+        assert {"input", "offloaded"} <= {part.role for part in parts_of_memory(one, state)}
     unknown = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, None)
-    assert {part.role: part.size for part in parts_of(unknown, state)}["input"] is None
+    assert {part.role: part.size for part in parts_of_memory(unknown, state)}["input"] is None
 
 
 def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> None:
@@ -202,13 +201,13 @@ FULL = state_after(
 def bar_of_forward(*, colour: bool = True) -> list[tuple[str, str]]:
     lines = phase_table(FULL, 90, 20, MemoryOptions(colour=colour)).lines
     found = next(line for line in lines if line[0][0][1:].startswith("forward"))
-    return [(part, role) for part, role in found if role in PARTS]
+    return [(part, role) for part, role in found if role in MEMORY_PARTS]
 
 
 def test_every_part_has_the_same_role_in_bars_and_legend() -> None:
-    legend = [role for line in phase_table(FULL, 90, 20).lines[5:] for _, role in line if role in PARTS]
-    assert [role for _, role in bar_of_forward()] == list(PARTS)
-    assert sorted(legend) == sorted(PARTS)
+    legend = [role for line in phase_table(FULL, 90, 20).lines[5:] for _, role in line if role in MEMORY_PARTS]
+    assert [role for _, role in bar_of_forward()] == list(MEMORY_PARTS)
+    assert sorted(legend) == sorted(MEMORY_PARTS)
 
 
 def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alternate() -> None:
@@ -218,7 +217,7 @@ def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alte
 
 
 def test_without_colour_parts_have_patterns_of_their_own() -> None:
-    assert len({part[0] for part, _ in bar_of_forward(colour=False)}) == len(PARTS)
+    assert len({part[0] for part, _ in bar_of_forward(colour=False)}) == len(MEMORY_PARTS)
 
 
 def test_the_highest_peak_names_its_phase() -> None:

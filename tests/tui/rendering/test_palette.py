@@ -10,7 +10,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState
-from gradtui.tui.panels import PARTS
+from gradtui.text import MEMORY_PARTS
 from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, STATE_ROLES, Palette, own_themes
 
 THEMES = [DARK_THEME, LIGHT_THEME, *BUILTIN_THEMES.values()]
@@ -149,7 +149,7 @@ def test_states_differ_for_the_colour_blind(theme: Theme, least: float) -> None:
 
 @pytest.mark.parametrize(("theme", "adjacent", "any_two"), [(DARK_THEME, 20, 12), (LIGHT_THEME, 18, 10.8)])
 def test_parts_of_the_memory_bar_differ_for_the_colour_blind(theme: Theme, adjacent: float, any_two: float) -> None:
-    colours = [_front(palette(theme), role) for role in PARTS]
+    colours = [_front(palette(theme), role) for role in MEMORY_PARTS]
     for one, other in pairwise(colours):
         assert _difference(one, other) >= adjacent, (one, other)
     for one, other in combinations(colours, 2):
@@ -176,7 +176,7 @@ def test_text_has_the_contrast_of_wcag_aa(theme: Theme) -> None:
                 ground.hex,
                 _contrast(_front(made, role), ground),
             )
-    for role in PARTS[:-1]:
+    for role in MEMORY_PARTS[:-1]:
         assert _contrast(_front(made, role), grounds[0]) >= 3, role
 
 
@@ -201,5 +201,5 @@ def test_256_colours_keep_grounds_and_states_apart(index: int) -> None:
             assert _contrast(_in_256(_front(made, role)), ground) >= (4.5 if role in states else 4), (role, ground.hex)
     for one, other in combinations(states, 2):
         assert _difference(states[one], states[other]) >= 6, (one, other)
-    for one, other in pairwise(PARTS):
+    for one, other in pairwise(MEMORY_PARTS):
         assert _difference(_in_256(_front(made, one)), _in_256(_front(made, other))) >= 6, (one, other)
