@@ -44,6 +44,9 @@ gradtui forecast --freeze SEL SCRIPT
 gradtui replay FILE    open a recording of --record FILE, without its run
 gradtui runs           list the live runs
 gradtui status         print what a live run does now
+gradtui attach         open the dashboard of a live run in this terminal
+gradtui do COMMAND     change a live run: freeze PATH, pause, resume, set-lr RATE, undo
+gradtui tail           print what has happened in a live run
 gradtui findings       print what is wrong with a live run
 gradtui state          print the summary of a live run
 gradtui explain GT204  describe a rule of check
@@ -134,6 +137,11 @@ class _Command(click.Command):
     flag_value=False,
     default=True,
     help="Let no other process of yours ask this run (gradtui runs).",
+)
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Let your other processes look at this run (gradtui attach), and change nothing (gradtui do).",
 )
 @setting_options
 @click.option("--log", **FILE, help="Append the script's output to FILE while the screen is up.")

@@ -17,7 +17,7 @@ from gradtui.export.schedule_file import InterventionFiles
 from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.forecast_run import ForecastReport
-from gradtui.live_answers import answers
+from gradtui.live_answers import LiveRun
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
@@ -30,11 +30,15 @@ from gradtui.serving import RunServer, socket_directory
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_line, closing_lines
-from gradtui.transport.in_process import EventQueue
+from gradtui.transport.in_process import CommandQueue, EventQueue
 
 if TYPE_CHECKING:
     from gradtui.runner.supervisor_connection import SupervisorConnection
     from gradtui.tui.charts.plot_server import PlotServer
+
+
+_LAST_EVENTS_S = 1.0
+"""Seconds that the end of a run waits for viewers that still receive events."""
 
 
 def launch(settings: Settings) -> int:
@@ -88,7 +92,8 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     reporter = PlainReporter(training.events, findings, silent=ending is not None)
     training.look = reporter.look
     reporter.start()
-    _run(settings, training.execute, reporter.look, reporter, training.events, files, ending)
+    queues = training.events, training.commands
+    _run(settings, training.execute, reporter.look, reporter, queues, files, ending)
 
 
 def _with_screen(
@@ -113,7 +118,7 @@ def _with_screen(
         without = ", without --pause-at-nan" if settings.pause_at_nan else ""
         write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
         _plain(replace(settings, pause_at_nan=False), program, "another process has it")
-    _run(settings, screen.execute, screen.look, screen.reporter, screen.events, files)
+    _run(settings, screen.execute, screen.look, screen.reporter, (screen.events, screen.commands), files)
 
 
 def _run(
@@ -121,17 +126,21 @@ def _run(
     execute: Callable[[], Outcome],
     look: Callable[[Callable[[RunState], Any]], Any],
     reporter: PlainReporter,
-    events: EventQueue,
+    queues: tuple[EventQueue, CommandQueue],
     files: InterventionFiles,
     ending: CheckReport | ForecastReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
+    events, commands = queues
     summary = None
     if settings.summary is not None:
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
     recorder = _recorder(settings, events)
-    server = _server(settings, look, events)
+    live = None
+    if settings.listen and settings.check is None and settings.forecast is None:
+        live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
+    server = _server(live)
     outcome = execute()
     if not outcome.forked:
         if summary is not None:
@@ -140,7 +149,9 @@ def _run(
             state = reporter.finish()
             if recorder is not None:
                 recorder.finish(events.dropped)
-            if server is not None:
+            if server is not None and live is not None:
+                live.finish()
+                server.wait_for_streams(_LAST_EVENTS_S)
                 server.close()
             _conclude(state, reporter, events.dropped, files, summary, ending)
             if ending is not None:
@@ -157,19 +168,17 @@ def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     except RecordingError as error:
         write_line(f"{error}; nothing is recorded")
         return None
-    events.takers.append(recorder.take)
+    events.follow(recorder.take)
     recorder.start()
     return recorder
 
 
-def _server(
-    settings: Settings, look: Callable[[Callable[[RunState], Any]], Any], events: EventQueue
-) -> RunServer | None:
-    """Let other processes of the user ask the run, unless the settings say no. A run without a socket is the same run."""
-    if not settings.listen or settings.check is not None or settings.forecast is not None:
+def _server(live: LiveRun | None) -> RunServer | None:
+    """Let other processes of the user ask the run. A run without a socket is the same run."""
+    if live is None:
         return None
     with contextlib.suppress(OSError):
-        server = RunServer(socket_directory(), answers(look, settings.target.name, lambda: events.dropped))
+        server = RunServer(socket_directory(), live.answers)
         server.start()
         return server
     return None

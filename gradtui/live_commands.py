@@ -10,13 +10,13 @@ import click
 
 from gradtui.printable import printable
 
-_HELP_NAMES = ["-h", "--help"]
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_RUN = click.option("--run", "id_", metavar="ID", help="The run; without it the only live one.")
+HELP_NAMES = ["-h", "--help"]
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+RUN = click.option("--run", "id_", metavar="ID", help="The run; without it the only live one.")
 
 
-@click.command(context_settings={"help_option_names": _HELP_NAMES})
-@_JSON
+@click.command(context_settings={"help_option_names": HELP_NAMES})
+@JSON
 def _runs(as_json: bool) -> None:
     """List the live runs of this user on this machine."""
     found = _live_runs()
@@ -40,12 +40,12 @@ def _phase(status: Mapping[str, Any]) -> str:
     return "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
 
 
-@click.command(context_settings={"help_option_names": _HELP_NAMES})
-@_RUN
-@_JSON
+@click.command(context_settings={"help_option_names": HELP_NAMES})
+@RUN
+@JSON
 def _status(id_: str | None, as_json: bool) -> None:
     """Print what a live run does now."""
-    answer = _asked(id_, "status")
+    answer = asked(id_, "status")
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return
@@ -53,20 +53,20 @@ def _status(id_: str | None, as_json: bool) -> None:
         click.echo(f"{name:<16} {printable(str(value)) if value is not None else '—'}")
 
 
-@click.command(context_settings={"help_option_names": _HELP_NAMES})
-@_RUN
+@click.command(context_settings={"help_option_names": HELP_NAMES})
+@RUN
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as always.")
 def _state(id_: str | None, as_json: bool) -> None:  # noqa: ARG001 - there is no other format
     """Print the summary of a live run as JSON."""
-    click.echo(json.dumps(_asked(id_, "state"), indent=1))
+    click.echo(json.dumps(asked(id_, "state"), indent=1))
 
 
-@click.command(context_settings={"help_option_names": _HELP_NAMES})
-@_RUN
-@_JSON
+@click.command(context_settings={"help_option_names": HELP_NAMES})
+@RUN
+@JSON
 def _findings(id_: str | None, as_json: bool) -> None:
     """Print the findings of a live run, the gravest first."""
-    found = _asked(id_, "findings")
+    found = asked(id_, "findings")
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
@@ -86,9 +86,12 @@ def _live_runs() -> list[dict[str, Any]]:
         raise click.UsageError(f"no directory of live runs: {error.strerror or error}") from None
 
 
-def _asked(id_: str | None, what: str) -> Any:
-    from gradtui.serving import NoAnswerError, ask, socket_directory
+def run_named(id_: str | None) -> str:
+    """Return the id of a run; without one that of the only live run.
 
+    Raises:
+        UsageError: there is none, or there are several.
+    """
     if id_ is None:
         live = [str(each["id"]) for each in _live_runs()]
         if len(live) != 1:
@@ -97,8 +100,20 @@ def _asked(id_: str | None, what: str) -> Any:
         id_ = live[0]
     if "/" in id_:
         raise click.UsageError(f"{id_!r} is no id of a run; gradtui runs lists them")
+    return id_
+
+
+def asked(id_: str | None, what: str, **more: Any) -> Any:
+    """Return the answer of a run.
+
+    Raises:
+        UsageError: it gives none.
+    """
+    from gradtui.serving import NoAnswerError, ask, socket_directory
+
+    name = run_named(id_)
     try:
-        return ask(socket_directory(), id_, what)
+        return ask(socket_directory(), name, what, **more)
     except (NoAnswerError, OSError) as error:
         raise click.UsageError(str(error)) from None
 

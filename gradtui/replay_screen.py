@@ -107,5 +107,5 @@ def app_of(recording: Recording, settings: Configuration) -> GradtuiApp:
         order=settings["order"],
         keys=settings.keys,
         findings=tracker_of(recording),
-        is_first_viewer=False,
+        role="replay",
     )

@@ -94,7 +94,7 @@ class ScreenRun:
         log = settings.log or RunFiles(settings.target.name).new_log()
         self._connection = connection
         self._training = TrainingRun(settings, program, str(log))
-        self.events = self._training.events
+        self.events, self.commands = self._training.events, self._training.commands
         self._settings = settings
         terminal = shutil.get_terminal_size()
         columns = PanelLayout(terminal.columns, terminal.lines).output_columns
@@ -195,7 +195,7 @@ class ScreenRun:
         """Let the plain reporter continue the run with the screen's state."""
         if state is not None:
             self.reporter.state = state
-        self._training.commands.close()
+        self.commands.close()
         gone = self._terminal.is_gone
         if gone:
             # Writing to a terminal that is gone would fail: the script's output and gradtui's lines go to the log.

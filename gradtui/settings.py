@@ -134,6 +134,7 @@ class Settings:
         summary: where to write the closing summary as JSON.
         record: where to write the events of the run; None to write them nowhere.
         listen: whether other processes of the same user can ask the run.
+        read_only: whether those processes can change nothing.
         record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
         ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
@@ -156,6 +157,7 @@ class Settings:
     summary: Path | None = None
     record: Path | None = None
     listen: bool = True
+    read_only: bool = False
     record_limit: int = DEFAULT_RECORD_LIMIT
     budget: float = DEFAULT_SHARE
     ui_budget: float = DEFAULT_UI_SHARE

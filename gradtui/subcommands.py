@@ -38,6 +38,7 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.schedule import Scheduled
 from gradtui.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
 from gradtui.state.selection import objection_to_expressions
+from gradtui.steering_commands import STEERING_COMMANDS
 
 _HELP_NAMES = ["-h", "--help"]
 CHECKED_STEPS = 60
@@ -310,5 +311,6 @@ SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
         "replay": _replay,
         "rules": _rules,
         **LIVE_COMMANDS,
+        **STEERING_COMMANDS,
     }
 )

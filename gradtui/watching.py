@@ -188,7 +188,7 @@ class Watch:
         return self._submit(lambda id_: SetCheckpointing(id_, path, on))
 
     def _submit(self, make: Callable[[int], Command]) -> Receipt:
-        return Receipt(self._run, self._commands.submit(make))
+        return Receipt(self._run, self._commands.submit(make, "script"))
 
     def _repr_html_(self) -> str:
         """Return the state of the run as HTML, which any notebook shows."""

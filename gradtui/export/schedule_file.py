@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command, SetGroup
+from gradtui.protocol.commands import Command
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
+from gradtui.state.objections import objection_to
 from gradtui.state.run_state import RunState
-from gradtui.state.selection import objection_to_expressions
 from gradtui.text import plural
 
 if TYPE_CHECKING:
@@ -49,21 +49,10 @@ def load(path: Path) -> tuple[Scheduled, ...]:
     except tomllib.TOMLDecodeError as error:
         raise BadEntry(f"it is not TOML: {error}") from None
     for entry in entries:
-        objection = _objection(entry.command)
+        objection = objection_to(entry.command)
         if objection is not None:
             raise BadEntry(f"{entry.title}: {objection}")
     return entries
-
-
-def _objection(command: Command) -> str | None:
-    """Return why no run could carry out this command; None if one could."""
-    if isinstance(command, SetGroup):
-        numbers = [value for value in (command.learning_rate, command.weight_decay) if value is not None]
-        if not numbers:
-            return "set_group needs a learning_rate or a weight_decay"
-        negative = [value for value in (command.optimizer, command.group, *numbers) if value < 0]
-        return f"the numbers of set_group are from 0 on, not {negative[0]:g}" if negative else None
-    return objection_to_expressions(getattr(command, "selection", getattr(command, "path", "")))
 
 
 def _text(path: Path) -> str:

@@ -340,6 +340,7 @@ def _interventions(state: RunState) -> list[dict[str, Any]]:
             "seconds": event.at,
             "text": event.text,
             **to_words(event.command),
+            "origin": event.command.origin or None,
             "trainable": event.command.trainable if isinstance(event.command, SetTrainable) else None,
             "skipped": event.skipped,
             "parameters": [path for changed in event.changed for path in changed.paths],

@@ -6,12 +6,13 @@ Fields with their default value are left out.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import math
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -31,7 +32,7 @@ def to_words(command: Command) -> dict[str, Any]:
         for word, (known, preset) in _kinds().items()
         if known is kind and all(getattr(command, name) == value for name, value in preset.items())
     )
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in ("id", *preset)}
+    fields = _fields(kind, preset)
     values = {name: getattr(command, name) for name in fields}
     given = {name: value for name, value in values.items() if fields[name].default != value}
     return {"command": word, **given}
@@ -45,7 +46,7 @@ def from_words(words: Mapping[str, Any], id_: int) -> Command:
     if not isinstance(word, str) or word not in _kinds():
         raise BadEntry(f"there is no command {word!r}{_near(word, _kinds())}")
     kind, preset = _kinds()[word]
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.name not in ("id", *preset)}
+    fields = _fields(kind, preset)
     hints = get_type_hints(kind)
     given = {name: value for name, value in words.items() if name != "command"}
     for name, value in given.items():
@@ -58,7 +59,67 @@ def from_words(words: Mapping[str, Any], id_: int) -> Command:
         raise BadEntry(f"{word} needs {' and '.join(missing)}")
     # TOML arrays are lists; the fields of a frozen command must be immutable.
     fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    return kind(id=id_, **preset, **fixed)
+    values: dict[str, Any] = {**preset, **fixed}
+    return kind(id=id_, **values)
+
+
+def words_of(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the dictionary of a command that a person has typed: its word, then values in the order of its fields, or
+    `field=value`. A word may have - for _, and short forms: `set-lr 0.01`, `step 5`, `checkpoint PATH`.
+
+    Raises:
+        BadEntry: it is no command. The message is one line.
+    """
+    if not arguments:
+        raise BadEntry(f"which command? It is one of {', '.join(sorted({*_SHORT, *_kinds()}))}")
+    typed = arguments[0].replace("-", "_")
+    word, preset = _SHORT.get(typed, (typed, {}))
+    if word not in _kinds():
+        raise BadEntry(f"there is no command {arguments[0]!r}{_near(typed, {**_SHORT, **_kinds()})}")
+    kind, fixed = _kinds()[word]
+    hints = {name: get_type_hints(kind)[name] for name in _fields(kind, {**fixed, **preset})}
+    free = list(hints)
+    found = {"command": word, **preset}
+    if typed == "set_lr":
+        found |= {"optimizer": 0, "group": 0}
+        free = ["learning_rate"]
+    for argument in arguments[1:]:
+        name, equals, value = argument.partition("=")
+        if not (equals and name in hints):
+            name, value = next((each for each in free if each not in found), ""), argument
+        if not name:
+            raise BadEntry(f"{arguments[0]} does not take {argument!r}; it takes {', '.join(hints) or 'nothing more'}")
+        found[name] = _value_of(value, hints[name])
+    return found
+
+
+_SHORT: dict[str, tuple[str, dict[str, Any]]] = {
+    "checkpoint": ("set_checkpointing", {"on": True}),
+    "keep_activations": ("set_checkpointing", {"on": False}),
+    "set_lr": ("set_group", {}),
+    "step": ("run_steps", {}),
+    "stop": ("stop_training", {}),
+}
+"""Short forms: the word, and what they set. `set_lr` is for the first group of the first optimizer unless it says otherwise."""
+
+
+def _value_of(text: str, hint: Any) -> Any:
+    """Return what a text means for a field; the text itself where it means nothing else, which `from_words` then refuses."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if get_origin(hint) is tuple:
+        return [_value_of(each, get_args(hint)[0]) for each in text.split(",") if each]
+    if bool in parts:
+        return {"true": True, "false": False}.get(text, text)
+    for number in (int, float):
+        if number in parts:
+            with contextlib.suppress(ValueError):
+                return number(text)
+    return text
+
+
+def _fields(kind: type[Command], preset: Mapping[str, Any]) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields of a command that its word does not set, by name. Who sent it under which number is none of them."""
+    return {field.name: field for field in dataclasses.fields(kind) if field.name not in ("id", "origin", *preset)}
 
 
 @cache

@@ -5,7 +5,7 @@ The sender chooses `id`. `CommandApplied` or `CommandRejected` carries the whole
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 StateOption = Literal["keep", "offload", "drop"]
@@ -17,6 +17,8 @@ class Command:
     """Base class of everything that the user can ask of a live run."""
 
     id: int
+    origin: str = field(default="", kw_only=True, compare=False)
+    """Who sent it: `keyboard`, `script`, or the name of a client in another process. Empty if nobody has said."""
 
 
 @dataclass(frozen=True, slots=True)

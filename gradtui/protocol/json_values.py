@@ -112,8 +112,30 @@ def encoder(hint: Any) -> Convert | None:
         pairs = _tuple_encoder((tuple.__class_getitem__(parts), ...))
         return lambda value: pairs(tuple(value.items())) if pairs is not None else list(value.items())
     if _is_command(hint):
-        return lambda value: {"id": value.id, **to_words(value)}
+        return _command_words
     return _record_encoder(hint) if is_record(hint) else None
+
+
+def named(value: Any) -> Any:
+    """Return a value of typed plain data as JSON in which dataclasses are objects: for programs that read a single event."""
+    if isinstance(value, Command):
+        return _command_words(value)
+    if is_record(type(value)):
+        return {name: named(getattr(value, name)) for name in fields_of(type(value))}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(name): named(each) for name, each in value.items()}
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return [named(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return _named(value)
+    return value
+
+
+def _command_words(command: Command) -> dict[str, Any]:
+    origin = {"origin": command.origin} if command.origin else {}
+    return {"id": command.id, **origin, **to_words(command)}
 
 
 def _tuple_encoder(parts: tuple[Any, ...]) -> Convert | None:
@@ -356,7 +378,8 @@ def _one_of(choices: tuple[Any, ...]) -> Convert:
 def _command(value: Any) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get("id"), int):
         raise NotReadableError("a command with an id")
-    return from_words({name: each for name, each in value.items() if name != "id"}, value["id"])
+    words = {name: each for name, each in value.items() if name not in ("id", "origin")}
+    return dataclasses.replace(from_words(words, value["id"]), origin=str(value.get("origin", "")))
 
 
 _PLAIN: dict[Any, Convert] = {int: _exactly(int), str: _exactly(str), bool: _exactly(bool), float: _number}

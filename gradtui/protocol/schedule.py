@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry, from_words, to_words
@@ -48,7 +48,8 @@ def to_table(entry: Scheduled) -> dict[str, Any]:
     """Return an entry as a table of a schedule file, without default values."""
     extra = {"skipped": entry.skipped} if entry.skipped else {}
     late = {"late": True} if entry.late else {}
-    return {"step": entry.step, **extra, **late, **to_words(entry.command)}
+    origin = {"origin": entry.command.origin} if entry.command.origin else {}
+    return {"step": entry.step, **extra, **late, **to_words(entry.command), **origin}
 
 
 def read(document: Mapping[str, Any]) -> tuple[Scheduled, ...]:
@@ -77,10 +78,13 @@ def _entry(number: int, table: Any) -> Scheduled:
     late = table.get("late", False)
     if not isinstance(late, bool):
         raise BadEntry(f"{title}: late is true or false, not {late!r}")
-    words = {name: value for name, value in table.items() if name not in ("step", "skipped", "late")}
+    origin = table.get("origin", "")
+    if not isinstance(origin, str):
+        raise BadEntry(f"{title}: origin is a text in quotes, not {origin!r}")
+    words = {name: value for name, value in table.items() if name not in ("step", "skipped", "late", "origin")}
     try:
         # Negative ids, because the commands of a viewer have ids from 1 on.
-        command = from_words(words, -number)
+        command = replace(from_words(words, -number), origin=origin)
     except BadEntry as bad:
         raise BadEntry(f"{title}: {bad}") from None
     if not is_schedulable(command):

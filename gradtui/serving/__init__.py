@@ -3,8 +3,8 @@
 This package owns the directory of the sockets, the server of a run, and its clients. It knows neither torch nor a screen.
 """
 
-from gradtui.serving.client import NoAnswerError, ask, live_runs
+from gradtui.serving.client import Client, NoAnswerError, ask, live_runs
 from gradtui.serving.server import RunServer
 from gradtui.serving.sockets import socket_directory
 
-__all__ = ["NoAnswerError", "RunServer", "ask", "live_runs", "socket_directory"]
+__all__ = ["Client", "NoAnswerError", "RunServer", "ask", "live_runs", "socket_directory"]

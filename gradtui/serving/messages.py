@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from gradtui.protocol.json_values import to_line
@@ -25,13 +26,12 @@ class Connection:
         """Send a value of JSON. Raises OSError if the other side is gone, or does not read."""
         self._socket.sendall(to_line(value).encode() + b"\n")
 
-    def receive(self) -> Any:
-        """Return the next value; None at the end.
+    def send_lines(self, lines: Sequence[str]) -> None:
+        """Send lines of JSON. Raises OSError as `send` does."""
+        self._socket.sendall("".join(f"{line}\n" for line in lines).encode())
 
-        Raises:
-            OSError: nothing came in time.
-            ValueError: what came is no line of JSON, or too long.
-        """
+    def receive_line(self) -> bytes | None:
+        """Return the next line; None at the end. Raises as `receive` does."""
         while b"\n" not in self._rest:
             if len(self._rest) > self._most:
                 raise ValueError("a line is too long")
@@ -40,7 +40,17 @@ class Connection:
                 return None
             self._rest += chunk
         line, self._rest = self._rest.split(b"\n", 1)
+        return line
+
+    def receive(self) -> Any:
+        """Return the next value; None at the end.
+
+        Raises:
+            OSError: nothing came in time.
+            ValueError: what came is no line of JSON, or too long.
+        """
+        line = self.receive_line()
         try:
-            return json.loads(line)
+            return json.loads(line) if line is not None else None
         except RecursionError:
             raise ValueError("a line is nested too deeply") from None

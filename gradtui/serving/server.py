@@ -9,11 +9,13 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradtui.descriptors import OwnDescriptor
+from gradtui.protocol.codec import BadEntry
 from gradtui.serving.messages import MOST_REQUEST, PROTOCOL, Connection
 from gradtui.serving.sockets import SUFFIX
 
@@ -23,6 +25,15 @@ _MOST_CONNECTIONS = 32
 
 Answer = Callable[[Mapping[str, Any]], Any]
 """Makes the answer to a request. None: the run does not answer now."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An answer that goes on: a value, and then lines of JSON as they come, until the run or the client ends."""
+
+    first: Any
+    lines: Iterator[Sequence[str]]
+    """Closed when the client is gone."""
 
 
 class RunServer:
@@ -43,6 +54,8 @@ class RunServer:
         self._answers = answers
         self._owner = os.getpid()
         self._room = threading.Semaphore(_MOST_CONNECTIONS)
+        self._changing = threading.Condition()
+        self._streaming = 0
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(str(self._path))
             os.chmod(self._path, 0o600)
@@ -55,6 +68,12 @@ class RunServer:
     def start(self) -> None:
         """Begin to answer."""
         threading.Thread(target=self._accept, name="gradtui-server", daemon=True).start()
+
+    def wait_for_streams(self, seconds: float) -> None:
+        """Wait until no stream goes on, or until the time has passed."""
+        if os.getpid() == self._owner:
+            with self._changing:
+                self._changing.wait_for(lambda: not self._streaming, seconds)
 
     def close(self) -> None:
         """Answer no more, and remove the socket."""
@@ -91,11 +110,30 @@ class RunServer:
                 connected.settimeout(_IDLE_S)
                 connection = Connection(connected, MOST_REQUEST)
                 while (request := connection.receive()) is not None:
-                    connection.send(self._answer(request))
+                    answer = self._answer(request)
+                    if isinstance(answer, Stream):
+                        self._send_all(connection, answer)
+                        break
+                    connection.send(answer)
         finally:
             self._room.release()
 
-    def _answer(self, request: Any) -> dict[str, Any]:
+    def _send_all(self, connection: Connection, stream: Stream) -> None:
+        with self._changing:
+            self._streaming += 1
+        try:
+            connection.send({"answer": stream.first})
+            for lines in stream.lines:
+                connection.send_lines(lines)
+        finally:
+            close = getattr(stream.lines, "close", None)
+            if close is not None:
+                close()
+            with self._changing:
+                self._streaming -= 1
+                self._changing.notify_all()
+
+    def _answer(self, request: Any) -> dict[str, Any] | Stream:
         if not isinstance(request, dict):
             return {"error": "a request is an object"}
         if request.get("protocol") != PROTOCOL:
@@ -109,6 +147,10 @@ class RunServer:
             return {"error": f"it can be asked for {', '.join(sorted(self._answers))}"}
         try:
             answer = make(request)
+        except BadEntry as bad:
+            return {"error": str(bad)}
         except Exception as error:  # noqa: BLE001 - an error of gradtui costs one answer
             return {"error": f"{type(error).__name__}: {error}"}
+        if isinstance(answer, Stream):
+            return answer
         return {"answer": answer} if answer is not None else {"error": "the run does not answer now"}

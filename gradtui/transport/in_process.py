@@ -12,12 +12,14 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
+from dataclasses import replace
 from operator import itemgetter
 
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import Event, Measurement, Progress
 
 _Queue = deque[tuple[int, Event]]
+Take = Callable[[Sequence[Event]], None]
 
 
 class EventQueue:
@@ -37,8 +39,8 @@ class EventQueue:
         self._arrived = 0
         self._taken = 0
         self._closed = False
-        self.takers: list[Callable[[Sequence[Event]], None]] = []
-        """Receive the events that the viewer has drained and applied, in its order, on its thread. They must not block."""
+        self._takers: tuple[Take, ...] = ()
+        self._changing = threading.Lock()
 
     @property
     def dropped(self) -> int:
@@ -66,9 +68,21 @@ class EventQueue:
         self._arrived = arrival = next(self._arrivals)
         queue.append((arrival, event))
 
+    def follow(self, take: Take) -> None:
+        """Let `take` receive the events that the viewer has drained and applied, in its order, on its thread.
+
+        It must not block. Any thread."""
+        with self._changing:
+            self._takers = (*self._takers, take)
+
+    def leave(self, take: Take) -> None:
+        """Let `take` receive no more events. Any thread."""
+        with self._changing:
+            self._takers = tuple(each for each in self._takers if each != take)
+
     def seen(self, events: Sequence[Event]) -> None:
         """Pass on what the viewer has drained and applied, with what it adds."""
-        for take in self.takers if events else ():
+        for take in self._takers if events else ():
             take(events)
 
     def drain(self, limit: int = 10_000) -> list[Event]:
@@ -113,9 +127,15 @@ class CommandQueue:
         self._ids = itertools.count(1)
         self._arrived = threading.Event()
 
-    def submit(self, make: Callable[[int], Command]) -> Command:
-        """Build a command with a new id and queue it. `make` is usually a lambda around a command's class."""
-        command = make(next(self._ids))
+    def submit(self, make: Callable[[int], Command], origin: str = "keyboard", id_: int | None = None) -> Command:
+        """Build a command with a new id and queue it. `make` is usually a lambda around a command's class.
+
+        Args:
+            make: builds the command from its id.
+            origin: who sends it.
+            id_: an id that no other command of the run has; None takes the next one.
+        """
+        command = replace(make(next(self._ids) if id_ is None else id_), origin=origin)
         self._queue.append(command)
         self._arrived.set()
         return command
@@ -124,6 +144,10 @@ class CommandQueue:
         """Close the queue because the viewer is gone: no more commands will arrive, and none could release a held run."""
         self.closed = True
         self._arrived.set()
+
+    def reopen(self) -> None:
+        """A viewer in another process sends commands, and can release a held run."""
+        self.closed = False
 
     def wait(self, seconds: float) -> None:
         """Wait for a command, for the queue to be closed, or for the time to pass."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import codec, commands
-from gradtui.protocol.codec import BadEntry, from_words, to_words
+from gradtui.protocol.codec import BadEntry, from_words, to_words, words_of
 from gradtui.protocol.commands import Command, Intervention, RunSteps, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.schedule import Scheduled, read, to_table
 
@@ -131,3 +131,39 @@ def test_tables_are_entries() -> None:
     entry = Scheduled(3, SetTrainable(-1, "fc2", False), 2, True, "entry 1 (step 3)")
     assert read({"version": 1, "do": [{**FREEZE, "skipped": 2, "late": True}]}) == (entry,)
     assert to_table(entry) == {"step": 3, "skipped": 2, "late": True, "command": "freeze", "path": "fc2"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["freeze", "encoder"], {"command": "freeze", "path": "encoder"}),
+        (["freeze", "0", "state=drop"], {"command": "freeze", "path": "0", "state": "drop"}),
+        (["train-only", ":head"], {"command": "train_only", "selection": ":head"}),
+        (["checkpoint", "blocks.1"], {"command": "set_checkpointing", "on": True, "path": "blocks.1"}),
+        (["set-lr", "0.002"], {"command": "set_group", "optimizer": 0, "group": 0, "learning_rate": 0.002}),
+        (["set-lr", "1e-3", "group=1"], {"command": "set_group", "optimizer": 0, "group": 1, "learning_rate": 0.001}),
+        (["set-mode", "bn", "false"], {"command": "set_mode", "path": "bn", "training": False}),
+        (["step", "5"], {"command": "run_steps", "count": 5}),
+        (["watch", "a,b"], {"command": "watch", "parameters": ["a", "b"]}),
+        (["pause"], {"command": "pause"}),
+        (["stop"], {"command": "stop_training"}),
+    ],
+)
+def test_what_a_person_types(typed: list[str], words: dict[str, object]) -> None:
+    assert words_of(typed) == words
+    assert to_words(from_words(words, 1))["command"] == words["command"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "reason"),
+    [
+        ([], "which command?"),
+        (["freez", "x"], "did you mean freeze"),
+        (["step", "5", "6"], "step does not take '6'; it takes count"),
+        (["undo", "x"], "it takes nothing more"),
+    ],
+)
+def test_what_a_person_mistypes(typed: list[str], reason: str) -> None:
+    with pytest.raises(BadEntry) as refused:
+        words_of(typed)
+    assert reason in str(refused.value)

@@ -98,3 +98,35 @@ def test_a_killed_run_is_removed_from_the_list(place: Path) -> None:
         process.wait()
         assert gradtui(place, "runs").stdout == "no live run\n"
         assert not list(place.rglob("*.sock"))
+
+
+def test_a_run_is_changed_from_another_process_and_the_schedule_says_by_whom(place: Path) -> None:
+    with training(place, "--summary", "summary.json"):
+        refused = gradtui(place, "do", "freeze", "nothing_of_it", "--wait")
+        assert refused.returncode == 3
+        assert "nothing_of_it" in refused.stdout
+        assert json.loads(gradtui(place, "do", "--wait", "--json", "pause").stdout)["text"] == "pause"
+        held = json.loads(gradtui(place, "status", "--json").stdout)
+        assert held["paused"] is True
+        frozen = json.loads(gradtui(place, "do", "--json", "--client", "an agent", "freeze", "bias").stdout)
+        gradtui(place, "do", "--wait", "resume")
+        lines = [json.loads(line) for line in gradtui(place, "tail", "--json").stdout.splitlines()]
+        applied = [
+            line for line in lines if line["event"] == "CommandApplied" and line["command"]["id"] == frozen["id"]
+        ]
+        assert [line["command"]["origin"] for line in applied] == ["an agent"]
+        assert applied[0]["step"] == held["step"]
+        after = gradtui(place, "tail", "--json", "--since", str(applied[0]["cursor"]))
+        assert next(json.loads(line)["cursor"] for line in after.stdout.splitlines()) == applied[0]["cursor"] + 1
+    summary = json.loads((place / "summary.json").read_text())
+    assert [(each["command"], each["path"], each["origin"]) for each in summary["interventions"]] == [
+        ("freeze", "bias", "an agent")
+    ]
+
+
+def test_a_read_only_run_changes_nothing(place: Path) -> None:
+    with training(place, "--read-only", "--summary", "summary.json"):
+        refused = gradtui(place, "do", "freeze", "bias")
+        assert refused.returncode == 2
+        assert "--read-only" in refused.stderr
+    assert json.loads((place / "summary.json").read_text())["interventions"] == []

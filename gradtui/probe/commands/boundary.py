@@ -142,7 +142,9 @@ class Boundary:
         """Apply waiting commands, and hold if a command asked for it. Raises `RunStopped` if the user ended the run."""
         self._apply_waiting(step)
         if self._commands.closed:
+            # What the viewer has asked for ends with it, also if another one comes later.
             self._breakpoints.remove_all()
+            self._set_hold(None)
         reached = self._breakpoints.take_reached(step) if self._breakpoints.is_set else {}
         if reached:
             self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)))

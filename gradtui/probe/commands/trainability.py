@@ -70,7 +70,7 @@ class TrainabilityController:
     def load(self, frozen: tuple[str, ...], holding: tuple[str, ...]) -> None:
         """Freeze these parameters and hold these modules' statistics at the next boundary."""
         self._loaded, self._missing = (frozen, holding), ((), ())
-        self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding))
+        self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding), "script")
 
     def detach(self) -> None:
         """Stop holding statistics and bring back offloaded state. Otherwise the script's objects stay as they are."""

@@ -1,7 +1,6 @@
 """The Textual application: applies events to a `RunState`, redraws within a CPU budget, and turns keys into commands.
 
-Runs on the UI thread. It does not depend on torch, on the probe or on how the script runs. Events come from a source and
-commands go to a sink; both could also belong to a recording or to another machine.
+Runs on the UI thread. It does not depend on torch, on the probe or on how the script runs.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from textual import events
 from textual.app import App
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from gradtui.tui.screens.plots import PlotScreen
 
 T = TypeVar("T")
+Role = Literal["first", "attached", "replay"]
 
 _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
@@ -79,7 +79,7 @@ class GradtuiApp(App[str]):
         pictures: draws the curves; the app creates its own plotter by default.
         write_file, schedules, planner: see `ActionContext`.
         state: the state of the run before the first event; by default that of a run that has not begun.
-        is_first_viewer: False if the events come from another viewer, which has run the rules.
+        role: whose events these are. Only the first viewer of a live run runs the rules.
     """
 
     TITLE = "gradtui"
@@ -109,10 +109,10 @@ class GradtuiApp(App[str]):
         findings: FindingTracker | None = None,
         planner: Planner | None = None,
         state: RunState | None = None,
-        is_first_viewer: bool = True,
+        role: Role = "first",
     ) -> None:
         self.run_state = state if state is not None else RunState()
-        self._view = view if is_first_viewer else view_again
+        self._role, self._view = role, view if role == "first" else view_again
         self._findings = findings if findings is not None else FindingTracker()
         super().__init__()
         self.animation_level = "none"
@@ -267,7 +267,7 @@ class GradtuiApp(App[str]):
         return self.dashboard.plots or self.dashboard
 
     def _draw_header(self) -> None:
-        share = self._redraws.share if self._view is view else 0.0
+        share = self._redraws.share if self._role == "first" else 0.0
         self._front.draw_header(HeaderState(share, self._source.dropped, self.dashboard.output.bars))
         self._show_status()
 
@@ -368,10 +368,10 @@ class GradtuiApp(App[str]):
     def action_leave(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog
 
-        if self.run_state.ended is not None or self._view is view_again:
+        if self.run_state.ended is not None or self._role == "replay":
             self.exit("ended")
         elif not isinstance(self.screen, LeaveDialog):
-            self.push_screen(LeaveDialog(), self._leave)
+            self.push_screen(LeaveDialog(self._role == "first"), self._leave)
 
     def _leave(self, answer: Answer | None) -> None:
         if answer is not None and self.run_state.ended is not None:
@@ -383,7 +383,7 @@ class GradtuiApp(App[str]):
         elif answer is not None:
             # Without the screen, the user could not resume a paused run.
             is_held = run_status(self.run_state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING)
-            if answer == "stop" or is_held:
+            if answer == "stop" or (is_held and self._role == "first"):
                 self._submit(StopTraining if answer == "stop" else Resume)
             self.exit(answer)
 

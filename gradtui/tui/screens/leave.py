@@ -18,17 +18,24 @@ _ANSWERS: dict[str, Answer] = {"stop": "stop", "leave": "leave", "kill": "kill"}
 
 _KILL = ("kill", "K", "Kill the process at once: nothing is saved")
 _KILL_ASKED = ("kill", "K", "Press K again to kill the process")
+_STOP = ("stop", "s", "Stop training after this step")
+_STAY = ("stay", "esc", "Stay")
 _OPTIONS: tuple[tuple[str, str, str], ...] = (
-    ("leave", "l", "Leave the screen; training continues in the terminal"),
-    ("stop", "s", "Stop training after this step"),
+    ("leave", "l", "Leave; training continues. To return: gradtui attach"),
+    _STOP,
     _KILL,
-    ("stay", "esc", "Stay"),
+    _STAY,
 )
-_OPTIONS_AT_END = (("leave", "l", "Leave the screen"), _OPTIONS[-1])
+_OPTIONS_ATTACHED = (("leave", "l", "Leave; the run stays as it is. Back: gradtui attach"), _STOP, _STAY)
+_OPTIONS_AT_END = (("leave", "l", "Leave the screen"), _STAY)
 
 
 class LeaveDialog(Dialog[Answer | None]):
-    """Dismissed with an `Answer`, None for staying. To kill takes two presses."""
+    """Dismissed with an `Answer`, None for staying. To kill takes two presses; a viewer in another process cannot.
+
+    Args:
+        is_first: whether this is the screen that the run was started with.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "dismiss('stop')", "stop", show=False),
@@ -39,14 +46,15 @@ class LeaveDialog(Dialog[Answer | None]):
         Binding("j", "move(1)", show=False),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, is_first: bool = True) -> None:
         super().__init__()
+        self._choices = _OPTIONS if is_first else _OPTIONS_ATTACHED
         self._kill_asked = False
 
     def compose(self) -> ComposeResult:
         with Container(id="question") as box:
             box.border_title = Content.assemble(("Leave gradtui?", "bold"))
-            yield OptionList(*map(_option, _OPTIONS), compact=True, id="answers")
+            yield OptionList(*map(_option, self._choices), compact=True, id="answers")
 
     def on_mount(self) -> None:
         self._options.focus()
@@ -59,7 +67,7 @@ class LeaveDialog(Dialog[Answer | None]):
         """Show that the run has ended while the dialog is open: what would end it is removed."""
         self.query_one("#question", Container).border_title = Content.assemble(("The run has ended. Leave?", "bold"))
         options = self._options
-        stays = options.highlighted == len(_OPTIONS) - 1
+        stays = options.highlighted == len(self._choices) - 1
         options.clear_options()
         options.add_options(map(_option, _OPTIONS_AT_END))
         # If the user presses enter at this moment, "Stay" must not have turned into "Leave".
@@ -69,7 +77,7 @@ class LeaveDialog(Dialog[Answer | None]):
         """Kill the process at the second press; at the first, ask for it."""
         if self._kill_asked:
             self.dismiss("kill")
-        elif self._options.option_count == len(_OPTIONS):
+        elif _KILL in self._choices and self._options.option_count == len(_OPTIONS):
             self._options.highlighted = _OPTIONS.index(_KILL)
             self._ask_to_kill(asked=True)
 

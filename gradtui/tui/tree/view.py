@@ -33,6 +33,10 @@ from gradtui.tui.widgets import ScrollLines
 _FREE_ROWS, _ROOM_FOR_MORE = 5, 16
 
 
+_NONE = -1
+"""The version of no structure."""
+
+
 class ModuleTree(ScrollLines):
     """The rows of modules, parameters and buffers, with a cursor."""
 
@@ -64,7 +68,8 @@ class ModuleTree(ScrollLines):
         super().__init__(id=id)
         self._state = state
         self._made_at = time.monotonic()
-        self._version = state.tree.version
+        # A viewer that comes later begins with a tree, which is taken in as one that has changed.
+        self._version = state.tree.version if not state.tree.modules else _NONE
         self.chosen_columns = tuple(columns)
         """Names of the columns to show, the most important first."""
         self.order: Order = order
@@ -110,8 +115,8 @@ class ModuleTree(ScrollLines):
     def _take_in(self) -> None:
         tree = self._state.tree
         if tree.version != self._version:
-            self._version = tree.version
-            self._take_structure()
+            was, self._version = self._version, tree.version
+            self._take_structure(was)
         self.totals.update(self._state)
         self.reach.update()
         self.findings.update(self._state.findings)
@@ -124,10 +129,10 @@ class ModuleTree(ScrollLines):
         self.rows.put_in_order(execution_sequence(self._state.tree.modules, ranks))
         self.cursor = (self.rows.position(at) if at is not None else None) or 0
 
-    def _take_structure(self) -> None:
+    def _take_structure(self, was: int) -> None:
         tree, at = self._state.tree, self.current
         old_path = self.rows.path(at) if at is not None else ""
-        known = len(self.rows) > 0
+        known = len(self.rows) > 0 and was != _NONE
         folds = self.rows.folded_paths if known else None
         self._waiting, self._marks = (), NOTHING_PENDING
         pattern = self.rows.filter

@@ -1,0 +1,51 @@
+"""What waits for one viewer in another process is bounded, and what is dropped is counted."""
+
+from __future__ import annotations
+
+import json
+
+from gradtui.protocol import events as ev
+from gradtui.serving.follower import MOST_WAITING, Follower
+
+
+def measurement(step: int) -> ev.Event:
+    return ev.MicroStepMeasured(0.0, step, 0, 1.0)
+
+
+def fact(step: int) -> ev.Event:
+    return ev.PauseChanged(0.0, step, True)
+
+
+def given(follower: Follower) -> list[tuple[str, object]]:
+    """Return what the connection sends, without the tables of fields."""
+    follower.finish()
+    rows = [json.loads(line) for lines in follower.lines() for line in lines]
+    named = [next(iter(row.items())) if isinstance(row, dict) else (row[0], row[2]) for row in rows]
+    return [row for row in named if row[0] != "="]
+
+
+def test_events_come_in_their_order_and_end_with_the_run() -> None:
+    follower = Follower()
+    follower.take([fact(1), measurement(1)])
+    follower.take([fact(2)])
+    assert given(follower) == [("PauseChanged", 1), ("MicroStepMeasured", 1), ("PauseChanged", 2)]
+
+
+def test_measurements_that_nobody_reads_are_dropped_and_counted() -> None:
+    follower = Follower()
+    follower.take([measurement(1)] * (MOST_WAITING + 1))
+    follower.take([measurement(2), fact(2), measurement(2)])
+    rows = given(follower)
+    assert rows == [("MicroStepMeasured", 1)] * (MOST_WAITING + 1) + [("PauseChanged", 2), ("dropped", 2)]
+
+
+def test_a_viewer_that_never_reads_is_given_up() -> None:
+    follower = Follower()
+    for _ in range(2 * MOST_WAITING + 1):
+        follower.take([fact(1)])
+    assert follower.is_over
+    assert given(follower) == []
+
+
+def test_a_viewer_that_waits_hears_that_the_run_is_alive() -> None:
+    assert next(Follower().lines()) == ["{}"]

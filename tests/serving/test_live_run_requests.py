@@ -1,0 +1,213 @@
+"""What other processes see of a run, and what they send it: in one process, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import coop_run
+
+from gradtui.attach_screen import AttachedRun, app_of
+from gradtui.configuration import SETTINGS, configuration
+from gradtui.diagnostics import FindingTracker
+from gradtui.live_answers import LiveRun
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Pause, SetTrainable
+from gradtui.runner.plain import PlainReporter
+from gradtui.serving import Client, NoAnswerError, RunServer, ask
+from gradtui.state.snapshot import snapshot
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+EVENTS = coop_run(120)
+
+
+class Training:
+    """A run with a plain reporter that other processes can ask. No thread drains its events: every request does."""
+
+    def __init__(self, directory: Path, *, writable: bool = True) -> None:
+        self.directory = directory
+        self.events, self.commands = EventQueue(), CommandQueue()
+        self.reporter = PlainReporter(self.events, FindingTracker())
+        self.live = LiveRun(self.reporter.look, self.events, self.commands if writable else None, "coop_like.py", None)
+        self.server = RunServer(directory, self.live.answers)
+        self.server.start()
+
+    def emit(self, *events: ev.Event) -> None:
+        for event in events:
+            self.events.put(event)
+
+    def ask(self, what: str, **more: Any) -> Any:
+        return ask(self.directory, self.server.id, what, **more)
+
+    def end(self) -> None:
+        self.reporter.drain()
+        self.live.finish()
+        self.server.wait_for_streams(10.0)
+        self.server.close()
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory with a short path: sockets allow no long one."""
+    with tempfile.TemporaryDirectory(prefix="g") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def training(directory: Path) -> Iterator[Training]:
+    made = Training(directory)
+    yield made
+    made.end()
+
+
+def received(run: AttachedRun) -> list[ev.Event]:
+    """Return all that a viewer receives until its run ends."""
+    run.events.put = (found := []).append  # type: ignore[method-assign]
+    run._receive()
+    return found
+
+
+def test_a_viewer_that_comes_late_has_the_state_and_then_every_event(training: Training) -> None:
+    training.emit(*EVENTS[:300])
+    run = AttachedRun(training.directory, training.server.id)
+    assert snapshot(run.state) == snapshot(training.reporter.state)
+    training.emit(*EVENTS[300:], ev.RunEnded(9.0, 120, 0, None))
+    training.end()
+    found = received(run)
+    assert [each for each in found if not isinstance(each, ev.RulesRun)] == [
+        *EVENTS[300:],
+        ev.RunEnded(9.0, 120, 0, None),
+    ]
+    assert (run.has_ended, run.trouble) == (True, None)
+    run.close()
+
+
+def test_several_viewers_see_the_same_and_one_that_leaves_costs_the_others_nothing(training: Training) -> None:
+    training.emit(*EVENTS[:50])
+    first, second, third = (AttachedRun(training.directory, training.server.id) for _ in range(3))
+    assert len({first.first_id, second.first_id, third.first_id}) == 3
+    second.close()
+    training.emit(*EVENTS[50:])
+    training.end()
+    assert received(first) == received(third) != []
+    first.close()
+    third.close()
+
+
+def test_a_viewer_hears_that_the_process_is_gone(training: Training) -> None:
+    run = AttachedRun(training.directory, training.server.id)
+    training.end()
+    (said,) = received(run)
+    assert isinstance(said, ev.ProbeFailed)
+    assert said.error == run.trouble == "the process of the run is gone"
+    run.close()
+
+
+def test_commands_of_a_viewer_arrive_with_its_ids_and_its_name(training: Training) -> None:
+    run = AttachedRun(training.directory, training.server.id)
+    made = run.commands.submit(lambda number: SetTrainable(number, "ctx", False))
+    run._send(made)
+    sent = training.commands.take()
+    assert sent == made == SetTrainable(run.first_id, "ctx", False)
+    assert sent is not None
+    assert sent.origin == made.origin
+    assert made.origin.startswith("keyboard of process ")
+    run.close()
+
+
+def test_a_run_that_takes_no_commands_says_so_to_the_viewer(directory: Path) -> None:
+    training = Training(directory, writable=False)
+    run = AttachedRun(directory, training.server.id)
+    run._send(run.commands.submit(Pause))
+    (refused,) = run.events.drain()
+    assert isinstance(refused, ev.CommandRejected)
+    assert "--read-only" in refused.reason
+    run.close()
+    training.end()
+
+
+async def test_the_dashboard_of_a_viewer_explains_the_first_row_at_once(training: Training) -> None:
+    training.emit(*EVENTS)
+    run = AttachedRun(training.directory, training.server.id)
+    app = app_of(run, configuration(None, {setting.name: None for setting in SETTINGS}, {}))
+    app._hz = 0
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.pump()
+        await pilot.pause()
+        assert app.dashboard.why.row == app.dashboard.tree_view.current == 0
+        await pilot.press("p")
+        await pilot.press("q", "l")
+    assert app.return_value == "leave"
+    assert [each.reason for each in app.run_state.pending.values() if isinstance(each, Pause)] == [""]
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({}, "command is an object"),
+        ({"command": {"command": "freze", "path": "a"}, "client": "x"}, "did you mean freeze"),
+        ({"command": {"command": "freeze"}, "client": "x"}, "freeze needs path"),
+        ({"command": {"command": "freeze", "path": 3}, "client": "x"}, "path of freeze is a text"),
+        ({"command": {"command": "pause"}}, "client is a name"),
+        ({"command": {"command": "pause"}, "client": " "}, "client is a name"),
+        ({"command": {"command": "pause"}, "client": "x", "id": 3}, "id is a whole number"),
+        ({"command": {"command": "set_group", "optimizer": 0, "group": 0}, "client": "x"}, "needs a learning_rate"),
+    ],
+)
+def test_what_is_no_command_is_refused_in_one_line(training: Training, request_: dict[str, Any], reason: str) -> None:
+    with pytest.raises(NoAnswerError, match=reason):
+        training.ask("do", **request_)
+    assert training.commands.take() is None
+
+
+def test_a_run_whose_screen_was_left_takes_commands_of_others(training: Training) -> None:
+    training.commands.close()
+    sent = training.ask("do", command={"command": "pause"}, client="me")
+    assert training.commands.closed is False
+    assert training.commands.take() == Pause(sent["id"])
+
+
+def test_every_event_after_a_cursor_arrives_once(training: Training) -> None:
+    facts = [ev.PauseChanged(float(number), number, number % 2 == 0) for number in range(1, 31)]
+    training.emit(*facts[:20])
+    seen: list[float] = []
+    cursor = 0
+    for more in (facts[20:25], facts[25:], []):
+        with Client(training.directory, training.server.id) as client:
+            first = client.ask("tail", since=cursor)
+            assert first["lost"] == 0
+            for row in map(json.loads, client.lines()):
+                if isinstance(row, dict) and "cursor" in row:
+                    cursor = row["cursor"]
+                elif isinstance(row, list) and row[0] == "PauseChanged":
+                    seen.append(row[1])
+        training.emit(*more)
+    assert seen == [each.at for each in facts]
+
+
+def test_events_that_are_no_longer_there_are_counted(training: Training) -> None:
+    for number in range(10_050):
+        training.live._keep([ev.PauseChanged(0.0, number, True)])
+    with Client(training.directory, training.server.id) as client:
+        assert client.ask("tail", since=20) == {"newest": 10_050, "lost": 30}
+
+
+def test_a_negative_cursor_is_refused(training: Training) -> None:
+    with pytest.raises(NoAnswerError, match="since is a whole number"):
+        training.ask("tail", since=-1)
+
+
+def test_the_origin_stands_in_the_schedule_and_is_read_again() -> None:
+    from gradtui.protocol.schedule import Scheduled, read, to_table
+
+    command = replace(SetTrainable(3, "ctx", False), origin="an agent")
+    table = to_table(Scheduled(7, command))
+    assert table == {"step": 7, "command": "freeze", "path": "ctx", "origin": "an agent"}
+    (entry,) = read({"do": [table]})
+    assert entry.command.origin == "an agent"
