@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gradtui.live_client import asked, live_runs
 from gradtui.printable import printable
 
 HELP_NAMES = ["-h", "--help"]
@@ -19,7 +20,7 @@ RUN = click.option("--run", "id_", metavar="ID", help="The run; without it the o
 @JSON
 def _runs(as_json: bool) -> None:
     """List the live runs of this user on this machine."""
-    found = _live_runs()
+    found = live_runs()
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
@@ -75,47 +76,6 @@ def _findings(id_: str | None, as_json: bool) -> None:
         click.echo(printable(f"{each['rule']} {each['level']} {each['status']}{state}: {each['message']}"))
     if not found:
         click.echo("no finding")
-
-
-def _live_runs() -> list[dict[str, Any]]:
-    from gradtui.serving import live_runs, socket_directory
-
-    try:
-        return live_runs(socket_directory())
-    except OSError as error:
-        raise click.UsageError(f"no directory of live runs: {error.strerror or error}") from None
-
-
-def run_named(id_: str | None) -> str:
-    """Return the id of a run; without one that of the only live run.
-
-    Raises:
-        UsageError: there is none, or there are several.
-    """
-    if id_ is None:
-        live = [str(each["id"]) for each in _live_runs()]
-        if len(live) != 1:
-            several = f"{len(live)} runs are live; give one by --run: {', '.join(live)}"
-            raise click.UsageError(several if live else "no live run")
-        id_ = live[0]
-    if "/" in id_:
-        raise click.UsageError(f"{id_!r} is no id of a run; gradtui runs lists them")
-    return id_
-
-
-def asked(id_: str | None, what: str, **more: Any) -> Any:
-    """Return the answer of a run.
-
-    Raises:
-        UsageError: it gives none.
-    """
-    from gradtui.serving import NoAnswerError, ask, socket_directory
-
-    name = run_named(id_)
-    try:
-        return ask(socket_directory(), name, what, **more)
-    except (NoAnswerError, OSError) as error:
-        raise click.UsageError(str(error)) from None
 
 
 LIVE_COMMANDS = {"runs": _runs, "status": _status, "state": _state, "findings": _findings}

@@ -1,22 +1,19 @@
-"""Subcommands that follow and steer live runs: `attach`, `do`, `tail`."""
+"""Subcommands that follow and steer live runs: `attach`, `do`, `mcp`, `tail`."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
 from gradtui.configuration import SETTINGS
-from gradtui.live_commands import HELP_NAMES, JSON, RUN, asked, run_named
+from gradtui.live_client import asked, events_after, fields_of_event, result_of, run_named
+from gradtui.live_commands import HELP_NAMES, JSON, RUN
 from gradtui.options import settings_in_force
 from gradtui.printable import printable
 from gradtui.protocol.codec import BadEntry, from_words, words_of
-from gradtui.protocol.commands import Intervention
-from gradtui.protocol.event_rows import EventReader
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ReceiptTaken, RunEnded
 
 REFUSED = 3
 """The exit code of `gradtui do --wait` if the run refused the command, or ended before it."""
@@ -65,7 +62,7 @@ def _do(id_: str | None, as_json: bool, wait: bool, client: str, words: tuple[st
     sent = asked(name, "do", command=command, client=client)
     answer: dict[str, Any] = {"id": sent["id"], **command}
     if wait:
-        answer |= _result(name, sent)
+        answer |= result_of(name, sent)
     if as_json:
         click.echo(json.dumps(answer, indent=1))
     else:
@@ -76,23 +73,6 @@ def _do(id_: str | None, as_json: bool, wait: bool, client: str, words: tuple[st
         raise SystemExit(REFUSED)
 
 
-def _result(name: str, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Wait for what became of a command."""
-    found: dict[str, Any] = {}
-    for _, event in _events(name, sent["cursor"], follow=True):
-        if isinstance(event, RunEnded):
-            return found or {"refused": "the run has ended"}
-        if isinstance(event, CommandRejected) and event.command.id == sent["id"]:
-            return {"refused": event.reason, "step": event.step}
-        if isinstance(event, CommandApplied) and event.command.id == sent["id"]:
-            found = {"text": event.text, "step": event.step}
-            if not isinstance(event.command, Intervention):
-                return found
-        if isinstance(event, ReceiptTaken) and event.command == sent["id"]:
-            return {**found, "receipt": _plain(event)}
-    return found or {"refused": "the connection to the run is lost"}
-
-
 @click.command(context_settings={"help_option_names": HELP_NAMES})
 @RUN
 @click.option("--since", default=0, metavar="N", help="Only the events after the cursor N. Each line has its cursor.")
@@ -100,11 +80,13 @@ def _result(name: str, sent: Mapping[str, Any]) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
 def _tail(id_: str | None, since: int, follow: bool, as_json: bool) -> None:
     """Print what has happened in a live run. Measurements are left out: gradtui state has them."""
-    for cursor, event in _events(run_named(id_), since, follow=follow):
+    for cursor, event in events_after(run_named(id_), since, lost=_say_lost, follow=follow):
         if as_json:
-            click.echo(json.dumps({"cursor": cursor, "event": type(event).__name__, **_plain(event)}))
+            click.echo(json.dumps({"cursor": cursor, "event": type(event).__name__, **fields_of_event(event)}))
         else:
-            fields = {name: value for name, value in _plain(event).items() if name not in ("at", "step") and value}
+            fields = {
+                name: value for name, value in fields_of_event(event).items() if name not in ("at", "step") and value
+            }
             text = json.dumps(fields)
             click.echo(printable(f"{cursor:>6}  step {event.step:,}  {type(event).__name__}  {text[:_LONGEST]}"))
 
@@ -112,34 +94,20 @@ def _tail(id_: str | None, since: int, follow: bool, as_json: bool) -> None:
 _LONGEST = 160
 
 
-def _events(name: str, since: int, *, follow: bool) -> Iterator[tuple[int, Event]]:
-    """Yield the events of a run after a cursor, each with its own."""
-    from gradtui.serving import Client, NoAnswerError, socket_directory
+def _say_lost(count: int) -> None:
+    click.echo(f"gradtui: {count:,} older events are no longer there", err=True)
 
-    reader = EventReader({})
+
+@click.command(context_settings={"help_option_names": HELP_NAMES})
+@click.option("--run", "id_", metavar="ID", help="The run; without it the only live one at the moment of each call.")
+@click.option("--allow-write", is_flag=True, help="Offer the tool that changes a run, too.")
+def _mcp(id_: str | None, allow_write: bool) -> None:
+    """Offer live runs to a coding agent: an MCP server on stdio. It needs pip install 'gradtui[mcp]'."""
     try:
-        with Client(socket_directory(), name) as client:
-            first = client.ask("tail", since=since, follow=follow)
-            if first["lost"]:
-                click.echo(f"gradtui: {first['lost']:,} older events are no longer there", err=True)
-            waiting: Event | None = None
-            for line in client.lines():
-                event = reader.read(line)
-                if event is not None:
-                    waiting = event
-                elif waiting is not None and "cursor" in reader.header:
-                    yield int(reader.header.pop("cursor")), waiting
-                    waiting = None
-    except (NoAnswerError, OSError, ValueError) as error:
-        raise click.UsageError(str(error)) from None
+        from gradtui.mcp_server import serve
+    except ModuleNotFoundError as missing:
+        raise click.UsageError(f"{missing.name} is missing: pip install 'gradtui[mcp]'") from None
+    serve(id_, allow_write=allow_write)
 
 
-def _plain(event: Event) -> dict[str, Any]:
-    """Return an event as JSON with the names of its fields."""
-    from gradtui.protocol.json_values import named
-
-    fields: dict[str, Any] = named(event)
-    return fields
-
-
-STEERING_COMMANDS: dict[str, click.Command] = {"attach": _attach, "do": _do, "tail": _tail}
+STEERING_COMMANDS: dict[str, click.Command] = {"attach": _attach, "do": _do, "mcp": _mcp, "tail": _tail}

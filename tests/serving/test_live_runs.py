@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
-SCRIPT = """
-import os, time, torch
-model = torch.nn.Linear(4, 4)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-print("trains", flush=True)
-while not os.path.exists("stop"):
-    optimizer.zero_grad()
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-    time.sleep(0.002)
-"""
+from live_training import gradtui, training
 
 pytestmark = pytest.mark.slow
 
@@ -33,37 +16,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="g") as made:
-        (Path(made) / "train.py").write_text(SCRIPT)
         yield Path(made)
-
-
-def environment(place: Path) -> dict[str, str]:
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(place), "XDG_RUNTIME_DIR": str(place)}
-    return os.environ | own
-
-
-def gradtui(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gradtui", *words]
-    return subprocess.run(
-        command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60, check=False
-    )
-
-
-@contextmanager
-def training(place: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "gradtui", "--plain", *options, "train.py"]
-    with subprocess.Popen(
-        command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "trains\n"
-        try:
-            yield process
-        finally:
-            (place / "stop").touch()
-            process.communicate()
-        assert process.returncode in (0, -signal.SIGKILL)
 
 
 def test_a_live_run_is_listed_and_answers(place: Path) -> None:
