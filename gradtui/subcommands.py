@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from gradtui.config_files import user_file
 from gradtui.configuration import SETTINGS, configuration
+from gradtui.export_command import export
 from gradtui.live_commands import LIVE_COMMANDS
 from gradtui.options import (
     FILE,
@@ -308,6 +309,7 @@ SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
         "forecast": _forecast,
         "config": _config,
         "explain": _explain,
+        "export": export,
         "replay": _replay,
         "rules": _rules,
         **LIVE_COMMANDS,

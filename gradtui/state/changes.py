@@ -36,6 +36,8 @@ class Change:
     verified: FreezeVerified | None = None
     forecast: Prediction | None = None
     """What was forecast of it; None if nothing was."""
+    at: float | None = None
+    """Seconds since the run started; None while it is pending."""
 
 
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
@@ -52,12 +54,13 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
                 state.receipts.get(event.command.id),
                 _verification(state, event, undone.get(event.command.id)),
                 state.forecast_of.get(event.command.id),
+                event.at,
             ),
         )
         for event in state.interventions[-most:]
     ]
     done += [
-        (event.at, Change(event.step, event.command, ChangeStatus.REFUSED, event.reason))
+        (event.at, Change(event.step, event.command, ChangeStatus.REFUSED, event.reason, at=event.at))
         for event in state.refused
         if isinstance(event.command, Intervention)
     ]

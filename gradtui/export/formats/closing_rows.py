@@ -1,0 +1,83 @@
+"""The rows of a recording that its last event completes: parameters, findings, and changes with their receipts."""
+
+from __future__ import annotations
+
+from gradtui.export.formats import tables
+from gradtui.export.formats.tables import Row, Rows
+from gradtui.protocol.effects import Effect
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.state.changes import Change, changes
+from gradtui.state.findings import Finding, by_gravity
+from gradtui.state.model_records import reported_tree
+from gradtui.state.run_state import RunState
+from gradtui.text import command_text, receipt_text, shape_text, verified_text
+
+_NAMES = {state.value: name for state, name in STATE_NAMES.items() if state is not ParameterState.UNKNOWN}
+
+
+def closing_rows(state: RunState) -> Rows:
+    """Yield them."""
+    yield from _parameters(state)
+    for finding in by_gravity(state.findings):
+        yield tables.FINDINGS, _finding(finding)
+    for change in changes(state, len(state.interventions) + len(state.refused)):
+        yield tables.CHANGES, _change(change)
+
+
+def _parameters(state: RunState) -> Rows:
+    tree = reported_tree(state)
+    for index, info in enumerate(tree.parameters):
+        flag = tree.trainable[index : index + 1] or "-"
+        yield (
+            tables.PARAMETERS,
+            {
+                "module": tree.modules[info.module].path if 0 <= info.module < len(tree.modules) else None,
+                "parameter": info.path,
+                "shape": shape_text(info.shape),
+                "dtype": info.dtype,
+                "elements": info.count,
+                "parameter_bytes": info.bytes,
+                "is_trainable": flag == "1" if flag != "-" else None,
+                "state": _NAMES.get(tree.states[index : index + 1]),
+                "gradient_norm": tree.norms[index] if tree.norms is not None else None,
+            },
+        )
+
+
+def _finding(finding: Finding) -> Row:
+    return {
+        "rule": finding.rule,
+        "level": finding.level.value,
+        "status": finding.status.value,
+        "first_step": finding.first_step,
+        "last_step": finding.last_step,
+        "cleared_step": finding.cleared_step,
+        "message": finding.message,
+        "why": finding.why,
+        "remedy": finding.remedy,
+        "paths": ", ".join(finding.paths),
+        "file": finding.file,
+        "line": finding.line,
+    }
+
+
+def _change(change: Change) -> Row:
+    effect = change.receipt.effect if change.receipt is not None else None
+    before, after = (effect.before, effect.after) if effect is not None else (None, None)
+    time = (effect or Effect()).time
+    receipt = receipt_text(change.receipt, change.forecast) if change.receipt is not None else None
+    return {
+        "step": change.step,
+        "time_s": change.at,
+        "command": command_text(change.command),
+        "status": change.status.value,
+        "text": change.text,
+        "receipt": receipt,
+        "verified": verified_text(change.verified) if change.verified is not None else None,
+        "peak_before_bytes": before.peak if before is not None else None,
+        "peak_after_bytes": after.peak if after is not None else None,
+        "activations_before_bytes": before.activations if before is not None else None,
+        "activations_after_bytes": after.activations if after is not None else None,
+        "step_time_before_s": time.before if time is not None else None,
+        "step_time_after_s": time.after if time is not None else None,
+    }

@@ -1,0 +1,147 @@
+"""Chrome's trace event format, which Perfetto and `chrome://tracing` open: JSON, compressed if the name ends in `.gz`.
+
+The format is that of the document "Trace Event Format": `X` slices, `C` counters, `i` instants and `M` names of tracks, with
+times in microseconds. A recording has the sums of the phases over each report (of about 0.2 s, or of one step if it takes
+longer). So a slice is a report, and the slices in it are the sums of the phases, in a fixed order.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gradtui.export.formats import tables
+from gradtui.export.formats.cells import header_words
+from gradtui.export.formats.tables import Row, Rows
+from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
+
+Entry = dict[str, Any]
+
+_ORDER = (
+    Phase.LOAD, Phase.DATA, Phase.ZERO_GRAD, Phase.FORWARD, Phase.BACKWARD, Phase.OTHER, Phase.OPTIMIZER, Phase.EVAL,
+)  # fmt: skip
+"""The order in which the sums of the phases are drawn."""
+_PROCESS = 1
+_PHASES, _EVENTS, _PAUSES = 1, 2, 3
+_TRACKS = {_PHASES: "phases (sums of each report, in a fixed order)", _EVENTS: "events", _PAUSES: "pauses"}
+
+
+def write_trace(rows: Rows, header: Mapping[str, Any], path: Path, file: BinaryIO) -> int:
+    """Write the trace of a run, and return the number of its entries.
+
+    Args:
+        rows: the rows.
+        header: the header of the recording, as far as it is known before the first row.
+        path: the name of the file decides whether it is compressed.
+        file: the file, whose name may be another one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.suffix != ".gz":
+        return _write(rows, header, file)
+    # Without a name and a time the same recording gives the same bytes.
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
+        return _write(rows, header, compressed)
+
+
+def _write(rows: Rows, header: Mapping[str, Any], file: BinaryIO | gzip.GzipFile) -> int:
+    count = 0
+    file.write(b'{"displayTimeUnit":"ms","traceEvents":[')
+    for entry in _names(header):
+        file.write((b",\n" if count else b"\n") + _encoded(entry))
+        count += 1
+    for entry in _entries(rows):
+        file.write(b",\n" + _encoded(entry))
+        count += 1
+    file.write(b'\n],"otherData":' + _encoded(header_words(header)) + b"}\n")
+    return count
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _names(header: Mapping[str, Any]) -> Iterator[Entry]:
+    yield _entry("M", "process_name", 0, args={"name": header_words(header).get("script", "run")})
+    for track, name in _TRACKS.items():
+        yield _entry("M", "thread_name", track, args={"name": name})
+        yield _entry("M", "thread_sort_index", track, args={"sort_index": track})
+
+
+def _entry(kind: str, name: str, track: int, **fields: Any) -> Entry:
+    return {"ph": kind, "name": name, "pid": _PROCESS, "tid": track, **fields}
+
+
+def _entries(rows: Rows) -> Iterator[Entry]:
+    for table, row in rows:
+        if table is tables.TIMES:
+            yield from _report(row)
+        elif table is tables.MEMORY:
+            within = [
+                each for each in MEMORY_CATEGORIES if each != "offloaded" or not row["offloaded_is_outside_total"]
+            ]
+            yield from _counter("memory at phase ends (bytes)", row, {each: row[f"{each}_bytes"] for each in within})
+            yield from _counter("memory peak (bytes)", row, {"peak": row["peak_bytes"]})
+        elif table is tables.MACHINE:
+            yield from _counter("host memory (bytes)", row, {"process": row["host_rss_bytes"]})
+            names = ("allocated", "reserved", "device_used")
+            yield from _counter("device memory (bytes)", row, {each: row[f"{each}_bytes"] for each in names})
+        elif table is tables.STEPS:
+            yield from _counter("loss", row, {"loss": row["loss"]})
+            yield from _counter("gradient norm", row, {"total": row["gradient_norm"]})
+            yield from _counter("learning rate", row, {"learning rate": row["learning_rate"]})
+        elif table is tables.EVENTS:
+            about = {"step": row["step"]}
+            yield _entry("i", str(row["text"]), _EVENTS, ts=_us(row), s="t", cat=row["kind"], args=about)
+        elif table is tables.PAUSES and row["duration_s"] is not None:
+            about = {"step": row["step"], "reason": row["reason"]}
+            yield _entry(
+                "X", "paused", _PAUSES, ts=_us(row), dur=_ns(row["duration_s"]) / 1000, cat="pause", args=about
+            )
+
+
+def _ns(seconds: Any) -> int:
+    """Return a time of a row in nanoseconds. A sum of integers never ends later than what contains it."""
+    return max(0, round(seconds * 1e9)) if isinstance(seconds, (int, float)) and math.isfinite(seconds) else 0
+
+
+def _us(row: Row) -> float:
+    return _ns(row["time_s"]) / 1000
+
+
+def _counter(name: str, row: Row, values: Mapping[str, Any]) -> Iterator[Entry]:
+    # JSON has neither NaN nor infinities.
+    known = {key: value for key, value in values.items() if value is not None and math.isfinite(value)}
+    if known:
+        yield _entry("C", name, 0, ts=_us(row), args=known)
+
+
+def _report(row: Row) -> Iterator[Entry]:
+    """Yield the slice of a report, and those of its phases, which fill it."""
+    start, end = _ns(row["began_s"]), _ns(row["ended_s"])
+    # A time that was counted for another phase before is taken from that phase: it is negative then.
+    spent = {phase: _ns(row[f"{phase}_s"]) for phase in _ORDER}
+    total = sum(spent.values())
+    if start >= end or not total:
+        return
+    about = {name: row[name] for name in ("steps", "micro_steps", "skipped_steps", "overhead_s")}
+    yield _entry("X", _report_name(row), _PHASES, ts=start / 1000, dur=(end - start) / 1000, cat="report", args=about)
+    at = start
+    for phase, seconds in spent.items():
+        lasts = seconds if total <= end - start else seconds * (end - start) // total
+        if lasts:
+            about = {"seconds": row[f"{phase}_s"]}
+            yield _entry("X", phase.value, _PHASES, ts=at / 1000, dur=lasts / 1000, cat="phase", args=about)
+            at += lasts
+
+
+def _report_name(row: Row) -> str:
+    steps, last = row["steps"], row["step"]
+    if not isinstance(steps, int) or not isinstance(last, int) or steps < 1:
+        return f"after step {last}"
+    return f"step {last}" if steps == 1 else f"steps {last - steps + 1}–{last}"

@@ -1,0 +1,345 @@
+"""Each format of a recording, read by an independent reader, has the values of the recording's events."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from gradtui.export.formats import FORMATS, TABLES, ExportError, Kind
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import (
+    GroupSettings,
+    MemoryBytes,
+    ModelInfo,
+    ModuleInfo,
+    OptimizerInfo,
+    ParameterInfo,
+    Phase,
+)
+from gradtui.recording import Recorder, Recording
+
+BEGAN = 1_700_000_000.5
+HOSTILE = '=cmd|"/c calc",\x1b[31m\nü\ud800'
+"""A formula, quotes, a separator, a control sequence, a line break, half of a surrogate pair."""
+CLEAN = '=cmd|"/c calc",·[31m·ü?'
+
+
+def models(name: str = "b") -> ev.ModelsFound:
+    modules = (ModuleInfo("", "net", "Net", 0, -1, 0, 1, 3, 2), ModuleInfo(name, name, "Linear", 1, 0, 1, 2, 2, 1))
+    parameters = (
+        ParameterInfo("scale", ("scale",), (), "float32", 1, 4, 0),
+        ParameterInfo(f"{name}.weight", (f"{name}.weight",), (2, 3), "float32", 6, 24, 1),
+        ParameterInfo(f"{name}.bias", (f"{name}.bias",), (2,), "float32", 2, 8, 1),
+    )
+    return ev.ModelsFound(0.5, 0, (ModelInfo("net", "Net", 0, 1),), modules, parameters, listing=1)
+
+
+def progress(at: float, step: int, steps: int, **seconds: float) -> ev.Progress:
+    times = tuple(ev.PhaseTime(Phase(phase), spent, steps) for phase, spent in seconds.items())
+    return ev.Progress(at, step, steps, steps, 0, (steps,), times, 0.0625, 10, 20)
+
+
+def memory(at: float, step: int, phase: Phase, gradients: int, peak: int | None) -> ev.MemoryMeasured:
+    held = MemoryBytes(36, 0, gradients, 72, 500 - gradients, 1000, 1608 + 0, 0)
+    return ev.MemoryMeasured(at, step, phase, held, peak, False, True, (1,))
+
+
+def norms(at: float, step: int, loss: float, *each: float | None) -> ev.GradientsMeasured:
+    known = [norm for norm in each if norm is not None]
+    return ev.GradientsMeasured(at, step, math.hypot(*known), loss, each, 7.5, 1.0, listing=1)
+
+
+def rates(at: float, step: int, rate: float) -> ev.GroupsRead:
+    return ev.GroupsRead(at, step, ((GroupSettings(rate, 0.01),),))
+
+
+EVENTS: list[ev.Event] = [
+    ev.RunStarted(0.0, 0, "train.py", (), 7, "", "", "", None),
+    models(),
+    ev.OptimizersFound(0.5, 0, (OptimizerInfo("SGD", 1, (0, 1, 2), 0, (0, 0, 0)),)),
+    ev.ParametersClassified(0.6, 1, "TTC", "110", listing=1),
+    rates(0.75, 1, 0.5),
+    norms(1.0, 1, 2.5, 2.0, 3.0, 4.0),
+    progress(1.25, 1, 1, load=0.25, forward=0.25, backward=0.5),
+    rates(1.4, 2, 0.25),
+    norms(1.5, 2, 2.0, 1.0, 6.0, 8.0),
+    # Another listing: no row.
+    ev.GradientsMeasured(1.5, 2, 1.0, 1.0, (9.0, 9.0, 9.0), listing=7),
+    memory(1.625, 2, Phase.FORWARD, 0, 2000),
+    memory(1.75, 2, Phase.BACKWARD, 36, None),
+    ev.PauseChanged(1.75, 2, True, "breakpoint"),
+    ev.PauseChanged(5.75, 2, False),
+    norms(5.875, 3, math.nan, None, math.inf, 1.0),
+    progress(6.375, 3, 2, forward=0.75, backward=0.25),
+    ev.CommandApplied(6.25, 3, SetTrainable(4, "b", False), "b frozen", (1, 2)),
+    ev.CommandRejected(6.3, 3, SetTrainable(5, "c", False), "there is no c"),
+    ev.DeviceSampled(6.5, 3, "host", 4096, 8192, None, None, None, None, None, None),
+    ev.RunEnded(7.0, 3, 0, None),
+]
+
+
+def recorded(path: Path, events: Sequence[ev.Event] = EVENTS) -> Path:
+    """Write a recording with these events."""
+    recorder = Recorder(path, {"script": "train.py", "began": BEGAN, "rules": []}, lambda _: None)
+    recorder.start()
+    recorder.take(events)
+    recorder.finish()
+    return path
+
+
+def exported(kind: str, target: Path, events: Sequence[ev.Event] = EVENTS, *, replace: bool = False) -> Path:
+    """Write a recording of these events in a format, and return the path of the result."""
+    source = recorded(target.parent / "run.jsonl", events)
+    FORMATS[kind].check(Recording(source), target, replace)
+    FORMATS[kind].write(Recording(source), target, replace)
+    return target
+
+
+def read_csv(folder: Path, table: str) -> list[dict[str, str]]:
+    with open(folder / f"{table}.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file, strict=True))
+
+
+def read_trace(path: Path) -> list[dict[str, Any]]:
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    whole = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    entries: list[dict[str, Any]] = whole["traceEvents"]
+    assert whole["otherData"]["script"] == "train.py"
+    return entries
+
+
+def test_csv_has_a_row_for_each_measured_step(tmp_path: Path) -> None:
+    rows = read_csv(exported("csv", tmp_path / "out"), "steps")
+    assert [int(row["step"]) for row in rows] == [1, 2, 3]
+    assert [float(row["loss"]) for row in rows[:2]] == [2.5, 2.0]
+    assert math.isnan(float(rows[2]["loss"]))
+    assert [float(row["gradient_norm"]) for row in rows] == [math.sqrt(4 + 9 + 16), math.sqrt(1 + 36 + 64), math.inf]
+    assert [float(row["learning_rate"]) for row in rows] == [0.5, 0.25, 0.25]
+    # Loading is no part of a step. The second report is about two steps.
+    assert [float(row["step_time_s"]) for row in rows] == [0.75, 0.5, 0.5]
+    assert {row["gradient_norm_before_clipping"] for row in rows} == {"7.5"}
+
+
+def test_csv_has_the_norms_that_were_measured(tmp_path: Path) -> None:
+    rows = read_csv(exported("csv", tmp_path / "out"), "gradient_norms")
+    found = [(int(row["step"]), row["module"], row["parameter"], float(row["gradient_norm"])) for row in rows]
+    assert found == [
+        (1, "", "scale", 2.0),
+        (1, "b", "b.weight", 3.0),
+        (1, "b", "b.bias", 4.0),
+        (2, "", "scale", 1.0),
+        (2, "b", "b.weight", 6.0),
+        (2, "b", "b.bias", 8.0),
+        (3, "b", "b.weight", math.inf),
+        (3, "b", "b.bias", 1.0),
+    ]
+
+
+def test_a_norm_that_two_events_have_is_one_row(tmp_path: Path) -> None:
+    """In a GAN the event of one optimizer's step repeats the norms of the other's."""
+    first = ev.GradientsMeasured(1.0, 1, 2.0, None, (2.0, None, None), norm_steps=(1, None, None), listing=1)
+    second = ev.GradientsMeasured(2.0, 2, 3.0, None, (2.0, 3.0, None), norm_steps=(1, 2, None), listing=1)
+    events = [*EVENTS[:3], first, second, EVENTS[-1]]
+    rows = read_csv(exported("csv", tmp_path / "out", events), "gradient_norms")
+    assert [(row["step"], row["parameter"]) for row in rows] == [("1", "scale"), ("2", "b.weight")]
+
+
+def test_csv_has_memory_pauses_changes_and_the_run(tmp_path: Path) -> None:
+    folder = exported("csv", tmp_path / "out")
+    forward, backward = read_csv(folder, "memory")
+    assert (forward["phase"], forward["gradients_bytes"], forward["peak_bytes"]) == ("forward", "0", "2000")
+    assert (backward["activations_bytes"], backward["peak_bytes"], backward["peak_is_exact"]) == ("464", "", "")
+    (pause,) = read_csv(folder, "pauses")
+    assert (pause["time_s"], pause["duration_s"], pause["reason"]) == ("1.75", "4.0", "breakpoint")
+    changes = [(row["step"], row["time_s"], row["command"], row["status"]) for row in read_csv(folder, "changes")]
+    assert changes == [("3", "6.25", "freeze b", "applied"), ("3", "6.3", "freeze c", "refused")]
+    assert {"name": "script", "value": "train.py"} in read_csv(folder, "run")
+    states = [(row["parameter"], row["is_trainable"], row["state"]) for row in read_csv(folder, "parameters")]
+    assert states[0] == ("scale", "1", "trained")
+    assert states[2] == ("b.bias", "0", "frozen (cut)")
+    assert {path.name for path in folder.iterdir()} == {f"{table.name}.csv" for table in TABLES}
+
+
+def test_no_name_is_a_formula_or_a_control_sequence(tmp_path: Path) -> None:
+    events = [EVENTS[0], models(HOSTILE), *EVENTS[2:-1], progress(6.5, 4, 1, eval=-0.0625), EVENTS[-1]]
+    cells = [row["module"] for row in read_csv(exported("csv", tmp_path / "out", events), "gradient_norms")]
+    assert set(cells) == {"", f"'{CLEAN}"}
+    numbers = read_csv(tmp_path / "out", "times")
+    assert numbers[2]["eval_s"] == "-0.0625"
+    table = pyarrow.parquet.read_table(exported("parquet", tmp_path / "p.parquet", events))
+    assert CLEAN in table["module"].to_pylist()
+    tags = scalars(exported("tensorboard", tmp_path / "tb", events))
+    assert f"gradient_norm/{CLEAN}" in tags
+
+
+def test_parquet_has_the_rows_of_csv_with_types(tmp_path: Path) -> None:
+    folder = exported("csv", tmp_path / "out")
+    whole = pyarrow.parquet.read_table(exported("parquet", tmp_path / "run.parquet"))
+    types = {Kind.INTEGER: "int64", Kind.NUMBER: "double", Kind.TEXT: "string", Kind.FLAG: "bool"}
+    for table in TABLES:
+        rows = read_csv(folder, table.name)
+        part = pyarrow.parquet.read_table(tmp_path / "run.parquet", filters=[("table", "=", table.name)])
+        assert part.num_rows == len(rows)
+        for name, kind in table.columns.items():
+            assert str(whole.schema.field(name).type) == types[kind]
+            for cell, value in zip((row[name] for row in rows), part[name].to_pylist(), strict=True):
+                expected = "" if value is None else str(int(value)) if kind is Kind.FLAG else str(value)
+                assert cell == expected, (table.name, name)
+        others = set(whole.column_names) - set(table.columns) - {"table"}
+        assert all(part[name].null_count == part.num_rows for name in others)
+    metadata = json.loads(whole.schema.metadata[b"gradtui"])
+    assert metadata["script"] == "train.py"
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
+    """Return what TensorBoard reads in a directory: step, wall time and value by tag."""
+    reader = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    reader.Reload()
+    return {tag: [(e.step, e.wall_time, e.value) for e in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+
+
+def test_tensorboard_has_scalars_at_the_steps_and_times_of_the_run(tmp_path: Path) -> None:
+    found = scalars(exported("tensorboard", tmp_path / "tb"))
+    assert found["loss"][:2] == [(1, BEGAN + 1.0, 2.5), (2, BEGAN + 1.5, 2.0)]
+    assert math.isnan(found["loss"][2][2])
+    assert found["gradient_norm/total"][0] == (1, BEGAN + 1.0, pytest.approx(math.sqrt(29)))
+    # The norm of two vectors together.
+    assert found["gradient_norm/b"] == [
+        (1, BEGAN + 1.0, 5.0),
+        (2, BEGAN + 1.5, 10.0),
+        (3, BEGAN + 5.875, math.inf),
+    ]
+    assert found["gradient_norm/(root)"] == [(1, BEGAN + 1.0, 2.0), (2, BEGAN + 1.5, 1.0)]
+    assert [(step, value) for step, _, value in found["lr/0_SGD/group_0"]] == [(1, 0.5), (2, 0.25), (3, 0.25)]
+    assert found["step_time"] == [(1, BEGAN + 1.25, 0.75), (3, BEGAN + 6.375, 0.5)]
+    assert found["phase_time/forward"] == [(1, BEGAN + 1.25, 0.25), (3, BEGAN + 6.375, 0.375)]
+    # The most at an end of a phase of the step.
+    assert found["memory/gradients"] == [(2, BEGAN + 1.75, 36.0)]
+    assert found["memory/activations"] == [(2, BEGAN + 1.75, 500.0)]
+    assert found["memory/peak"] == [(2, BEGAN + 1.75, 2000.0)]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_trace_has_the_fields_that_the_format_requires(name: str, tmp_path: Path) -> None:
+    entries = read_trace(exported("trace", tmp_path / name))
+    required = {"X": {"ts", "dur", "tid"}, "C": {"ts", "args"}, "i": {"ts", "s", "tid"}, "M": {"args"}}
+    for entry in entries:
+        assert required[entry["ph"]] | {"name", "pid"} <= entry.keys()
+        assert all(isinstance(value, (int, float)) for value in entry["args"].values() if entry["ph"] == "C")
+
+
+def slices(entries: list[dict[str, Any]], kind: str) -> list[tuple[str, float, float]]:
+    return [(each["name"], each["ts"], each["ts"] + each["dur"]) for each in entries if each.get("cat") == kind]
+
+
+def test_slices_of_a_trace_nest_and_follow_each_other(tmp_path: Path) -> None:
+    entries = read_trace(exported("trace", tmp_path / "trace.json"))
+    reports, phases = slices(entries, "report"), slices(entries, "phase")
+    assert [name for name, *_ in reports] == ["step 1", "steps 2–3"]
+    # Microseconds. The phases follow each other, but for a pause of 4 s; the second report was made 125 ms after its phases.
+    assert [(start, end) for _, start, end in reports] == [(250_000.0, 1_250_000.0), (5_250_000.0, 6_250_000.0)]
+    assert phases == [
+        ("load", 250_000.0, 500_000.0),
+        ("forward", 500_000.0, 750_000.0),
+        ("backward", 750_000.0, 1_250_000.0),
+        ("forward", 5_250_000.0, 6_000_000.0),
+        ("backward", 6_000_000.0, 6_250_000.0),
+    ]
+    assert slices(entries, "pause") == [("paused", 1_750_000.0, 5_750_000.0)]
+
+
+def test_a_trace_marks_changes_and_counts_memory(tmp_path: Path) -> None:
+    entries = read_trace(exported("trace", tmp_path / "trace.json"))
+    marks = [(each["cat"], each["ts"]) for each in entries if each["ph"] == "i"]
+    assert ("applied", 6_250_000.0) in marks
+    assert ("rejected", 6_300_000.0) in marks
+    held = [(each["ts"], each["args"]) for each in entries if each["name"].startswith("memory at")]
+    assert [at for at, _ in held] == [1_625_000.0, 1_750_000.0]
+    assert [sum(values.values()) for _, values in held] == [1608, 1608]
+    # No NaN, which JSON does not have.
+    assert [each["args"]["loss"] for each in entries if each["name"] == "loss"] == [2.5, 2.0]
+
+
+def test_a_report_with_more_time_in_its_phases_than_has_passed_is_scaled(tmp_path: Path) -> None:
+    """Where a forward was counted as evaluation before, the next report takes that time back."""
+    late = [*EVENTS[:3], progress(1.0, 1, 1, forward=1.0), progress(2.0, 2, 1, forward=3.0, eval=-2.0, backward=1.0)]
+    phases = slices(read_trace(exported("trace", tmp_path / "trace.json", [*late, EVENTS[-1]])), "phase")
+    assert phases == [
+        ("forward", 0.0, 1_000_000.0),
+        ("forward", 1_000_000.0, 1_750_000.0),
+        ("backward", 1_750_000.0, 2_000_000.0),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("csv", "steps.csv"), ("parquet", ""), ("trace", "")])
+def test_nothing_that_is_there_is_replaced_unless_the_user_says_so(kind: str, name: str, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir() if name else None
+    (target / name).write_text("mine")
+    with pytest.raises(ExportError, match="is there; choose another name, or give --force"):
+        exported(kind, target)
+    assert (target / name).read_text() == "mine"
+    exported(kind, target, replace=True)
+    assert (target / name).read_bytes() != b"mine"
+    (other,) = {path.name for path in tmp_path.iterdir()} - {"out", "run.jsonl"} or {""}
+    assert not other
+
+
+def test_other_files_of_a_directory_stay(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    exported("csv", tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*(f"{t.name}.csv" for t in TABLES), "mine.txt"}
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+def test_a_full_disk_is_one_line_and_leaves_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+    import signal
+
+    source = recorded(
+        tmp_path / "run.jsonl", [*EVENTS[:-1], *(norms(7.0, at, 1.0, 1.0, 1.0, 1.0) for at in range(4, 3000))]
+    )
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(ExportError, match=f"cannot write .*out: {os.strerror(27)}"):
+            FORMATS[kind].write(Recording(source), tmp_path / "out", False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_a_new_directory_has_the_permissions_of_any_other(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    modes = [path.stat().st_mode for path in (exported("csv", tmp_path / "out"), tmp_path / "other")]
+    assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+def test_numbers_that_are_too_large_for_a_format_are_left_out(kind: str, tmp_path: Path) -> None:
+    huge = 1 << 80
+    events = [
+        *EVENTS[:3],
+        ev.DeviceSampled(2.0, huge, "host", huge, 10**400, None, None, None, None, None, None),
+        ev.Progress(2.5, huge, 10**400, 1, 0, (1,), (ev.PhaseTime(Phase.FORWARD, 1.0, 1),), 0.0, 1, 1),
+        ev.Progress(10**400, huge, huge, 1, 0, (1,), (ev.PhaseTime(Phase.FORWARD, math.inf, 1),), math.nan, 1, 1),
+        norms(math.nan, 1, 10**400, 1.0, 2.0, 3.0),
+        EVENTS[-1],
+    ]
+    exported(kind, tmp_path / "out", events)
+    if kind == "csv":
+        (row,) = read_csv(tmp_path / "out", "machine")
+        assert (row["step"], row["host_rss_bytes"], row["time_s"]) == ("", "", "2.0")
