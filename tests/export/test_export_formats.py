@@ -328,6 +328,27 @@ def test_a_new_directory_has_the_permissions_of_any_other(tmp_path: Path) -> Non
     assert modes[0] == modes[1]
 
 
+def test_a_damaged_event_is_a_line_in_the_table_of_events(tmp_path: Path) -> None:
+    lines = recorded(tmp_path / "run.jsonl").read_text().splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith('["GradientsMeasured"'))
+    row = json.loads(lines[at])
+    row[row.index([2.0, 3.0, 4.0])] = True
+    lines[at] = json.dumps(row)
+    (tmp_path / "damaged.jsonl").write_text("\n".join(lines) + "\n")
+    FORMATS["csv"].write(Recording(tmp_path / "damaged.jsonl"), tmp_path / "out", False)
+    noted = [row["text"] for row in read_csv(tmp_path / "out", "events") if row["kind"] == "export"]
+    assert noted == ["GradientsMeasured is damaged, and left out (TypeError)"]
+    assert {row["step"] for row in read_csv(tmp_path / "out", "gradient_norms")} == {"2", "3"}
+
+
+def test_times_of_a_device_are_a_table(tmp_path: Path) -> None:
+    timed = ev.DeviceTimesMeasured(2.0, 1, ((Phase.FORWARD, 0.25), (Phase.BACKWARD, 0.5)), 0.125)
+    (row,) = read_csv(exported("csv", tmp_path / "out", [*EVENTS[:-1], timed, EVENTS[-1]]), "device_times")
+    assert {name: value for name, value in row.items() if value} == {
+        "step": "1", "time_s": "2.0", "forward_s": "0.25", "backward_s": "0.5", "overhead_s": "0.125",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", list(FORMATS))
 def test_numbers_that_are_too_large_for_a_format_are_left_out(kind: str, tmp_path: Path) -> None:
     huge = 1 << 80

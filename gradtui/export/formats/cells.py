@@ -25,7 +25,7 @@ def typed(table: Table, row: Row) -> Row:
 
 
 def _value(value: Value, kind: Kind) -> Value:
-    if value is None or kind is Kind.FLAG:
+    if value is None or kind is Kind.FLAG or (kind is Kind.NUMBER and type(value) is float):
         return value
     if kind is Kind.TEXT:
         return text_cell(value) if isinstance(value, str) else None

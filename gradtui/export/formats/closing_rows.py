@@ -15,11 +15,17 @@ from gradtui.text import command_text, receipt_text, shape_text, verified_text
 _NAMES = {state.value: name for state, name in STATE_NAMES.items() if state is not ParameterState.UNKNOWN}
 
 
-def closing_rows(state: RunState) -> Rows:
-    """Yield them."""
-    yield from _parameters(state)
+def closing_rows(state: RunState) -> tuple[tuple[str, Rows], ...]:
+    """Return them, each part with its name."""
+    return ("parameters", _parameters(state)), ("findings", _findings(state)), ("changes", _changes(state))
+
+
+def _findings(state: RunState) -> Rows:
     for finding in by_gravity(state.findings):
         yield tables.FINDINGS, _finding(finding)
+
+
+def _changes(state: RunState) -> Rows:
     for change in changes(state, len(state.interventions) + len(state.refused)):
         yield tables.CHANGES, _change(change)
 
@@ -70,6 +76,7 @@ def _change(change: Change) -> Row:
         "step": change.step,
         "time_s": change.at,
         "command": command_text(change.command),
+        "origin": change.command.origin or None,
         "status": change.status.value,
         "text": change.text,
         "receipt": receipt,

@@ -55,7 +55,7 @@ def _write_tensorboard(recording: Recording, folder: Path, replace: bool) -> int
     return new_files.write_folder(
         folder,
         [tensorboard_file.file_name(began)],
-        lambda beside: tensorboard_file.write_tensorboard(rows(recording), began, beside),
+        lambda beside: tensorboard_file.write_tensorboard(rows(recording, tensorboard_file.TABLES), began, beside),
         replace=replace,
     )
 
@@ -65,8 +65,9 @@ def _check_trace(_recording: Recording, path: Path, replace: bool) -> None:
 
 
 def _write_trace(recording: Recording, path: Path, replace: bool) -> int:
+    made = rows(recording, trace_file.TABLES)
     return new_files.write_file(
-        path, lambda file: trace_file.write_trace(rows(recording), recording.header, path, file), replace=replace
+        path, lambda file: trace_file.write_trace(made, recording.header, path, file), replace=replace
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,39 +25,48 @@ _MAX_LAG_S = 5.0
 """A report is made at most so long after the phases in it have ended: gradtui's own work after a sampled step comes between."""
 
 
-def rows(recording: Recording) -> Rows:
-    """Yield the rows of all tables, in the order in which the recording has them. Those that only its end gives come last.
+def rows(recording: Recording, wanted: Sequence[Table] = tables.TABLES) -> Rows:
+    """Yield the rows of some tables, in the order in which the recording has them. Those that only its end gives come last.
 
     Rows of one table are in the order of their steps, except where a reading of a device came late.
     """
-    for table, row in _untyped(recording):
-        yield table, typed(table, row)
+    names = frozenset(table.name for table in wanted)
+    for table, row in _untyped(recording, names):
+        if table.name in names:
+            yield table, typed(table, row)
 
 
-def _untyped(recording: Recording) -> Rows:
+def _untyped(recording: Recording, wanted: frozenset[str]) -> Rows:
     state, findings = RunState(), tracker_of(recording)
-    maker = _RowMaker(state)
+    maker = _RowMaker(state, has_norms=tables.GRADIENT_NORMS.name in wanted)
     for event in recording.events():
         view_again(state, findings, event)
-        try:
-            made = list(maker.rows_of(event))
-        except OverflowError:
-            # Only in a damaged recording is a number so large.
-            continue
-        yield from made
+        yield from _readable(maker.rows_of(event), state, type(event).__name__)
     if recording.is_complete:
         findings.run(state)
     yield from maker.waiting_rows()
     for name, words in header_words(recording.header).items():
         yield tables.RUN, {"name": name, "value": words}
-    yield from closing_rows(state)
+    for name, made in closing_rows(state):
+        yield from _readable(made, state, name)
+
+
+def _readable(made: Rows, state: RunState, what: str) -> Rows:
+    """Yield rows; if a damaged recording has none that can be made, a row of `events` that says so."""
+    try:
+        yield from list(made)
+    except Exception as error:  # noqa: BLE001 - a file is not ours
+        text = f"{what} is damaged, and left out ({type(error).__name__})"
+        yield tables.EVENTS, {"step": state.step, "time_s": state.seconds, "kind": "export", "text": text}
 
 
 class _RowMaker:
     """Makes the rows of one event after another. Its state is what later rows need of earlier events."""
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: RunState, *, has_norms: bool) -> None:
         self._state = state
+        self._has_norms = has_norms
+        """Whether the norms of parameters are wanted: most rows are theirs."""
         self._logged = 0
         """Entries of the log that are rows already."""
         self._waiting: deque[Row] = deque()
@@ -133,7 +142,8 @@ class _RowMaker:
             }
         )
         yield from self._timed_steps()
-        yield from self._norms(event)
+        if self._has_norms:
+            yield from self._norms(event)
 
     def _timed_steps(self) -> Rows:
         """Yield the rows of `steps` whose duration has been reported, or will not be."""

@@ -165,6 +165,7 @@ CHANGES = Table(
     {
         **_WHEN,
         "command": _TEXT,
+        "origin": _TEXT,
         "status": _TEXT,
         "text": _TEXT,
         "receipt": _TEXT,

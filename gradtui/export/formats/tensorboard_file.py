@@ -12,6 +12,8 @@ from gradtui.export.formats.tables import Row, Rows, Value
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.state.series import joint_norm
 
+TABLES = (tables.STEPS, tables.TIMES, tables.MEMORY, tables.MACHINE, tables.GROUPS, tables.GRADIENT_NORMS)
+"""The tables whose values are scalars."""
 _VERSION = "brain.Event:2"
 """The content of the first record: the version of the format, as TensorBoard's reader expects it."""
 _TOTALS = {"total": "gradient_norm", "before_clipping": "gradient_norm_before_clipping"}

@@ -25,6 +25,8 @@ _ORDER = (
     Phase.LOAD, Phase.DATA, Phase.ZERO_GRAD, Phase.FORWARD, Phase.BACKWARD, Phase.OTHER, Phase.OPTIMIZER, Phase.EVAL,
 )  # fmt: skip
 """The order in which the sums of the phases are drawn."""
+TABLES = (tables.STEPS, tables.TIMES, tables.MEMORY, tables.MACHINE, tables.PAUSES, tables.EVENTS)
+"""The tables of which a trace has something."""
 _PROCESS = 1
 _PHASES, _EVENTS, _PAUSES = 1, 2, 3
 _TRACKS = {_PHASES: "phases (sums of each report, in a fixed order)", _EVENTS: "events", _PAUSES: "pauses"}
@@ -114,9 +116,13 @@ def _us(row: Row) -> float:
     return _ns(row["time_s"]) / 1000
 
 
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are known. JSON has neither NaN nor infinities."""
+    return {key: value for key, value in values.items() if value is not None and math.isfinite(value)}
+
+
 def _counter(name: str, row: Row, values: Mapping[str, Any]) -> Iterator[Entry]:
-    # JSON has neither NaN nor infinities.
-    known = {key: value for key, value in values.items() if value is not None and math.isfinite(value)}
+    known = _finite(values)
     if known:
         yield _entry("C", name, 0, ts=_us(row), args=known)
 
@@ -129,13 +135,13 @@ def _report(row: Row) -> Iterator[Entry]:
     total = sum(spent.values())
     if start >= end or not total:
         return
-    about = {name: row[name] for name in ("steps", "micro_steps", "skipped_steps", "overhead_s")}
+    about = _finite({name: row[name] for name in ("steps", "micro_steps", "skipped_steps", "overhead_s")})
     yield _entry("X", _report_name(row), _PHASES, ts=start / 1000, dur=(end - start) / 1000, cat="report", args=about)
     at = start
     for phase, seconds in spent.items():
         lasts = seconds if total <= end - start else seconds * (end - start) // total
         if lasts:
-            about = {"seconds": row[f"{phase}_s"]}
+            about = _finite({"seconds": row[f"{phase}_s"]})
             yield _entry("X", phase.value, _PHASES, ts=at / 1000, dur=lasts / 1000, cat="phase", args=about)
             at += lasts
 
