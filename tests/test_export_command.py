@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
+from exports import read_parquet, read_scalars
 from fork_server import ROOT, python
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gradtui.cli import parse
 from gradtui.protocol import events as ev
@@ -88,22 +87,21 @@ def test_every_format_has_what_the_run_has_measured(recording: Path, tmp_path: P
         assert math.fsum(float(row[f"{phase}_s"] or 0) for row in times) == pytest.approx(record.seconds)
     assert sum(int(row["steps"]) for row in times) == 12
 
-    norms = pyarrow.parquet.read_table(tmp_path / "run.parquet", filters=[("table", "=", "gradient_norms")])
+    norms = read_parquet(tmp_path / "run.parquet", "gradient_norms")
+    each = list(zip(norms["step"].to_pylist(), norms["gradient_norm"].to_pylist()))
     for step, total in zip(state.gradient_norm.steps, state.gradient_norm.values):
-        of_step = norms.filter(pyarrow.compute.field("step") == step)["gradient_norm"].to_pylist()
-        assert math.hypot(*of_step) == pytest.approx(total, rel=1e-5)
-    changes = pyarrow.parquet.read_table(tmp_path / "run.parquet", filters=[("table", "=", "changes")]).to_pylist()
+        assert math.hypot(*(norm for at, norm in each if at == step)) == pytest.approx(total, rel=1e-5)
+    changes = read_parquet(tmp_path / "run.parquet", "changes").to_pylist()
     assert [(row["step"], row["command"], row["status"]) for row in changes] == [(6, "freeze 2", "applied")]
 
-    reader = EventAccumulator(str(tmp_path / "tb"), size_guidance={"scalars": 0})
-    reader.Reload()
-    last = reader.Scalars("gradient_norm/2")[-1]
-    assert last.step == 6
+    scalars = read_scalars(tmp_path / "tb")
     began = Recording(recording).header["began"]
     at = {event.step: event.at for event in measured}
-    assert last.wall_time == began + at[6]
-    totals = [(scalar.step, scalar.value) for scalar in reader.Scalars("gradient_norm/total")]
-    assert totals == [(event.step, pytest.approx(event.total)) for event in measured]
+    step, wall_time, _ = scalars["gradient_norm/2"][-1]
+    assert (step, wall_time) == (6, began + at[6])
+    assert [(step, value) for step, _, value in scalars["gradient_norm/total"]] == [
+        (event.step, pytest.approx(event.total)) for event in measured
+    ]
 
     entries = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert_slices_nest(entries)

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from exports import read_parquet, read_scalars
 
 from gradtui.export.formats import FORMATS, TABLES, ExportError, Kind
 from gradtui.protocol import events as ev
@@ -177,19 +176,19 @@ def test_no_name_is_a_formula_or_a_control_sequence(tmp_path: Path) -> None:
     assert set(cells) == {"", f"'{CLEAN}"}
     numbers = read_csv(tmp_path / "out", "times")
     assert numbers[2]["eval_s"] == "-0.0625"
-    table = pyarrow.parquet.read_table(exported("parquet", tmp_path / "p.parquet", events))
+    table = read_parquet(exported("parquet", tmp_path / "p.parquet", events))
     assert CLEAN in table["module"].to_pylist()
-    tags = scalars(exported("tensorboard", tmp_path / "tb", events))
+    tags = read_scalars(exported("tensorboard", tmp_path / "tb", events))
     assert f"gradient_norm/{CLEAN}" in tags
 
 
 def test_parquet_has_the_rows_of_csv_with_types(tmp_path: Path) -> None:
     folder = exported("csv", tmp_path / "out")
-    whole = pyarrow.parquet.read_table(exported("parquet", tmp_path / "run.parquet"))
+    whole = read_parquet(exported("parquet", tmp_path / "run.parquet"))
     types = {Kind.INTEGER: "int64", Kind.NUMBER: "double", Kind.TEXT: "string", Kind.FLAG: "bool"}
     for table in TABLES:
         rows = read_csv(folder, table.name)
-        part = pyarrow.parquet.read_table(tmp_path / "run.parquet", filters=[("table", "=", table.name)])
+        part = read_parquet(tmp_path / "run.parquet", table.name)
         assert part.num_rows == len(rows)
         for name, kind in table.columns.items():
             assert str(whole.schema.field(name).type) == types[kind]
@@ -202,15 +201,8 @@ def test_parquet_has_the_rows_of_csv_with_types(tmp_path: Path) -> None:
     assert metadata["script"] == "train.py"
 
 
-def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
-    """Return what TensorBoard reads in a directory: step, wall time and value by tag."""
-    reader = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    reader.Reload()
-    return {tag: [(e.step, e.wall_time, e.value) for e in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
-
-
 def test_tensorboard_has_scalars_at_the_steps_and_times_of_the_run(tmp_path: Path) -> None:
-    found = scalars(exported("tensorboard", tmp_path / "tb"))
+    found = read_scalars(exported("tensorboard", tmp_path / "tb"))
     assert found["loss"][:2] == [(1, BEGAN + 1.0, 2.5), (2, BEGAN + 1.5, 2.0)]
     assert math.isnan(found["loss"][2][2])
     assert found["gradient_norm/total"][0] == (1, BEGAN + 1.0, pytest.approx(math.sqrt(29)))
