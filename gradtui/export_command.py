@@ -47,6 +47,8 @@ def export(file: str, force: bool, **targets: str | None) -> None:
     path = Path(file)
     try:
         for name, target in wanted:
+            if target.exists() and path.exists() and target.samefile(path):
+                raise ExportError(f"{target} is the recording itself; choose another name")
             FORMATS[name].check(Recording(path), target, force)
         for name, target in wanted:
             # Each format reads the file again: nothing of it is kept.

@@ -164,7 +164,8 @@ def test_what_cannot_be_done_is_one_line(recording: Path, tmp_path: Path, capsys
         ((recording, "--trace", tmp_path / "taken"), "is a directory"),
         ((recording, "--csv", tmp_path / "text"), "is no directory"),
         ((recording, "--csv", tmp_path / "none" / "out"), "there is no directory"),
-        ((recording, "--trace", recording), "is there; choose another name, or give --force"),
+        ((recording, "--force", "--trace", recording), "is the recording itself; choose another name"),
+        ((recording, "--trace", tmp_path / "text"), "is there; choose another name, or give --force"),
     ]:
         assert export(*words) == 2
         (line,) = capsys.readouterr().err.splitlines()
