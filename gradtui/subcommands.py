@@ -37,6 +37,7 @@ from gradtui.printable import printable, write_line
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.schedule import Scheduled
+from gradtui.report_command import REPORT_COMMANDS
 from gradtui.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
 from gradtui.state.selection import objection_to_expressions
 from gradtui.steering_commands import STEERING_COMMANDS
@@ -314,5 +315,6 @@ SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
         "rules": _rules,
         **LIVE_COMMANDS,
         **STEERING_COMMANDS,
+        **REPORT_COMMANDS,
     }
 )

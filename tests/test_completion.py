@@ -47,7 +47,7 @@ def test_the_first_word_is_a_subcommand_or_a_script() -> None:
     assert completed("src/e") == [("file", "src/e")]
     assert completed("--plain", "--steps", "3", "r") == [
         ("file", "r"),
-        *(("plain", name) for name in ("replay", "rules", "runs")),
+        *(("plain", name) for name in ("replay", "rules", "runs", "report")),
     ]
     assert completed("-m", "pack", "") == [FILES]
 

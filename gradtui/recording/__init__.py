@@ -3,7 +3,7 @@
 This package owns the format of the file, the thread that writes it, and what reads it. It knows neither torch nor a screen.
 """
 
-from gradtui.recording.files import FORMAT, RecordingError, check_writable
+from gradtui.recording.files import FORMAT, RecordingError, check_writable, is_recording
 from gradtui.recording.header import header_of
 from gradtui.recording.reader import Recording
 from gradtui.recording.recorder import Recorder
@@ -16,6 +16,7 @@ __all__ = [
     "RecordingError",
     "check_writable",
     "header_of",
+    "is_recording",
     "replayed",
     "tracker_of",
 ]

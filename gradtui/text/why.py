@@ -53,11 +53,7 @@ def state_text(state: RunState, parameters: range) -> str:
 def parameter_sentences(state: RunState, index: int) -> list[str]:
     """Return why a parameter is in its state, the most important sentence first."""
     tree, kind = state.tree, state_of(state.tree, index)
-    cause = why_so(state, index)
-    if cause is not None and kind in (ParameterState.FLOW_THROUGH, ParameterState.UNKNOWN):
-        sentences = [f"Frozen. {cause}" if kind is ParameterState.FLOW_THROUGH else cause]
-    else:
-        sentences = [text for text in (_MEANINGS.get(kind), cause) if text]
+    sentences = state_sentences(state, index)
     contending = contending_text(tree, index)
     if contending is not None:
         sentences.append(contending)
@@ -70,14 +66,25 @@ def parameter_sentences(state: RunState, index: int) -> list[str]:
     return sentences
 
 
-def module_sentences(state: RunState, index: int, line: Frontier | None = None) -> list[str]:
+def state_sentences(state: RunState, index: int) -> list[str]:
+    """Return what the state of a parameter means for it, and its cause; empty if its word says everything."""
+    kind, cause = state_of(state.tree, index), why_so(state, index)
+    if cause is not None and kind in (ParameterState.FLOW_THROUGH, ParameterState.UNKNOWN):
+        return [f"Frozen. {cause}" if kind is ParameterState.FLOW_THROUGH else cause]
+    return [text for text in (_MEANINGS.get(kind), cause) if text]
+
+
+def module_sentences(
+    state: RunState, index: int, line: Frontier | None = None, *, counts_problems: bool = True
+) -> list[str]:
     """Return how backward runs in a module, what autograd keeps in it, and how far a step moves it.
 
     `line` is the frontier in all models, if the caller has it.
     """
     tree = state.tree
     where = subtree(tree.modules[index])
-    sentences = [_problems(tree, where), _backward(tree, index, line), passing_words(tree, index), _kept(tree, index)]
+    problems = _problems(tree, where) if counts_problems else None
+    sentences = [problems, _backward(tree, index, line), passing_words(tree, index), _kept(tree, index)]
     joint = aggregated_stats(tree, where) if len(where) <= _MOST_JOINED else None
     if joint is not None and joint.update_ratio is not None:
         sentences.append(f"Moves {ratio_words(joint.update_ratio)}.")

@@ -1,0 +1,185 @@
+"""The charts of memory: by phase, within a step, over steps. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gradtui.protocol.vocabulary import Phase
+from gradtui.report.chart_parts import (
+    HEIGHT,
+    IF_NEAREST,
+    Chart,
+    Spec,
+    Steps,
+    base,
+    bytes_axis,
+    nearest,
+    over_steps,
+    tooltip,
+)
+from gradtui.report.memory_contents import MemoryContents, PhaseMemory, StepMemory, part_names
+from gradtui.state.step_curve import PHASES_OF_STEP
+from gradtui.text import short_bytes
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_ROW_HEIGHT = 30
+
+
+def phases_chart(memory: MemoryContents) -> Chart | None:
+    """Return a bar for each phase, divided into its parts."""
+    phases = [phase for phase in memory.phases if phase.parts and phase.total is not None]
+    if not phases:
+        return None
+    unit, size = _unit(max(max(phase.total or 0, phase.peak or 0) for phase in phases))
+    y = {
+        "field": "phase",
+        "type": "nominal",
+        "sort": [phase.phase.value for phase in phases],
+        "axis": {"title": None, "ticks": False, "domain": False, "labelPadding": 8},
+    }
+    spec = {
+        **base(_ROW_HEIGHT * len(phases)),
+        "encoding": {"y": y},
+        "layer": [_part_layer(phases, unit, size), _peak_layer(phases, unit, size)],
+    }
+    return Chart("phases", "Memory at the end of each phase, divided into parts, and the highest peak within it", spec)
+
+
+def _part_layer(phases: Sequence[PhaseMemory], unit: str, size: int) -> Spec:
+    names = part_names()
+    rows = [
+        {
+            "phase": phase.phase.value,
+            "part": names[role],
+            "order": order,
+            "value": part / size,
+            "text": short_bytes(part),
+        }
+        for phase in phases
+        for order, (role, _, part) in enumerate(phase.parts)
+        if part is not None and part > 0
+    ]
+    filled = {row["part"] for row in rows}
+    shown = {role: name for role, name in names.items() if name in filled}
+    colour = {
+        "field": "part",
+        "type": "nominal",
+        "scale": {"domain": [*shown.values()], "range": [f"var(--{role.replace('_', '-')})" for role in shown]},
+        "legend": {"title": None, "orient": "top", "symbolType": "square", "columns": {"expr": "width < 480 ? 3 : 9"}},
+    }
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "bar", "height": {"band": 0.62}},
+        "encoding": {
+            "x": bytes_axis(unit) | {"stack": "zero"},
+            "order": {"field": "order"},
+            "color": colour,
+            "tooltip": tooltip(("phase", "end of"), ("part", "part"), ("text", "memory")),
+        },
+    }
+
+
+def _peak_layer(phases: Sequence[PhaseMemory], unit: str, size: int) -> Spec:
+    rows = [
+        {
+            "phase": phase.phase.value,
+            "value": phase.peak / size,
+            "text": f"{'' if phase.peak_exact else '≥ '}{short_bytes(phase.peak)}",
+        }
+        for phase in phases
+        if phase.peak is not None
+    ]
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "tick", "color": "var(--text)", "thickness": 2, "height": {"band": 0.86}},
+        "encoding": {"x": bytes_axis(unit), "tooltip": tooltip(("phase", "peak within"), ("text", "memory"))},
+    }
+
+
+def step_chart(step: StepMemory | None) -> Chart | None:
+    """Return the course of memory within a step."""
+    if step is None:
+        return None
+    unit, size = _unit(step.peak)
+    rows = _course(step, size)
+    phases = list(dict.fromkeys(row["phase"] for row in rows))
+    colour = {
+        "field": "phase",
+        "type": "nominal",
+        "scale": {"domain": phases, "range": [f"var(--phase-{phase})" for phase in phases]},
+        "legend": {"title": None, "orient": "top", "symbolType": "square"},
+    }
+    x = {
+        "field": "at",
+        "type": "quantitative",
+        "scale": {"nice": False, "zero": False},
+        "axis": {"title": "allocations and frees, in their order", "labels": False, "ticks": False, "grid": False},
+    }
+    words = tooltip(("phase", "phase"), ("text", "memory"))
+    highest = max(rows, key=lambda row: float(row["value"])) | {"text": short_bytes(step.peak)}
+    peak = {
+        "type": "point",
+        "shape": "triangle-down",
+        "filled": True,
+        "size": 80,
+        "color": "var(--text)",
+        "yOffset": -7,
+    }
+    spec = {
+        **base(HEIGHT),
+        "data": {"values": rows},
+        "encoding": {"x": x, "y": bytes_axis(unit) | {"stack": None}},
+        "layer": [
+            {"mark": {"type": "area", "opacity": 0.85}, "encoding": {"detail": {"field": "stretch"}, "color": colour}},
+            {
+                "params": [nearest("x")],
+                "mark": {"type": "point", "filled": True, "size": 50, "color": "var(--text)"},
+                "encoding": {"opacity": IF_NEAREST, "tooltip": words},
+            },
+            {"data": {"values": [highest]}, "mark": peak, "encoding": {"tooltip": words}},
+        ],
+    }
+    return Chart("step", f"Memory within step {step.step:,}", spec)
+
+
+def _course(step: StepMemory, size: int) -> list[dict[str, Any]]:
+    """Return the totals with their places in the step. Each stretch begins where the one before it ends."""
+    rows: list[dict[str, Any]] = []
+    before: int | None = None
+    at = 0
+    for number, part in enumerate(step.parts):
+        name = part.phase.value if part.phase in PHASES_OF_STEP else Phase.OTHER.value
+        totals = part.totals if before is None else (before, *part.totals)
+        begin = at - (before is not None)
+        rows += [
+            {"at": begin + index, "phase": name, "stretch": number, "value": total / size, "text": short_bytes(total)}
+            for index, total in enumerate(totals)
+        ]
+        at, before = at + len(part.totals), part.totals[-1]
+    return rows
+
+
+def totals_chart(memory: MemoryContents, steps: Steps) -> Chart | None:
+    """Return the totals at the end of the phases, over steps, without what was there before training."""
+    lines = {phase.value: points for phase, points in memory.totals if len(points) > 1}
+    if not lines:
+        return None
+    before = memory.before_training
+    unit, size = _unit(max(total for points in lines.values() for _, total in points) - before)
+    rows = [
+        {"step": step, "value": held / size, "curve": name, "text": short_bytes(held)}
+        for name, points in lines.items()
+        for step, held in ((step, max(0, round(total) - before)) for step, total in points)
+    ]
+    spec = over_steps(rows, [*lines], steps)
+    spec["encoding"]["y"] = bytes_axis(unit)
+    for layer in spec["layer"]:
+        layer["encoding"]["color"]["scale"]["range"] = [f"var(--phase-{name})" for name in lines]
+    return Chart("totals", "Memory at the end of the phases over steps", spec, has_steps=True)
+
+
+def _unit(most: float) -> tuple[str, int]:
+    power = min(len(_UNITS) - 1, max(0, int(math.log(max(1, most), 1024))))
+    return _UNITS[power], 1024**power

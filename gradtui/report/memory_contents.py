@@ -1,0 +1,182 @@
+"""What a report says about memory: the parts of each phase, the course of a step, the totals over steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.state.model_records import peak_owner
+from gradtui.state.reconciliation import reconcile
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import unexplained_at_load
+from gradtui.state.step_curve import PHASES_OF_STEP, step_curve, time_shares
+from gradtui.text import (
+    MEMORY_PARTS,
+    growth_text,
+    memory_part_name,
+    memory_source_text,
+    no_profile_text,
+    parts_of_memory,
+)
+from gradtui.text.memory import graph_lines, most_saved_text
+from gradtui.text.report import place_of
+
+_HOLDERS = 12
+_PHASES = (Phase.LOAD, Phase.DATA, *PHASES_OF_STEP, Phase.ZERO_GRAD, Phase.EVAL, Phase.OTHER)
+
+
+@dataclass(frozen=True)
+class PhaseMemory:
+    """One phase of the run; None where a value is unknown. Sizes are in bytes."""
+
+    phase: Phase
+    seconds: float
+    share: float | None
+    """Of the time of all phases."""
+    step: int | None
+    """The step of `parts`."""
+    parts: tuple[tuple[str, str, int | None], ...]
+    """(role, name, size) of each part at the end of the phase."""
+    total: int | None
+    peak: int | None
+    """Of all steps."""
+    peak_exact: bool
+    owner: str
+    """The models of the peak, if the run had several."""
+
+
+@dataclass(frozen=True)
+class CurvePart:
+    """Totals within one stretch of a step, without those from before training."""
+
+    phase: Phase
+    totals: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What held memory at the peak of a step."""
+
+    kind: str
+    place: str
+    bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """The course of memory within a step."""
+
+    step: int
+    parts: tuple[CurvePart, ...]
+    peak: int
+    peak_phase: Phase
+    peak_place: str
+    is_complete: bool
+    """Whether every allocation is in it."""
+    holders: tuple[Holder, ...]
+    holders_omitted: int
+
+
+@dataclass(frozen=True)
+class MemoryContents:
+    """All that a report says about memory."""
+
+    source: str
+    phases: tuple[PhaseMemory, ...]
+    before_training: int
+    """Bytes held before the first forward that no category explains; 0 if unknown."""
+    step: StepMemory | None
+    no_step: str
+    """Why there is no course of a step; empty if there is one."""
+    totals: tuple[tuple[Phase, tuple[tuple[int, float], ...]], ...]
+    """By phase of a step: (step, total at its end)."""
+    notes: tuple[str, ...]
+    """What stays alive, what grows, what is most."""
+    device: tuple[tuple[str, int | None], ...]
+    """The parts of the driver's figure; empty without a CUDA device."""
+
+
+def memory_contents(state: RunState) -> MemoryContents:
+    """Return what is known of memory."""
+    before = unexplained_at_load(state) or 0
+    step = _step(state, before)
+    found = reconcile(state.device)
+    totals = ((phase, tuple(state.phases[phase].totals)) for phase in PHASES_OF_STEP)
+    return MemoryContents(
+        memory_source_text(state),
+        tuple(_phases(state)),
+        before,
+        step,
+        "" if step is not None else no_profile_text(state),
+        tuple((phase, points) for phase, points in totals if points),
+        tuple(_notes(state)),
+        () if found is None else tuple((part.name, part.size) for part in found.parts),
+    )
+
+
+def part_names() -> dict[str, str]:
+    """Return the names of all parts by their roles, in the order in which they are drawn."""
+    return {role: memory_part_name(role) for role in MEMORY_PARTS}
+
+
+def _phases(state: RunState) -> Sequence[PhaseMemory]:
+    shares = time_shares(state)
+    rows = []
+    for phase in _PHASES:
+        record = state.phases[phase]
+        if record.last is None and not record.seconds and not record.count:
+            continue
+        parts = [] if record.last is None else [p for p in parts_of_memory(record.last.held, state) if p.within_total]
+        rows.append(
+            PhaseMemory(
+                phase,
+                record.seconds,
+                shares.get(phase),
+                record.last.step if record.last is not None else None,
+                tuple((part.role, part.name, part.size) for part in parts),
+                record.last.held.total if record.last is not None else None,
+                record.peak,
+                record.peak_exact,
+                peak_owner(state, record),
+            )
+        )
+    return rows
+
+
+def _step(state: RunState, before: int) -> StepMemory | None:
+    curve = step_curve(state)
+    if curve is None:
+        return None
+    before = min(before, curve.peak)
+    holdings = state.traced.holdings if state.traced is not None else ()
+    holders = [each for each in (_holder(state, holding, before) for holding in holdings) if each.bytes > 0]
+    holders.sort(key=lambda each: -each.bytes)
+    return StepMemory(
+        curve.step,
+        tuple(CurvePart(part.phase, tuple(max(0, total - before) for total in part.totals)) for part in curve.parts),
+        curve.peak - before,
+        curve.peak_phase,
+        place_of(state, curve.peak_module).removeprefix(" at "),
+        curve.has_every_change and (state.traced is None or state.traced.whole),
+        tuple(holders[:_HOLDERS]),
+        max(0, len(holders) - _HOLDERS),
+    )
+
+
+def _holder(state: RunState, holding: Holding, before: int) -> Holder:
+    module = state.tree.modules[holding.module] if 0 <= holding.module < len(state.tree.modules) else None
+    size = holding.bytes - before if holding.kind == "other" else holding.bytes
+    place = "" if module is None else module.path or module.name
+    return Holder(memory_part_name(holding.kind), place, size, holding.tensors)
+
+
+def _notes(state: RunState) -> list[str]:
+    saved = most_saved_text(state.tree)
+    growth = state.growth.current
+    return [
+        *([saved] if saved is not None else []),
+        *graph_lines(state),
+        *([growth_text(growth)] if growth is not None else []),
+    ]

@@ -1,0 +1,213 @@
+"""What a report says, as data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fakes import MIB, Node, coop_model, finding, found, large_model
+from report_runs import ended, record
+
+from gradtui.diagnostics import all_rules
+from gradtui.export.rule_pages import rule_page
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, ParameterState, Phase
+from gradtui.reducer import apply
+from gradtui.report.contents import Contents, contents_of
+from gradtui.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
+from gradtui.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
+from gradtui.state.run_state import RunState
+
+
+@pytest.fixture
+def contents(tmp_path: Path) -> Contents:
+    return contents_of(recorded_run(record(tmp_path / "run.jsonl", ended())))
+
+
+def state_of(*events: ev.Event) -> RunState:
+    state = RunState()
+    for event in events:
+        apply(state, event)
+    return state
+
+
+def mlp(layers: int) -> ev.ModelsFound:
+    """Numbered layers of two parameters, without parts of their own."""
+    nodes = (Node(str(each), "Linear", (("weight", (2, 2)), ("bias", (2,)))) for each in range(layers))
+    return found(Node("Net", "Net", (), (Node("layers", "Sequential", (), tuple(nodes)),)))
+
+
+def stack(blocks: int) -> ev.ModelsFound:
+    """Numbered blocks of a frozen base and a trainable adapter."""
+    nodes = (
+        Node(
+            str(each),
+            "Block",
+            (),
+            (Node("base", "Linear", (("weight", (8, 8)),)), Node("adapter", "Adapter", (("a", (2, 8)), ("b", (8, 2))))),
+        )
+        for each in range(blocks)
+    )
+    return found(Node("Net", "Net", (), (Node("blocks", "ModuleList", (), tuple(nodes)),)))
+
+
+def classified(model: ev.ModelsFound, trains: str) -> ev.ParametersClassified:
+    flags = "".join(str(int(trains in info.path)) for info in model.parameters)
+    return ev.ParametersClassified(1.0, 2, flags.replace("1", "T").replace("0", "F"), flags)
+
+
+def test_every_parameter_is_in_exactly_one_row_without_parts(contents: Contents) -> None:
+    model = coop_model()
+    leaves = [row for row in contents.table.rows if not row.has_rows]
+    assert sum(sum(each.tensors for each in row.states) for row in leaves) == len(model.parameters)
+    assert sum(row.elements for row in leaves) == sum(info.count for info in model.parameters)
+    assert contents.table.omitted == 0
+
+
+def test_each_row_has_its_states_and_why(contents: Contents) -> None:
+    rows = {row.path: row for row in contents.table.rows}
+    assert [each.state for each in rows["ctx"].states] == [ParameterState.TRAINED]
+    assert [each.state for each in rows["image_encoder"].states] == [ParameterState.CUT]
+    assert rows["image_encoder"].why[0].startswith("Backward never enters it: ")
+    assert any("for the gradient of ctx" in sentence for sentence in rows["text_encoder"].why)
+    assert not rows["image_encoder"].has_rows
+
+
+def test_parameters_of_one_module_in_two_states_have_a_row_for_each(contents: Contents) -> None:
+    own = [row for row in contents.table.rows if row.depth == 1 and not row.kind]
+    assert [(row.name, row.states[0].state.value) for row in own] == [("ctx", "T"), ("logit_scale", "C")]
+
+
+def test_blocks_that_are_alike_share_a_row() -> None:
+    model = stack(30)
+    rows = module_table(state_of(model, classified(model, "adapter"))).rows
+    assert [(row.name, row.modules, row.elements) for row in rows] == [
+        ("Net", 1, 30 * 96),
+        ("blocks", 1, 30 * 96),
+        ("0 … 29", 30, 30 * 96),
+        ("base", 1, 64),
+        ("adapter", 1, 32),
+    ]
+
+
+def test_a_block_that_differs_has_a_row_of_its_own() -> None:
+    model = stack(6)
+    event = classified(model, "adapter")
+    flags = "".join(
+        "1" if info.path.startswith("blocks.3.") else flag for info, flag in zip(model.parameters, event.trainable)
+    )
+    event = replace(event, trainable=flags, states=flags.replace("1", "T").replace("0", "F"))
+    rows = module_table(state_of(model, event)).rows
+    assert [(row.name, row.modules) for row in rows if row.depth == 2] == [("0 … 2", 3), ("3", 1), ("4 … 5", 2)]
+
+
+@pytest.mark.parametrize(("layers", "rows"), [(10, 12), (FEW_ROWS - 2, FEW_ROWS), (FEW_ROWS - 1, 2)])
+def test_layers_that_train_alike_have_rows_as_long_as_they_are_few(layers: int, rows: int) -> None:
+    model = mlp(layers)
+    assert len(module_table(state_of(model, classified(model, ""))).rows) == rows
+
+
+def test_a_frozen_module_is_one_row_however_many_parts_it_has() -> None:
+    model = mlp(10)
+    event = classified(model, "nothing")
+    (row,) = module_table(state_of(model, event)).rows
+    assert (row.name, row.elements, row.states[0].tensors) == ("Net", 60, 20)
+
+
+def test_a_large_model_has_few_rows_or_says_how_many_are_left_out() -> None:
+    model = large_model(20_000)
+    # Every second layer is frozen, so that no module is like its neighbour.
+    flags = "".join("01"[(index // 2) % 2] for index in range(len(model.parameters)))
+    states = flags.replace("1", "T").replace("0", "F")
+    table = module_table(state_of(model, ev.ParametersClassified(1.0, 2, states, flags)))
+    assert len(table.rows) == MAX_ROWS or table.omitted == 0
+    assert sum(sum(each.tensors for each in row.states) for row in table.rows[:1]) == 20_000
+
+
+def test_a_module_deeper_than_the_stack_of_python_has_its_rows() -> None:
+    node = Node("last", "Linear", (("weight", (1,)), ("bias", (1,))))
+    for depth in range(300):
+        node = Node(f"m{depth}", "Wrapper", (), (node,))
+    model = found(node)
+    event = classified(model, "weight")
+    assert module_table(state_of(model, event)).rows[-1].name == "bias"
+
+
+def test_a_curve_leaves_out_what_is_not_finite_and_says_where(contents: Contents) -> None:
+    assert (contents.loss.not_finite, contents.norms[0].not_finite) == ((61,), (61,))
+    for curve in (contents.loss, *contents.norms):
+        assert all(math.isfinite(value) for _, value in curve.points)
+
+
+def test_changes_have_their_receipts(contents: Contents) -> None:
+    first, second, third = contents.changes
+    assert (first.step, first.status) == (20, "undone")
+    assert "90.0 → 96.0 MiB" in first.results
+    assert "activations 18.0 → 20.0 MiB" in first.results
+    assert (second.step, second.status) == (40, "applied")
+    assert (third.status, third.results) == ("refused", ("its gradients would be NaN",))
+
+
+def test_memory_within_a_step_has_its_peak_and_who_held_it(contents: Contents) -> None:
+    step = contents.memory.step
+    assert step is not None
+    before = contents.memory.before_training
+    assert step.peak == 50 * MIB - before
+    assert [part.phase for part in step.parts] == [Phase.FORWARD, Phase.BACKWARD]
+    assert max(total for part in step.parts for total in part.totals) == step.peak
+    assert step.holders[0].bytes == 38 * MIB
+    assert sum(holder.bytes for holder in step.holders) == step.peak
+
+
+def test_the_parts_of_a_phase_add_up_to_its_total(contents: Contents) -> None:
+    assert {phase.phase for phase in contents.memory.phases} >= {Phase.LOAD, Phase.FORWARD, Phase.BACKWARD}
+    for phase in contents.memory.phases:
+        if phase.total is not None:
+            assert sum(size or 0 for _, _, size in phase.parts) == phase.total
+
+
+def test_a_finding_has_the_page_of_its_rule() -> None:
+    state = state_of(coop_model())
+    state.findings = [finding("GT203", paths=tuple(map(str, range(30)))), finding("GT999")]
+    known, unknown = contents_of(RecordedRun(state)).findings
+    rule = next(rule for rule in all_rules() if rule.id == "GT203")
+    assert (known.title, known.page) == (rule.title, rule_page(rule))
+    assert (len(known.paths), known.paths_omitted) == (20, 10)
+    assert (unknown.title, unknown.page) == ("", "")
+
+
+def test_a_recording_that_is_cut_says_so(tmp_path: Path) -> None:
+    path = record(tmp_path / "run.jsonl")
+    assert any("before the run does" in each for each in contents_of(recorded_run(path)).warnings)
+    path.write_bytes(path.read_bytes()[:-40])
+    assert any("in the middle of a line" in each for each in contents_of(recorded_run(path)).warnings)
+
+
+def test_a_script_that_failed_says_so(tmp_path: Path) -> None:
+    path = record(tmp_path / "run.jsonl", ended(1, "Traceback (most recent call last):\n  here\nValueError: no"))
+    contents = contents_of(recorded_run(path))
+    assert contents.warnings == ("The script failed with exit code 1: ValueError: no.",)
+    assert contents.error.splitlines()[-1] == "ValueError: no"
+
+
+def test_a_run_without_events_has_a_report() -> None:
+    contents = contents_of(RecordedRun(RunState(), {"script": 7, "began": "x", "rank": None}))
+    assert contents.title == "a run without a name"
+    assert contents.table.rows == ()
+    assert contents.warnings == ("No step has been recorded.",)
+
+
+def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
+    def groups(step: int, *rates: float) -> ev.GroupsRead:
+        return ev.GroupsRead(1.0, step, (tuple(GroupSettings(rate, None) for rate in rates),))
+
+    many = [0.5] * (2 * MAX_RATES)
+    made = ev.OptimizersFound(0.6, 0, (OptimizerInfo("SGD", 2, (), 0),))
+    path = record(tmp_path / "run.jsonl", made, groups(1, 0.5, *many), groups(10, 0.25, *many), ended())
+    run = recorded_run(path)
+    assert len(run.rates) == MAX_RATES
+    (curve,) = contents_of(run).rates
+    assert curve.points == ((1, 0.5), (10, 0.25))
+    assert curve.name == "SGD 1, group 1"

@@ -1,0 +1,87 @@
+"""Elements of HTML: whatever a text is, it stays a text."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.report.html_elements import Markup, json_script, lines, tag
+from gradtui.report.rule_markup import rule_markup
+
+
+class Parsed(HTMLParser):
+    """What a parser finds: the tags, the attributes, and the text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[dict[str, str | None]] = []
+        self.text = ""
+        self.comments = 0
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes.append(dict(attrs))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        self.comments += 1
+
+
+@given(st.text(), st.text())
+def test_a_text_is_no_markup(words: str, title: str) -> None:
+    made = tag("p", words, title=title)
+    parsed = Parsed(made)
+    assert parsed.tags == ["p"]
+    assert parsed.comments == 0
+    if words.isprintable() and title.isprintable():
+        assert parsed.text == words
+        assert parsed.attributes == [{"title": title}]
+    made.encode("utf-8")
+
+
+def test_what_is_markup_stays_so() -> None:
+    assert tag("p", tag("b", "<x>"), None, hidden=True, id=None) == "<p hidden><b>&lt;x&gt;</b></p>"
+    assert tag("input", aria_label='"') == '<input aria-label="&quot;">'
+    assert isinstance(tag("p"), Markup)
+
+
+def test_a_text_cannot_reverse_what_follows() -> None:
+    assert "\u202e" not in tag("p", "a\u202eb")
+    assert lines("a\n<b>\x1b[1m") == "a\n&lt;b&gt;·[1m"
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_data_in_a_script_element_ends_where_the_element_ends(data: object) -> None:
+    made = json_script("x", data)
+    inside = made.removeprefix('<script type="application/json" id="x">').removesuffix("</script>")
+    assert not {"<", ">", "&", "\u2028", "\u2029"} & set(inside)
+    assert json.loads(inside) == data
+
+
+def test_the_page_of_a_rule_keeps_its_text_and_its_links() -> None:
+    source = (
+        "# GT1: title\n\n**Why.** Write `x < 1` and\nsee [a & b](https://example.org/1).\n\n- one\n- two\n\n"
+        "```python\na\n  b\n```"
+    )
+    made = rule_markup(source)
+    assert made == (
+        "<p><strong>Why.</strong> Write <code>x &lt; 1</code> and see "
+        '<a href="https://example.org/1" rel="noreferrer">a &amp; b</a>.</p>'
+        "<ul><li>one</li><li>two</li></ul><pre><code>a\n  b\n</code></pre>"
+    )
+
+
+def test_a_rule_page_makes_no_link_of_another_kind() -> None:
+    assert "<a" not in rule_markup("[a](javascript:alert(1)) [b](data:x) <a href=x>")

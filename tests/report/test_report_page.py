@@ -1,0 +1,158 @@
+"""The page of a report: it is whole, it loads nothing, and no name of the script becomes a part of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from fakes import coop_model, finding
+from report_runs import HOSTILE, ended, hostile_copy, record
+from test_report_elements import Parsed
+
+from gradtui.protocol import events as ev
+from gradtui.reducer import apply
+from gradtui.report import contents_of, page, recorded_run
+from gradtui.report.recorded_run import RecordedRun
+from gradtui.state.run_state import RunState
+
+vl_convert = pytest.importorskip("vl_convert")
+
+
+def page_of(path: Path) -> str:
+    return page(contents_of(recorded_run(path)))
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return record(tmp_path / "run.jsonl", ended(1, "Traceback:\nValueError: no"))
+
+
+@pytest.fixture
+def made(recording: Path) -> str:
+    return page_of(recording)
+
+
+def elements(source: str) -> list[str]:
+    return Parsed(source).tags
+
+
+def test_the_page_has_every_section_and_its_headings_are_in_order(made: str) -> None:
+    parsed = Parsed(made)
+    ids = {attributes.get("id") for attributes in parsed.attributes}
+    assert {"findings", "training", "curves", "memory", "changes", "run", "report"} <= ids
+    levels = [int(tag[1]) for tag in parsed.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_every_link_within_the_page_has_its_target(made: str) -> None:
+    parsed = Parsed(made)
+    ids = [attributes["id"] for attributes in parsed.attributes if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [href for attributes in parsed.attributes if (href := attributes.get("href"))]
+    assert {link.removeprefix("#") for link in links if link.startswith("#")} <= set(ids)
+
+
+def test_the_page_refers_to_no_other_file(made: str) -> None:
+    parsed = Parsed(made)
+    assert not {"link", "iframe", "object", "embed", "img", "base", "form"} & set(parsed.tags)
+    assert not any("src" in attributes for attributes in parsed.attributes)
+    styles = made[made.index("<style>") : made.index("</style>")]
+    assert "url(" not in styles
+    assert "@import" not in styles
+
+
+def test_the_policy_allows_the_scripts_of_the_page_and_nothing_else(made: str) -> None:
+    policy = next(a["content"] for a in Parsed(made).attributes if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    scripts = re.findall(r"<script>(.*?)</script>", made, flags=re.DOTALL)
+    assert len(scripts) == 2
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts]
+    directives = dict(each.strip().split(" ", 1) for each in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    assert directives["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
+    assert "connect-src" not in directives
+
+
+def test_tables_have_captions_and_headed_columns_and_rows(made: str) -> None:
+    tables = re.findall(r"<table.*?</table>", made[: made.index("chart-data")], flags=re.DOTALL)
+    assert len(tables) >= 5
+    for table in tables:
+        assert table.count("<caption>") == 1
+        columns = table.count('scope="col"')
+        for row in re.findall(r"<tr.*?</tr>", table, flags=re.DOTALL)[1:]:
+            assert row.count('scope="row"') == 1
+            assert len(re.findall(r"<t[hd][ >]", row)) == columns
+
+
+NAMES = ("text_encoder", "ctx", "CoOp", "AdamW", "coop_like.py", "ValueError: no", "unfroze it", "would be NaN")
+"""Names and texts of the recording: of modules, parameters, types, the script, its error, answers and refusals."""
+
+
+def test_hostile_names_change_no_element_of_the_page(recording: Path, tmp_path: Path) -> None:
+    hostile = page_of(hostile_copy(recording, tmp_path / "hostile.jsonl", *NAMES))
+    assert elements(hostile) == elements(page_of(recording))
+    assert "alert(1)" in hostile
+    # Vega's own script has elements in its strings.
+    own, _, rest = hostile.partition('<script type="application/json"')
+    data = rest[: rest.index("</script>")]
+    assert "<img" not in own
+    assert "<script>" not in own
+    assert "<" not in data.partition(">")[2]
+    assert "\u202e" not in own
+
+
+def test_a_hostile_finding_changes_no_element_of_the_page() -> None:
+    def with_words(words: str) -> str:
+        state = RunState()
+        apply(state, coop_model())
+        more = {"why": words, "remedy": words, "command": words, "file": words, "line": 3, "paths": (words,)}
+        state.findings = [finding("GT203", message=words, evidence={words: words}, **more)]
+        return page(contents_of(RecordedRun(state)))
+
+    assert elements(with_words(HOSTILE)) == elements(with_words("plain"))
+
+
+def test_the_charts_are_valid_and_have_the_measured_numbers(made: str) -> None:
+    data = json.loads(
+        re.findall(r'<script type="application/json" id="chart-data">(.*?)</script>', made, flags=re.DOTALL)[0]
+    )
+    assert set(data) == {"loss", "norms", "phases", "step", "totals"}
+    for chart in data.values():
+        assert vl_convert.vegalite_to_vega(chart["spec"], "v6.1")["signals"]
+    points = data["loss"]["spec"]["data"]["values"]
+    assert [point["step"] for point in points] == [*range(1, 61)]
+
+
+def test_a_chart_with_hostile_names_is_the_same_chart(recording: Path, tmp_path: Path) -> None:
+    from gradtui.report.charts import charts
+
+    def without_texts(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: without_texts(each) for key, each in value.items() if key not in ("text", "what")}
+        return [without_texts(each) for each in value] if isinstance(value, list) else value
+
+    one = charts(contents_of(recorded_run(recording)))
+    other = charts(contents_of(recorded_run(hostile_copy(recording, tmp_path / "hostile.jsonl", *NAMES))))
+    assert [without_texts(each.spec) for each in one] == [without_texts(each.spec) for each in other]
+
+
+def test_a_page_without_measurements_has_no_script() -> None:
+    state = RunState()
+    apply(state, ev.RunEnded(1.0, 0, 0, None))
+    made = page(contents_of(RecordedRun(state)))
+    assert "<script" not in made
+    assert "script-src &#x27;none&#x27;" in made
+
+
+def test_a_cut_recording_says_so_before_anything_else(tmp_path: Path) -> None:
+    path = record(tmp_path / "run.jsonl")
+    path.write_bytes(path.read_bytes()[:-40])
+    made = page_of(path)
+    assert made.index("in the middle of a line") < made.index("<main")
