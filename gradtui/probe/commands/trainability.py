@@ -127,7 +127,12 @@ class TrainabilityController:
         moved = self._move_state(command, still) if still else None
         if not chosen and not modules and moved is not None:
             return moved
-        done = self._toggle(command, chosen, modules)
+        try:
+            done = self._toggle(command, chosen, modules)
+        except CommandRefused:
+            if moved is not None and moved.undo is not None:
+                moved.undo()
+            raise
         return _both(done, moved) if moved is not None else done
 
     def _move_state(self, command: SetTrainable, frozen: list[torch.Tensor]) -> CommandResult:

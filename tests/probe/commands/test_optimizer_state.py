@@ -262,3 +262,19 @@ def test_where_no_state_can_be_moved_there_is_nothing_to_do(how: str, first: str
     # On the CPU the state is in host memory anyway.
     seen, _ = train(small(), ADAM, {3: frozen("2", first), 5: frozen("2", how)})
     assert answers(seen)[1] == "2 is already frozen"
+
+
+def test_a_refused_freeze_keeps_the_state_of_what_was_frozen_before() -> None:
+    model = small()
+    with watched() as seen:
+        optimizer = ADAM(model.parameters())
+        step(model, optimizer)
+        seen.submit(freeze("2"))
+        step(model, optimizer)
+        before = entries(optimizer, model[2].weight)
+        seen.submit(frozen("", "drop"))
+        step(model, optimizer)
+        after = entries(optimizer, model[2].weight)
+    assert "nothing would train" in answers(seen)[1]
+    assert before.keys() == after.keys() != set()
+    assert all(torch.equal(before[name], after[name]) for name in before)
