@@ -49,6 +49,7 @@ gradtui status         print what a live run does now
 gradtui attach         open the dashboard of a live run in this terminal
 gradtui do COMMAND     change a live run: freeze PATH, pause, resume, set-lr RATE, undo
 gradtui tail           print what has happened in a live run
+gradtui why PATH       explain what autograd does with a parameter or module of a live run
 gradtui mcp            offer live runs to a coding agent
 gradtui findings       print what is wrong with a live run
 gradtui state          print the summary of a live run

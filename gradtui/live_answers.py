@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from gradtui.export.explained import explained
 from gradtui.export.summary import finding_entry, summarise
 from gradtui.protocol.codec import BadEntry, from_words
 from gradtui.protocol.event_rows import EventWriter
@@ -64,11 +65,18 @@ class LiveRun:
             "findings": lambda _: self._look(
                 lambda state: [finding_entry(each) for each in by_gravity(state.findings)]
             ),
+            "why": self._why,
             "snapshot": lambda _: self._look(snapshot),
             "attach": self._attach,
             "tail": self._tail,
             "do": self._do,
         }
+
+    def _why(self, request: Mapping[str, Any]) -> Any:
+        path = request.get("path")
+        if not isinstance(path, str):
+            raise BadEntry("path is the path of a module or a parameter")
+        return self._look(lambda state: explained(state, path))
 
     def finish(self) -> None:
         """The run has ended: what goes on ends when all has been sent."""

@@ -38,8 +38,8 @@ def server_of(run: str | None, *, allow_write: bool) -> MCPServer:
     """
     server = MCPServer("gradtui", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
     tools = _Tools(run)
-    offered = (tools.list_runs, tools.status, tools.state, tools.findings, tools.explain_rule, tools.events)
-    for tool in (*offered, tools.do) if allow_write else offered:
+    reading = (tools.list_runs, tools.status, tools.state, tools.findings, tools.why, tools.explain_rule, tools.events)
+    for tool in (*reading, tools.do) if allow_write else reading:
         server.add_tool(tool)
     return server
 
@@ -65,6 +65,11 @@ class _Tools:
     def findings(self, run_id: str | None = None) -> list[dict[str, Any]]:
         """List what is wrong with a run, the gravest first: rule, level, message, evidence, what to do."""
         return _answer(lambda: list(asked(run_id or self._run, "findings")))
+
+    def why(self, path: str, run_id: str | None = None) -> dict[str, Any]:
+        """Explain what autograd does with a parameter or module of a run, and why: whether it trains, what stops it, how far a
+        step moves it."""
+        return _answer(lambda: dict(asked(run_id or self._run, "why", path=path)))
 
     def explain_rule(self, rule: str) -> str:
         """Explain a rule such as GT204: what it finds, why it is wrong, what to do, with an example."""

@@ -1,4 +1,4 @@
-"""Subcommands that follow and steer live runs: `attach`, `do`, `mcp`, `tail`."""
+"""Subcommands that follow and steer live runs: `attach`, `do`, `mcp`, `tail`, `why`."""
 
 from __future__ import annotations
 
@@ -99,6 +99,20 @@ def _say_lost(count: int) -> None:
 
 
 @click.command(context_settings={"help_option_names": HELP_NAMES})
+@RUN
+@JSON
+@click.argument("path")
+def _why(id_: str | None, as_json: bool, path: str) -> None:
+    """Print what autograd does with a parameter or module of a live run, and why."""
+    found = asked(id_, "why", path=path)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    for line in (f"{found['path'] or 'the model'}: {found['state']}", *found["why"]):
+        click.echo(printable(line))
+
+
+@click.command(context_settings={"help_option_names": HELP_NAMES})
 @click.option("--run", "id_", metavar="ID", help="The run; without it the only live one at the moment of each call.")
 @click.option("--allow-write", is_flag=True, help="Offer the tool that changes a run, too.")
 def _mcp(id_: str | None, allow_write: bool) -> None:
@@ -110,4 +124,4 @@ def _mcp(id_: str | None, allow_write: bool) -> None:
     serve(id_, allow_write=allow_write)
 
 
-STEERING_COMMANDS: dict[str, click.Command] = {"attach": _attach, "do": _do, "mcp": _mcp, "tail": _tail}
+STEERING_COMMANDS: dict[str, click.Command] = {"attach": _attach, "do": _do, "mcp": _mcp, "tail": _tail, "why": _why}

@@ -211,3 +211,12 @@ def test_the_origin_stands_in_the_schedule_and_is_read_again() -> None:
     assert table == {"step": 7, "command": "freeze", "path": "ctx", "origin": "an agent"}
     (entry,) = read({"do": [table]})
     assert entry.command.origin == "an agent"
+
+
+def test_a_parameter_is_explained_to_programs(training: Training) -> None:
+    training.emit(*EVENTS)
+    info = training.reporter.look(lambda state: state.tree.parameters[0])
+    assert training.ask("why", path=info.path)["path"] == info.path
+    for path, reason in (("no.such", "there is no module or parameter"), (3, "path is the path")):
+        with pytest.raises(NoAnswerError, match=reason):
+            training.ask("why", path=path)

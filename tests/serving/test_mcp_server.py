@@ -17,7 +17,7 @@ mcp = pytest.importorskip("mcp")
 
 from gradtui.mcp_server import server_of  # noqa: E402
 
-READ = {"list_runs", "status", "state", "findings", "explain_rule", "events"}
+READ = {"list_runs", "status", "state", "findings", "why", "explain_rule", "events"}
 
 
 def content(result: Any) -> Any:
@@ -88,6 +88,8 @@ async def test_an_agent_freezes_sees_it_hold_and_the_schedule_names_it(short: Pa
             assert [each["command"]["origin"] for each in applied] == ["MCP"]
             again = content(await client.call_tool("do", {"words": ["freeze", "bias"]}))
             assert "already frozen" in again["refused"]
+            why = content(await client.call_tool("why", {"path": "bias"}))
+            assert (why["kind"], why["trainable"]) == ("parameter", False)
             after = content(await client.call_tool("state", {}))
             assert [each["trainable"] for each in after["parameters"]] == [True, False]
     (change,) = json.loads((short / "summary.json").read_text())["interventions"]

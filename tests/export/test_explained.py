@@ -1,0 +1,46 @@
+"""Why a parameter or a module is in its state, for programs."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import coop_run
+
+from gradtui.export.explained import explained
+from gradtui.protocol.codec import BadEntry
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.text.why import parameter_sentences
+
+
+@pytest.fixture(scope="module")
+def state() -> RunState:
+    made = RunState()
+    for event in coop_run(120):
+        apply(made, event)
+    return made
+
+
+def test_every_parameter_and_module_is_explained(state: RunState) -> None:
+    for index, info in enumerate(state.tree.parameters):
+        found = explained(state, info.path)
+        assert (found["path"], found["kind"], found["why"]) == (
+            info.path,
+            "parameter",
+            parameter_sentences(state, index),
+        )
+        assert found["trainable"] is (state.tree.trainable[index] == "1")
+    names = {info.path for info in state.tree.parameters}
+    for module in state.tree.modules:
+        if module.path not in names:
+            found = explained(state, module.path)
+            assert (found["path"], found["kind"]) == (module.path, "module")
+            assert found["parameters"] == module.subtree_parameters
+
+
+def test_a_path_that_does_not_exist_is_refused_with_the_nearest(state: RunState) -> None:
+    path = state.tree.parameters[-1].path
+    with pytest.raises(BadEntry, match="did you mean") as refused:
+        explained(state, f"{path}x")
+    assert path in str(refused.value)
+    with pytest.raises(BadEntry, match="there is no model yet"):
+        explained(RunState(), "a")
