@@ -17,7 +17,7 @@ Steps = tuple[int, int]
 
 _CURVES = 6
 """Number of colours of curves in the style sheet."""
-_TICKS = {"tickCount": {"expr": "max(2, ceil(width / 110))"}}
+_TICKS = {"tickCount": {"expr": "clamp(floor(width / 70), 2, 10)"}}
 IF_NEAREST = {"condition": {"param": "at", "empty": False, "value": 1}, "value": 0}
 """The opacity of points of which only the one next to the pointer is shown."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gradtui.printable import printable
 from gradtui.report.chart_parts import Chart, Spec, Steps, over_steps, step_axis, tooltip
 from gradtui.report.contents import Contents, Curve, Mark
 from gradtui.report.memory_charts import phases_chart, step_chart, totals_chart
@@ -48,7 +49,7 @@ def _curves(name: str, label: str, curves: Sequence[Curve], steps: Steps, marks:
     if is_log:
         y = spec["encoding"]["y"]
         y["scale"] = {"type": "log", "nice": False}
-        y["axis"]["values"] = _log_ticks(min(values), max(values))
+        y["axis"] = {"title": None, "values": _log_ticks(min(values), max(values)), "labelOverlap": False}
     bad = sorted({step for curve in curves for step in curve.not_finite})
     spec["layer"] += [*_mark_layers(marks, steps), *_bad_layers(bad)]
     return Chart(name, label, spec, has_steps=True, is_log=is_log)
@@ -87,7 +88,7 @@ def _log_ticks(least: float, most: float) -> list[float]:
 def _mark_layers(marks: Sequence[Mark], steps: Steps) -> list[Spec]:
     """Return dashed lines where something happened between two steps, each with a grip that says what."""
     rows = [
-        {"at": mark.step + 0.5, "step": mark.step, "what": f"{mark.kind}: {mark.text}"}
+        {"at": mark.step + 0.5, "step": mark.step, "what": printable(f"{mark.kind}: {mark.text}")}
         for mark in marks
         if steps[0] <= mark.step + 0.5 <= steps[1]
     ]

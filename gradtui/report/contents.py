@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gradtui.diagnostics import all_rules
@@ -15,7 +15,7 @@ from gradtui.report.memory_contents import MemoryContents, memory_contents
 from gradtui.report.module_rows import ModuleTable, module_table
 from gradtui.report.recorded_run import RecordedRun
 from gradtui.state.changes import Change, ChangeStatus, changes
-from gradtui.state.findings import EvidenceValue, Finding, by_gravity
+from gradtui.state.findings import LEVELS, EvidenceValue, Finding, by_gravity
 from gradtui.state.markers import markers, model_breaks
 from gradtui.state.model_records import model_labels, model_records, reported_tree
 from gradtui.state.run_state import ModelRecord, RunState
@@ -24,7 +24,7 @@ from gradtui.state.series import Series
 from gradtui.text import (
     change_results,
     change_words,
-    finding_counts_text,
+    count_text,
     nonfinite_text,
     number_text,
     oom_headline,
@@ -37,8 +37,9 @@ from gradtui.text import (
     unregistered_lines,
     untrained_lines,
 )
+from gradtui.text.effects import effect_clauses
 from gradtui.text.forecast import forecast_error_words
-from gradtui.text.freezes import checkpoint_lines
+from gradtui.text.freezes import checkpoint_lines, verified_result
 
 MAX_FINDINGS = 100
 _MAX_PATHS = 20
@@ -194,7 +195,7 @@ def _facts(state: RunState) -> Iterator[Fact]:
     if trained:
         elements = sum(record.trainable or 0 for record in trained)
         of = sum(record.parameters for record in trained)
-        yield Fact("Trainable", f"{elements:,}", f"of {of:,} parameters ({_percent(elements, of)})")
+        yield Fact("Trainable", f"{elements:,}", f"{_percent(elements, of)} of {count_text(of).strip()} parameters")
     since = max(model_breaks(state), default=0)
     for label, curve in (("Loss", state.loss), ("Gradient norm", state.gradient_norm)):
         if curve.last is not None:
@@ -206,9 +207,15 @@ def _facts(state: RunState) -> Iterator[Fact]:
     if highest is not None:
         phase, record = highest
         yield Fact("Peak memory", f"{'' if record.peak_exact else '≥ '}{short_bytes(record.peak)}", f"in {phase}")
-    yield Fact("Findings", f"{len(state.findings):,}", finding_counts_text(state.findings) if state.findings else "")
+    yield Fact("Findings", f"{len(state.findings):,}", _counts(state.findings))
     if state.intervention_count:
         yield Fact("Changes", f"{state.intervention_count:,}", f"the last at step {state.interventions[-1].step:,}")
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    """Return `1 error, 2 notes`."""
+    counts = ((level, sum(finding.level is level for finding in findings)) for level in LEVELS)
+    return ", ".join(plural(count, level.value) for level, count in counts if count)
 
 
 def _percent(part: int, whole: int) -> str:
@@ -265,7 +272,7 @@ def _notes(state: RunState) -> Iterator[str]:
 
 def sentence(text: str) -> str:
     """Return a clause as a sentence."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
 
 
 def _records(state: RunState) -> list[ModelRecord]:
@@ -324,7 +331,19 @@ def _finding(finding: Finding) -> FindingEntry:
 
 def _change(change: Change) -> ChangeEntry:
     status = change.status.value
-    results = tuple(each.removeprefix(f"{status}: ") for each in change_results(change) if each != status)
     # A refusal is its result, and has no other answer.
     answer = sentence(change.text) if change.status in (ChangeStatus.APPLIED, ChangeStatus.UNDONE) else ""
-    return ChangeEntry(change.step, status, change_words(change), answer, results)
+    return ChangeEntry(change.step, status, change_words(change), answer, tuple(_results(change)))
+
+
+def _results(change: Change) -> Iterator[str]:
+    """Yield what came of a change, each value with its name."""
+    if change.receipt is not None and change.receipt.effect is not None:
+        yield from effect_clauses(change.receipt.effect, change.forecast)
+        if change.verified is not None:
+            yield verified_result(change.verified)
+        return
+    status = change.status.value
+    for result in change_results(change):
+        if result != status:
+            yield result.removeprefix(f"{status}: ")

@@ -55,7 +55,9 @@ def lines(words: str) -> Markup:
 
 def json_script(name: str, data: Any) -> Markup:
     """Return data as an element that no browser runs. Raises ValueError if a number is not finite."""
-    encoded = json.dumps(data, allow_nan=False, separators=(",", ":")).translate(_IN_SCRIPTS)
+    # Chromium ends itself where it must write a lone surrogate.
+    encoded = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False).translate(_IN_SCRIPTS)
+    encoded = encoded.encode("utf-8", "replace").decode("utf-8")
     return Markup(f'<script type="application/json" id="{html.escape(name)}">{encoded}</script>')
 
 

@@ -69,7 +69,8 @@ def training_section(contents: Contents) -> Markup:
         tag("li", _badge(each.state.value, each.count), f": {STATE_SUMMARIES[each.state]}") for each in contents.states
     ]
     step = contents.table_step
-    norms = f" Gradient norms are those of step {step:,}." if step is not None else ""
+    caption = "Parts with the same state for the same reason share a row."
+    caption += f" Gradient norms are those of step {step:,}." if step is not None else ""
     columns = [
         Column("Module", css="module"),
         Column("State"),
@@ -86,9 +87,8 @@ def training_section(contents: Contents) -> Markup:
         tag("h3", "States of the parameter tensors"),
         tag("ul", *legend, class_="legend"),
         tag("h3", "Modules"),
-        tag("p", f"Parts with the same state for the same reason share a row.{norms}", class_="muted"),
-        table("Modules and parameters", columns, rows, omitted=contents.table.omitted, css="cards tree"),
-        paragraphs(contents.notes),
+        table(caption, columns, rows, omitted=contents.table.omitted, css="cards tree"),
+        joined(tag("h3", "Notes"), paragraphs(contents.notes)) if contents.notes else None,
     )
 
 
@@ -134,12 +134,13 @@ def changes_section(contents: Contents) -> Markup:
         return section("changes", "Changes", tag("p", "Nobody changed the run while it trained."))
     columns = [Column("Step", is_number=True), Column("Change"), Column("Status"), Column("Receipt", css="why")]
     rows = [_change(each) for each in contents.changes]
-    note = "A receipt says what was measured before and after a change (→). A forecast of it stands in brackets."
+    caption = (
+        "Oldest first. A receipt says what was measured before and after a change (→). A forecast of it is in brackets."
+    )
     return section(
         "changes",
         "Changes",
-        tag("p", note, class_="muted"),
-        table("Changes of the run, oldest first", columns, rows, omitted=contents.changes_omitted, css="cards"),
+        table(caption, columns, rows, omitted=contents.changes_omitted, css="cards"),
         paragraphs([f"The forecasts were {words}." for words in contents.forecast_errors]),
     )
 

@@ -42,15 +42,20 @@ def _log(chart: Chart | None) -> str:
 def _chooser() -> Markup:
     """Return the controls for the steps that the charts show. The script of the page shows them and gives them their range."""
     controls = [
-        tag("label", words, tag("input", type="range", id=name), tag("output", for_=name, id=f"{name}-shown"))
-        for words, name in (("from ", "first-step"), ("to ", "last-step"))
+        tag(
+            "label",
+            tag("span", words),
+            tag("input", type="range", id=name),
+            tag("output", for_=name, id=f"{name}-shown"),
+        )
+        for words, name in (("from", "first-step"), ("to", "last-step"))
     ]
     return tag(
         "fieldset",
         tag("legend", "Steps shown in all charts"),
         *controls,
         tag("button", "All", type="button", id="all-steps"),
-        tag("span", "or drag across a chart", class_="muted"),
+        tag("span", "or drag across a chart", class_="muted with-mouse"),
         id="steps",
         hidden=True,
     )

@@ -47,9 +47,13 @@ def largest_result(effect: Effect, forecast: Prediction | None = None) -> str | 
 
 def effect_text(effect: Effect, forecast: Prediction | None = None) -> str:
     """Return what has changed, as it follows the name of the change: `memory at the end of backward 92.7 → 99.3 MiB`."""
+    return ", ".join(effect_clauses(effect, forecast))
+
+
+def effect_clauses(effect: Effect, forecast: Prediction | None = None) -> tuple[str, ...]:
+    """Return what has changed, each value with its name."""
     joined = (f"{plural(count, 'tensor')} joined {name}" for name, count in effect.joined)
-    parts = (*_memory(effect, forecast, _LONG), *_time(effect.time, "step "), *joined)
-    return ", ".join((*parts, *_others(effect)))
+    return (*_memory(effect, forecast, _LONG), *_time(effect.time, "step "), *joined, *_others(effect))
 
 
 def receipt_text(receipt: ReceiptTaken, forecast: Prediction | None) -> str:

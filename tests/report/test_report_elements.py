@@ -67,7 +67,12 @@ def test_data_in_a_script_element_ends_where_the_element_ends(data: object) -> N
     made = json_script("x", data)
     inside = made.removeprefix('<script type="application/json" id="x">').removesuffix("</script>")
     assert not {"<", ">", "&", "\u2028", "\u2029"} & set(inside)
+    inside.encode("utf-8")
     assert json.loads(inside) == data
+
+
+def test_a_lone_surrogate_is_not_written() -> None:
+    assert json_script("x", ["a\ud800"]) == '<script type="application/json" id="x">["a?"]</script>'
 
 
 def test_the_page_of_a_rule_keeps_its_text_and_its_links() -> None:
