@@ -43,6 +43,7 @@ gradtui forecast --freeze SEL SCRIPT
                        run the first steps, and print what a freeze would change
 gradtui replay FILE    open a recording of --record FILE, without its run
 gradtui report FILE    make a page of a recording: what trained, memory, norms, findings
+gradtui compare A B    say what differs between two recordings or summaries
 gradtui export FILE    write a recording as CSV, Parquet, TensorBoard events or a trace
 gradtui runs           list the live runs
 gradtui status         print what a live run does now

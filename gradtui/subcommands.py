@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from gradtui.compare_command import compare
 from gradtui.config_files import user_file
 from gradtui.configuration import SETTINGS, configuration
 from gradtui.export_command import export
@@ -307,6 +308,7 @@ def _replay(file: str, plain: bool, summary: Path | None) -> None:
 SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
     {
         "check": _check,
+        "compare": compare,
         "forecast": _forecast,
         "config": _config,
         "explain": _explain,

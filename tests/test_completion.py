@@ -43,7 +43,13 @@ def plain(*words: str) -> list[str]:
 
 def test_the_first_word_is_a_subcommand_or_a_script() -> None:
     assert completed("") == [FILES, *(("plain", name) for name in (*SUBCOMMANDS, "cifar.py", "train.py"))]
-    assert completed("c") == [("file", "c"), ("plain", "check"), ("plain", "config"), ("plain", "cifar.py")]
+    assert completed("c") == [
+        ("file", "c"),
+        ("plain", "check"),
+        ("plain", "compare"),
+        ("plain", "config"),
+        ("plain", "cifar.py"),
+    ]
     assert completed("src/e") == [("file", "src/e")]
     assert completed("--plain", "--steps", "3", "r") == [
         ("file", "r"),
@@ -92,7 +98,7 @@ def test_it_imports_nothing_heavy() -> None:
         text=True,
     )
     assert ended.stderr == ""
-    assert ended.stdout.split("\n")[:4] == ["file,c", "plain,check", "plain,config", "plain,cifar.py"]
+    assert ended.stdout.split("\n")[:4] == ["file,c", "plain,check", "plain,compare", "plain,config"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -113,4 +119,4 @@ def test_bash_completes(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}, capture_output=True, text=True,
     )  # fmt: skip
     assert ended.stderr == ""
-    assert ended.stdout.splitlines() == ["files", "check config cifar.py", "files", ""]
+    assert ended.stdout.splitlines() == ["files", "check compare config cifar.py", "files", ""]

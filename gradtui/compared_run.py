@@ -1,0 +1,51 @@
+"""Read a run for a comparison, from its recording or from its summary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gradtui.comparison import RunFigures, SeriesCollector, run_figures
+from gradtui.export.summary import summarise
+from gradtui.recording import Recording, RecordingError, tracker_of
+from gradtui.state.run_state import RunState
+from gradtui.viewing import view_again
+
+_LARGEST_SUMMARY = 1 << 28
+"""Bytes."""
+
+
+def read_run(path: Path) -> tuple[RunFigures, tuple[str, ...]]:
+    """Return the figures of a run, and what is wrong with its file.
+
+    Raises:
+        RecordingError: the file cannot be read, or is neither a recording nor a summary.
+    """
+    try:
+        recording = Recording(path)
+    except RecordingError:
+        summary = _summary(path)
+        if summary is None:
+            raise
+        return run_figures(str(path), summary, None, is_complete=summary.get("exit_code") is not None), ()
+    state, findings = RunState(), tracker_of(recording)
+    series = SeriesCollector(state)
+    for event in recording.events():
+        view_again(state, findings, event)
+        series.take(event)
+    if recording.is_complete:
+        findings.run(state)
+    summary = summarise(state, dropped=recording.dropped)
+    return run_figures(str(path), summary, series, is_complete=recording.is_complete), recording.troubles
+
+
+def _summary(path: Path) -> dict[str, Any] | None:
+    """Return a summary in a file; None if there is none."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_SUMMARY:
+            return None
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("schema"), int) and "phases" in found else None

@@ -1,0 +1,105 @@
+"""The formats of a comparison, with hostile names."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from gradtui.comparison import Figure, Row, RunFigures, compare, run_figures, threshold_of
+from gradtui.comparison.figures import FoundProblem, Intervention, Parameter
+from gradtui.export.comparison_blocks import change_text, figure_text
+from gradtui.export.comparison_report import comparison_report
+
+NASTY = "a\x1b[2J|`<b>\n# @someone \ud800 *x*"
+
+
+def hostile() -> RunFigures:
+    return RunFigures(
+        NASTY,
+        about={"arguments": NASTY},
+        steps=20,
+        loss=tuple((step, math.nan) for step in range(1, 21)),
+        parameters={NASTY: Parameter(3, NASTY), "x": Parameter(1, "T")},
+        findings=(FoundProblem(NASTY, NASTY, NASTY, NASTY, (NASTY,), None, None),),
+        interventions=(Intervention(3, json.dumps({"path": NASTY}), NASTY, NASTY),),
+    )
+
+
+@pytest.mark.parametrize("format_name", ["text", "json", "markdown"])
+def test_names_cannot_control_a_terminal_or_a_page(format_name: str) -> None:
+    comparison = compare(RunFigures("a", parameters={"x": Parameter(1, "F")}), hostile())
+    report = comparison_report(comparison, [threshold_of("loss>1").verdict(comparison)], format_name)
+    report.encode()
+    assert all(line.isprintable() or format_name == "markdown" for line in report.splitlines())
+    assert "\x1b" not in report
+    if format_name == "json":
+        assert json.loads(report)["findings"]["new"][0]["b"]["message"] == NASTY
+    if format_name == "markdown":
+        assert "<b>" not in report
+        assert "@someone" not in report
+        assert not any(line.startswith("# ") for line in report.splitlines())
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {},
+        {
+            "phases": 3,
+            "parameters": {"x": 1},
+            "findings": [3, {}],
+            "interventions": None,
+            "steps": "many",
+            "bad_step": 1,
+        },
+        {"phases": {"forward": {"seconds": "x", "bytes_peak": 10**400, "bytes_end": []}, "load": None}, "steps": True},
+        {"parameters": [{"path": "x", "shape": ["y"], "state": 3, "gradient_norm": 10**400}], "gradient_norm": [1]},
+        {
+            "steps": -5,
+            "seconds": -1.0,
+            "phases": {"forward": {"seconds": -1.0, "bytes_peak": -3, "bytes_end": {"input": "x"}}},
+        },
+    ],
+)
+def test_a_summary_may_be_anything(summary: dict[str, object]) -> None:
+    run = run_figures("x", summary, None, is_complete=True)
+    for format_name in ("text", "json", "markdown"):
+        assert comparison_report(compare(run, run), [], format_name)
+
+
+@pytest.mark.parametrize(
+    ("figure", "unit", "text"),
+    [
+        (Figure(), "bytes", "–"),
+        (Figure(0.0661, 0.061, 0.0702), "seconds", "66.1 ms (61.0–70.2)"),
+        (Figure(0.0009, 0.0005, 0.0011), "seconds", "900 µs (500–1100)"),
+        (Figure(90.0), "seconds", "1m 30s"),
+        (Figure(1 << 20, at_least=True), "bytes", "≥ 1.00 MiB"),
+        (Figure(math.nan), "", "NaN"),
+        (Figure(1234567), "elements", "1,234,567"),
+    ],
+)
+def test_figures(figure: Figure, unit: str, text: str) -> None:
+    assert figure_text(figure, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "unit", "text"),
+    [
+        (Figure(100.0), Figure(104.3), "", "+4.3 %"),
+        (Figure(100.0), Figure(50.0), "", "-50 %"),
+        (Figure(100.0), Figure(100.01), "", "<0.1 %"),
+        (Figure(1.0), Figure(12.3), "", "×12.3"),
+        (Figure(1 << 20), Figure(3 << 19), "bytes", "+512 KiB, +50 %"),
+        (Figure(0.0), Figure(2.0), "", "+2.00"),
+        (Figure(-2.0), Figure(-3.0), "", "-1.00"),
+        (Figure(2.0), Figure(2.0), "", "same"),
+        (Figure(2.0), Figure(), "", "–"),
+        (Figure(2.0, 1.0, 3.0), Figure(4.0, 3.0, 5.0), "", "+100 % ~"),
+        (Figure(2.0, 1.0, 3.0), Figure(4.0, 3.1, 5.0), "", "+100 %"),
+    ],
+)
+def test_changes(a: Figure, b: Figure, unit: str, text: str) -> None:
+    assert change_text(Row("x", unit, a, b)) == text
