@@ -18,7 +18,7 @@ from gradtui.printable import write_line
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import Command
 from gradtui.protocol.event_rows import EventReader
-from gradtui.protocol.events import CommandRejected, ProbeFailed, RunEnded
+from gradtui.protocol.events import CommandRejected, EventsEnded, RunEnded
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.serving import Client, NoAnswerError
@@ -86,7 +86,7 @@ class AttachedRun:
             self.trouble = str(error)
         if not self.has_ended and not self._is_closed:
             self.trouble = self.trouble or "the process of the run is gone"
-            self.events.put(ProbeFailed(self.state.seconds, self.state.step, "connection", self.trouble, True))
+            self.events.put(EventsEnded(self.state.seconds, self.state.step, self.trouble))
 
     def _send(self, command: Command) -> None:
         """Send a command. What is wrong with it arrives as its answer."""

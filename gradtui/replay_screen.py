@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from gradtui.configuration import Configuration
 from gradtui.printable import write_line
 from gradtui.protocol.commands import Command, Watch
-from gradtui.protocol.events import CommandRejected, Event
+from gradtui.protocol.events import CommandRejected, Event, EventsEnded
 from gradtui.recording import Recording, tracker_of
 from gradtui.runner.terminal import ControllingTerminal
 from gradtui.tui.terminal import UiThread
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gradtui.tui.app.app import GradtuiApp
 
 REFUSAL = "this is a recording; nothing can be changed in it"
+_CUT = "the recording ends before the run does"
 _AT_ONCE = 4_000
 """The most events between two redraws: the screen answers keys while a long recording is read."""
 
@@ -34,6 +35,7 @@ class RecordedEvents:
         self._events = recording.events()
         self._first: deque[Event] = deque()
         self._newest: Event | None = None
+        self._is_at_end = False
 
     @property
     def dropped(self) -> int:
@@ -45,6 +47,11 @@ class RecordedEvents:
         first = [self._first.popleft() for _ in range(len(self._first))]
         read = list(islice(self._events, min(limit, _AT_ONCE)))
         self._newest = read[-1] if read else self._newest
+        if not read and not self._is_at_end:
+            self._is_at_end = True
+            if not self._recording.is_complete:
+                at, step = (self._newest.at, self._newest.step) if self._newest is not None else (0.0, 0)
+                first.append(EventsEnded(at, step, _CUT))
         return [*first, *read]
 
     def seen(self, events: Sequence[Event]) -> None:

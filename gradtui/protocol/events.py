@@ -295,6 +295,16 @@ class ProbeFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EventsEnded(Event):
+    """A viewer gets no more events of a run that has not ended, for `reason`: its process is gone, or its recording is cut.
+
+    The viewer makes it itself; the probe does not emit it.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RulesRun(Event):
     """A viewer has run the rules after the event before this one. Viewers add it to a recording; the probe does not emit it."""
 

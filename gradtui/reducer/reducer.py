@@ -391,6 +391,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,
     ev.ScheduleNoted: _schedule_noted,
+    ev.EventsEnded: RunState.lose_sight,
     ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
     ev.RunEnded: _run_ended,
 }

@@ -348,6 +348,14 @@ class RunState:
     problems: dict[str, Problem] = field(default_factory=dict)
     """Parts of gradtui that failed, and how."""
 
+    out_of_sight: str | None = None
+    """Why no more events of a run that has not ended will come; None if they may."""
+
+    def lose_sight(self, event: ev.EventsEnded) -> None:
+        """Expect no more events."""
+        self.out_of_sight = event.reason
+        self.note(event, "run", event.reason)
+
     def note(self, event: ev.Event, kind: str, text: str) -> None:
         """Add an entry to the log: what the user should read later."""
         self._log(LogEntry(event.at, event.step, kind, text))

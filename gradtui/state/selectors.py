@@ -231,6 +231,7 @@ class RunStatus(str, Enum):
     ENDED = "ended"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
+    OUT_OF_SIGHT = "out of sight"
 
     __str__ = str.__str__
 
@@ -242,6 +243,8 @@ def run_status(state: RunState) -> RunStatus:
             return RunStatus.ENDED
         raised = state.ended.error.rstrip().rpartition("\n")[2]
         return RunStatus.INTERRUPTED if raised.startswith("KeyboardInterrupt") else RunStatus.FAILED
+    if state.out_of_sight is not None:
+        return RunStatus.OUT_OF_SIGHT
     waiting = {type(command) for command in state.pending.values()}
     if StopTraining in waiting:
         return RunStatus.STOPPING

@@ -14,6 +14,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.recording import Recorder, Recording
 from gradtui.replay_screen import REFUSAL, NoCommands, RecordedEvents, app_of
+from gradtui.state.selectors import RunStatus, run_status
 
 EVENTS = [*coop_run(120), ev.RunEnded(9.0, 120, 0, None)]
 
@@ -85,3 +86,26 @@ def test_no_torch_is_needed(recording: Recording) -> None:
         check=False,
     )
     assert (done.stdout, done.returncode) == ("120\n", 0), done.stderr
+
+
+async def test_a_recording_that_is_cut_does_not_look_like_a_running_run(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.jsonl", {"script": "coop_like.py"}, pytest.fail)
+    recorder.start()
+    recorder.take(EVENTS[:-1])
+    recorder.finish()
+    app = app_of(
+        Recording(tmp_path / "run.jsonl"), configuration(None, {setting.name: None for setting in SETTINGS}, {})
+    )
+    app._hz = 0
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.pump()
+        app.pump()
+        await pilot.pause()
+        assert run_status(app.run_state) is RunStatus.OUT_OF_SIGHT
+        assert [entry.text for entry in app.run_state.log if "ends before" in entry.text] == [
+            "the recording ends before the run does"
+        ]
+        await pilot.press("space")
+        assert app.run_state.pending == {}
+        await pilot.press("escape", "q")
+    assert app.return_value == "ended"

@@ -103,8 +103,8 @@ def test_a_viewer_hears_that_the_process_is_gone(training: Training) -> None:
     run = AttachedRun(training.directory, training.server.id)
     training.end()
     (said,) = received(run)
-    assert isinstance(said, ev.ProbeFailed)
-    assert said.error == run.trouble == "the process of the run is gone"
+    assert isinstance(said, ev.EventsEnded)
+    assert said.reason == run.trouble == "the process of the run is gone"
     run.close()
 
 

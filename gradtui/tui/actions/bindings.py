@@ -51,7 +51,7 @@ def bindings(scope: Scope, *others: str) -> list[BindingType]:
 
 
 _HELD = (RunStatus.PAUSED, RunStatus.PAUSING)
-_OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED)
+_OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED, RunStatus.OUT_OF_SIGHT)
 
 
 def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUNNING) -> list[Action]:

@@ -40,6 +40,7 @@ _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.ENDED: ("✔", "ended", "good"),
     RunStatus.INTERRUPTED: ("✖", "stopped", "warning"),
     RunStatus.FAILED: ("✖", "failed", "error"),
+    RunStatus.OUT_OF_SIGHT: ("✖", "lost", "warning"),
 }
 _BRAND = " gradtui "
 _LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6

@@ -75,6 +75,8 @@ def refusal_of(needs: Needs, state: RunState, row: int | None = None) -> Refusal
         return Refusal(_NO_MODEL)
     if state.ended is not None:
         return Refusal(OVER)
+    if state.out_of_sight is not None:
+        return Refusal(f"Nothing can be changed any more: {state.out_of_sight}.")
     if needs == "model" and not state.tree.parameters:
         return Refusal(_NO_MODEL)
     if row is None or row >= 0:

@@ -35,6 +35,7 @@ _STATUS_NOTES = {
     RunStatus.PAUSED: "training is paused",
     RunStatus.ENDED: "the run has ended",
     RunStatus.INTERRUPTED: "the run was interrupted",
+    RunStatus.OUT_OF_SIGHT: "nothing more is known of the run",
     RunStatus.FAILED: "the run has failed",
 }
 
