@@ -32,10 +32,10 @@ def _parse_thresholds(_context: click.Context, _option: click.Parameter, values:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\
 \b
-EXPR is NAME, > or <, and a number. With a sign the number is the change from A to B.
-  peak>+5%               B needs at least 5 % more memory at its peak
-  peak>8GiB  peak>+200MiB  step-time>+10%  step-time>80ms  loss>0.5
-  new-findings>0         B has a confirmed finding that A does not have
+EXPR is NAME, > or <, and a number: that of B, or with a sign the change from A.
+  peak>+5%        B has a peak of memory more than 5 % above that of A
+  peak>+200MiB    step-time>+10%    peak>8GiB    step-time>80ms    loss>0.5
+  new-findings>0  B has a confirmed finding that A does not have
 \b
 NAME: peak, parameters, gradients, optimizer-state, activations (bytes);
 step-time, data-time, forward-time, backward-time, optimizer-time;

@@ -21,6 +21,8 @@ from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 _NOT_A_STEP = (Phase.LOAD.value, Phase.EVAL.value)
 """Phases that do not belong to each step: their total counts."""
 _NOT_IN_STEP_TIME = (Phase.LOAD.value,)
+_PARTS = (10, 4, 2)
+"""The end of a run is its last tenth, or quarter, or half."""
 _MIN_WINDOW = 10
 """Steps of the window at the end, at least."""
 
@@ -92,7 +94,7 @@ class Comparison:
 def compare(a: RunFigures, b: RunFigures) -> Comparison:
     """Compare two runs, B with A."""
     shared = min(a.steps, b.steps)
-    window = (max(1, shared - max(_MIN_WINDOW, math.ceil(shared / 10)) + 1), shared)
+    window = _window(a, b, shared)
     times, are_medians = _times(a, b, shared)
     return Comparison(
         a,
@@ -113,6 +115,18 @@ def compare(a: RunFigures, b: RunFigures) -> Comparison:
         Row("loss", "", _end_of(a.loss, window, newest_decides=True), _end_of(b.loss, window, newest_decides=True)),
         tuple(_norms(a, b, window)),
     )
+
+
+def _window(a: RunFigures, b: RunFigures, shared: int) -> tuple[int, int]:
+    """Return the first and the last step of the shortest end of the run in which both have enough measurements."""
+    windows = [(max(1, shared - max(_MIN_WINDOW, math.ceil(shared / part)) + 1), shared) for part in _PARTS]
+    kinds = (a.loss, b.loss), (a.gradient_norm, b.gradient_norm)
+    measured = [series for kind in kinds for series in kind if all(kind)]
+
+    def has_enough(window: tuple[int, int]) -> bool:
+        return all(sum(window[0] <= step <= window[1] for step, _ in series) >= MIN_VALUES for series in measured)
+
+    return next((window for window in windows if has_enough(window)), windows[0])
 
 
 def _row(name: str, unit: str, a: float | None, b: float | None) -> Row:
@@ -160,7 +174,7 @@ def _time_of(reports: Sequence[Reported], phases: Sequence[str], *, as_median: b
     if as_median:
         return figure_of((seconds / steps, steps) for seconds, steps in spent)
     steps = sum(count for _, count in spent)
-    return Figure(math.fsum(seconds for seconds, _ in spent) / steps, count=steps)
+    return Figure(math.fsum(seconds for seconds, _ in spent) / steps)
 
 
 def _totals(a: RunFigures, b: RunFigures) -> Iterable[Row]:

@@ -20,11 +20,13 @@ from gradtui.comparison import (
     Verdict,
 )
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.findings import LEVELS
 from gradtui.text import DASH, STATE_WORDS
 from gradtui.text.units import number_text, plural, seconds_text, short_bytes, three_digits
 
 _OVERLAP = "~"
 _OVERLAP_NOTE = f"{_OVERLAP} the middle halves of A and B overlap: the difference may be noise"
+_OTHER_LOAD = "other load on the machine can shift all times of a run, which the quartiles do not show"
 _SECOND_UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 _MOST_LINES = 20
 """Lines of one kind that are listed; the others are counted."""
@@ -72,10 +74,15 @@ _HELD_NOTE = "the most that is held at the end of a phase, as last measured"
 
 def _run_lines(comparison: Comparison) -> Iterator[Line]:
     for label, run in (("A", comparison.a), ("B", comparison.b)):
-        words = [run.about.get("script") or "", plural(run.steps, "step"), seconds_text(run.seconds).strip()]
-        yield Line(label, f"{run.name} ({', '.join(word for word in words if word)})", _what_is_missing(run))
+        words = [
+            run.about.get("script"),
+            plural(run.steps, "step"),
+            seconds_text(run.seconds).strip(),
+            _what_is_missing(run),
+        ]
+        yield Line(label, run.name, ", ".join(word for word in words if word))
     for name, one, other in comparison.about:
-        yield Line("differs", f"{name}: A {_or_dash(one)}, B {_or_dash(other)}")
+        yield Line("differs", f"{name}: A: {_or_dash(one)}, B: {_or_dash(other)}")
     if comparison.a.steps != comparison.b.steps:
         shared = plural(comparison.shared_steps, "step")
         yield Line(
@@ -86,7 +93,7 @@ def _run_lines(comparison: Comparison) -> Iterator[Line]:
 def _what_is_missing(run: RunFigures) -> str | None:
     if not run.is_complete:
         return "the run has not ended, or was killed"
-    return None if run.has_series else "a summary: no loss, and last values instead of medians"
+    return None if run.has_series else "from a summary: no loss, last values instead of medians"
 
 
 def _or_dash(text: str | None) -> str:
@@ -97,16 +104,29 @@ def _finding_lines(pairs: Sequence[FindingPair]) -> Iterator[Line]:
     if not pairs:
         yield Line("", "none in A and in B")
     for change in ("new", "gone", "both"):
-        found = [pair for pair in pairs if pair.change == change]
+        found = sorted((pair for pair in pairs if pair.change == change), key=_urgency)
         for pair in found[:_MOST_LINES]:
             yield _finding_line(change, pair)
         if len(found) > _MOST_LINES:
             yield Line(change, f"{len(found) - _MOST_LINES:,} more")
 
 
-def _finding_line(change: str, pair: FindingPair) -> Line:
-    shown, other = (pair.a, pair.b) if change == "gone" or pair.b is None else (pair.b, pair.a)
+def _urgency(pair: FindingPair) -> tuple[bool, bool, int]:
+    """Sort findings that are still so first, then those that are confirmed, then by level."""
+    shown = _shown(pair)
+    level = next((at for at, level in enumerate(LEVELS) if level.value == shown.level), len(LEVELS))
+    return shown.cleared_step is not None, shown.status != "confirmed", level
+
+
+def _shown(pair: FindingPair) -> FoundProblem:
+    shown = pair.a if pair.b is None or pair.change == "gone" else pair.b
     assert shown is not None
+    return shown
+
+
+def _finding_line(change: str, pair: FindingPair) -> Line:
+    shown = _shown(pair)
+    other = pair.b if shown is pair.a else pair.a
     text = f"{shown.rule} {shown.level}{_standing(shown)}: {shown.message}"
     if other is None or change == "both":
         return Line(change, text)
@@ -141,10 +161,9 @@ def _change_text(change: Intervention) -> str:
 
 def _training_lines(comparison: Comparison) -> Iterator[Line]:
     training = comparison.training
-    if not training.is_known:
-        yield Line("", "unknown: no step was sampled in which both have the same parameters")
-    elif not training.differences:
-        yield Line("", "the same parameters")
+    if not training.differences:
+        unknown = f"{DASH} (no sampled step of both runs has said it)"
+        yield Line("", "the same parameters" if training.is_known else unknown)
     for each in training.differences[:_MOST_LINES]:
         yield Line("differs", _difference_text(each))
     if len(training.differences) > _MOST_LINES:
@@ -156,12 +175,12 @@ def _difference_text(difference: TrainingDifference) -> str:
     if difference.elements is not None:
         size += f", {plural(difference.elements, 'element')}"
     where = difference.path or "everything"
-    return f"{where} ({size}): A {_training_text(difference.a)}, B {_training_text(difference.b)}"
+    return f"{where} ({size}): A: {_training_text(difference.a)}, B: {_training_text(difference.b)}"
 
 
 def _training_text(training: Training) -> str:
     if not training.is_there:
-        return "does not have it"
+        return "not there"
     if training.trained_to is not None:
         return f"trained until step {_range_text(*training.trained_to)}"
     known = {each.value for each in ParameterState}
@@ -193,7 +212,7 @@ def _times(comparison: Comparison) -> Block:
     cells = [_cells(row) for row in comparison.times if _is_known(row)]
     cells += [_cells(row, f"{row.name}, device") for row in comparison.device_times if _is_known(row)]
     cells += [_cells(row, totals[row.name]) for row in comparison.totals if _is_known(row)]
-    return Block("time", rows=tuple(cells), notes=(medians, *_overlap_notes(comparison.times)))
+    return Block("time", rows=tuple(cells), notes=(medians, *_overlap_notes(comparison.times), _OTHER_LOAD))
 
 
 def _norms(comparison: Comparison) -> Block:
@@ -203,7 +222,7 @@ def _norms(comparison: Comparison) -> Block:
     first, last = comparison.window
     notes = [f"median in steps {first:,}{DASH}{last:,}, with the quartiles"]
     if len(rows) < len(groups):
-        notes.append(f"{len(groups) - len(rows):,} more modules, which differ less, with --format json")
+        notes.append(f"{len(groups) - len(rows):,} more modules with --format json")
     cells = (
         _cells(comparison.loss),
         _cells(comparison.norms[0], "gradient norm"),
@@ -247,9 +266,11 @@ def figure_text(figure: Figure, unit: str) -> str:
         return DASH
     text, low, high = (_value_text(each, unit, figure.value) for each in (figure.value, figure.low, figure.high))
     text = f"≥ {text}" if figure.at_least else text
-    if unit == "seconds" and math.isfinite(figure.value):
+    if figure.low is None or figure.high is None:
+        return f"{text} ({plural(figure.count, 'value')})" if figure.count else text
+    if unit == "seconds":
         low, high = low.split(" ")[0], high.split(" ")[0]
-    return text if figure.low is None or figure.high is None else f"{text} ({low}{DASH}{high})"
+    return f"{text} ({low}{DASH}{high})"
 
 
 def _value_text(value: float | None, unit: str, scale: float) -> str:

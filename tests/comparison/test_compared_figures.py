@@ -75,6 +75,14 @@ def test_the_loss_is_that_of_the_last_tenth_of_the_shared_steps() -> None:
     assert found.loss.relative == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("every", "first"), [(1, 91), (2, 91), (3, 76), (5, 76), (10, 51), (40, 91)])
+def test_the_end_is_as_long_as_four_measurements_need(every: int, first: int) -> None:
+    # Of each third step, 93, 96 and 99 are in the last tenth. Of each 40th, even the half has only one: nothing is gained.
+    sparse = of_steps(100, loss=tuple((step, 1.0) for step in range(every, 101, every)))
+    dense = of_steps(100, loss=tuple((step, 1.0) for step in range(1, 101)))
+    assert compare(sparse, dense).window == compare(dense, sparse).window == (first, 100)
+
+
 def test_a_loss_that_has_become_nan_is_nan() -> None:
     losses = [(step, 0.5) for step in range(1, 20)]
     found = compare(of_steps(20, loss=tuple(losses)), of_steps(20, loss=(*losses, (20, math.nan))))

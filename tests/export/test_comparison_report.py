@@ -78,6 +78,8 @@ def test_a_summary_may_be_anything(summary: dict[str, object]) -> None:
         (Figure(90.0), "seconds", "1m 30s"),
         (Figure(1 << 20, at_least=True), "bytes", "≥ 1.00 MiB"),
         (Figure(math.nan), "", "NaN"),
+        (Figure(2.0, count=3), "", "2.00 (3 values)"),
+        (Figure(2.0, count=1), "", "2.00 (1 value)"),
         (Figure(1234567), "elements", "1,234,567"),
     ],
 )
