@@ -163,7 +163,7 @@ def test_leaving_lets_training_run_on_in_the_terminal(run: Run) -> None:
     with run:
         run.wait_for("printed at")
         run.send("q")
-        run.wait_for("Leave the screen")
+        run.wait_for("Leave; training continues")
         run.send("l")
         run.wait_until(lambda: not run.full_screen and not run.problems_left(), "the terminal as it was")
         count = run.text.count("printed at")

@@ -148,7 +148,7 @@ def test_the_second_run_on_a_terminal_says_who_has_it_and_runs_plain(tmp_path: P
         shell.type("fg")
         shell.wait_dashboard()
         shell.send("q")
-        shell.wait_for("Leave the screen")
+        shell.wait_for("Leave; training continues")
         shell.send("l")
         shell.wait_until(lambda: not shell.full_screen, "the run without a screen")
         (tmp_path / "go").touch()

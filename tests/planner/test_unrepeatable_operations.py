@@ -232,6 +232,7 @@ def _samples(operations: list[Any]) -> Iterator[Sample]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_no_other_operation_of_torch_s_list_is_unrepeatable_and_what_is_called_exact_is(samples: Any) -> None:
     unrepeatable: set[str] = set()
     exact, wrong = 0, []
