@@ -41,8 +41,10 @@ def _report(recording: str, output: Path | None, format: str | None) -> None:
         run = recorded_run(Path(recording))
         contents = contents_of(run)
         made = page(contents) if format == "html" else markdown_report(contents)
-    except (RecordingError, MissingPackageError) as error:
+    except (RecordingError, MissingPackageError, click.UsageError) as error:
         raise click.UsageError(str(error)) from None
+    except Exception as error:  # noqa: BLE001 - a file is not ours, and may name modules that it does not have
+        raise click.UsageError(f"no report can be made of {recording}, which contradicts itself ({error!r})") from None
     for trouble in run.troubles:
         write_line(f"{recording}: {trouble}")
     _write(made, output)

@@ -27,6 +27,10 @@ Names = Mapping[str, tuple[str, ...]]
 """The fields of each class, by its name, in the order of their values."""
 
 
+MAX_INTEGER = 1 << 63
+"""Larger integers are no counts and no sizes, and some are no floats."""
+
+
 class NotReadableError(ValueError):
     """A value is not what its type says. The message says what it should be, in words."""
 
@@ -327,15 +331,23 @@ def _list(value: Any) -> list[Any]:
 def _all(kind: type, values: list[Any]) -> list[Any]:
     if set(map(type, values)) - {kind}:
         raise NotReadableError(f"a list of values of type {kind.__name__}")
+    if kind is int and values and max(max(values), -min(values)) > MAX_INTEGER:
+        raise NotReadableError("a list of integers of 64 bits")
     return values
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, (int, float)):
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) <= MAX_INTEGER):
         return value
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     raise NotReadableError("a number")
+
+
+def _integer(value: Any) -> Any:
+    if type(value) is not int or abs(value) > MAX_INTEGER:
+        raise NotReadableError("an integer of 64 bits")
+    return value
 
 
 def _mixed(parts: list[Any]) -> Convert:
@@ -382,4 +394,4 @@ def _command(value: Any) -> Any:
     return dataclasses.replace(from_words(words, value["id"]), origin=str(value.get("origin", "")))
 
 
-_PLAIN: dict[Any, Convert] = {int: _exactly(int), str: _exactly(str), bool: _exactly(bool), float: _number}
+_PLAIN: dict[Any, Convert] = {int: _integer, str: _exactly(str), bool: _exactly(bool), float: _number}

@@ -22,6 +22,7 @@ from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.state.selectors import has_trained, highest_peak
 from gradtui.state.series import Series
 from gradtui.text import (
+    DASH,
     change_results,
     change_words,
     count_text,
@@ -162,7 +163,9 @@ def contents_of(run: RecordedRun) -> Contents:
         warnings=tuple(_warnings(run)),
         error=(state.ended.error or "").strip() if state.ended is not None else "",
         models=tuple(_models(present)),
-        states=tuple(StateRow(kind, count, meaning) for kind, count, meaning in state_counts(state.tree)),
+        states=tuple(
+            StateRow(kind, count.replace(DASH, "unknown"), meaning) for kind, count, meaning in state_counts(state.tree)
+        ),
         table=module_table(state),
         table_step=state.tree.norms_step,
         notes=tuple(_notes(state)),

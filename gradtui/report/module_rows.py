@@ -17,6 +17,9 @@ FEW_ROWS = 40
 """Modules whose parameters are all alike are unfolded, level by level, up to this number of rows."""
 MAX_ROWS = 400
 _NAMED = 6
+_UNKNOWN = ParameterState.UNKNOWN
+_FLAGS = {"1": "trainable", "0": "frozen", "-": "unknown"}
+"""The words for parameters whose state is unknown, by their flag in `TreeState.trainable`."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +252,12 @@ def _counts(tree: TreeState, indices: Sequence[int]) -> tuple[StateCount, ...]:
     )
     order = letters_of(tree, range(min(indices), max(indices) + 1))
     kinds = [ParameterState(letter) for letter in order if letter in letters]
-    return tuple(StateCount(kind, STATE_WORDS[kind], letters.count(kind.value)) for kind in kinds)
+    known = [StateCount(kind, STATE_WORDS[kind], letters.count(kind.value)) for kind in kinds if kind is not _UNKNOWN]
+    if _UNKNOWN not in kinds:
+        return tuple(known)
+    flags = [tree.trainable[index] for index in indices if tree.states[index] == _UNKNOWN.value]
+    counts = ((word, flags.count(flag)) for flag, word in _FLAGS.items())
+    return (*known, *(StateCount(_UNKNOWN, word, count) for word, count in counts if count))
 
 
 def _why(state: RunState, node: _Node, counts: Sequence[StateCount], line: Frontier | None) -> list[str]:

@@ -75,6 +75,16 @@
     place.addEventListener("dblclick", () => showSteps(...whole));
   }
 
+  // Paper has no folds.
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details:not([open])")];
+    for (const each of opened) each.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const each of opened) each.open = false;
+  });
+
   const drawn = [];
   for (const place of document.querySelectorAll("[data-chart]")) {
     const chart = charts[place.dataset.chart];

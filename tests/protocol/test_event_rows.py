@@ -135,6 +135,8 @@ def test_fields_are_found_by_name_and_new_ones_are_ignored() -> None:
         ["PauseChanged", 1.0, 7, None, "yes"],
         ["PauseChanged", 1.0, True, None, True],
         ["Progress", 1.0, 7],
+        ["PauseChanged", 10**400, 7, None, True],
+        ["PauseChanged", 1.0, 2**63 + 1, None, True],
     ],
     ids=[
         "an unknown event",
@@ -143,12 +145,22 @@ def test_fields_are_found_by_name_and_new_ones_are_ignored() -> None:
         "text for a flag",
         "a flag for a number",
         "no table",
+        "an integer that is no float",
+        "an integer of more than 64 bits",
     ],
 )
 def test_an_event_that_is_not_understood_is_counted_and_the_next_is_read(row: list[Any]) -> None:
     found, reader = read(PAUSE, row, ["PauseChanged", 1.0, 7, None, True])
     assert found == [None, None, ev.PauseChanged(1.0, 7, True)]
     assert reader.unknown == {row[0]: 1}
+
+
+@pytest.mark.parametrize("number", [2**63 + 1, -(2**63) - 1])
+def test_an_integer_of_more_than_64_bits_in_a_list_is_not_understood(number: int) -> None:
+    table = ["=", "PauseChanged", ["at", "step", "paused", "breakpoints"]]
+    found, reader = read(table, ["PauseChanged", 1.0, 7, True, [1, number]], ["PauseChanged", 1.0, 7, True, [2**63]])
+    assert found == [None, None, ev.PauseChanged(1.0, 7, True, breakpoints=(2**63,))]
+    assert reader.unknown == {"PauseChanged": 1}
 
 
 def test_a_command_of_a_newer_version_is_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -93,3 +94,14 @@ def test_a_cut_recording_is_reported_with_a_line(recording: Path, capsys: pytest
     recording.write_bytes(recording.read_bytes()[:-30])
     assert report("run.jsonl", "-o", "report.md") == 0
     assert "in the middle of a line" in line_of(capsys)
+
+
+def test_a_recording_that_contradicts_itself_is_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = recording.read_text(encoding="utf-8")
+    # The root module has more parameters than there are.
+    changed, count = re.subn(r'(\["","CoOp","CoOp",0,-1,0,2,)\d+', r"\g<1>9999", written)
+    assert count == 1
+    recording.write_text(changed, encoding="utf-8")
+    assert report("run.jsonl", "-o", "report.md") == 2
+    assert "contradicts itself" in line_of(capsys)
+    assert not (recording.parent / "report.md").exists()

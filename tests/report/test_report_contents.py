@@ -211,3 +211,11 @@ def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
     (curve,) = contents_of(run).rates
     assert curve.points == ((1, 0.5), (10, 0.25))
     assert curve.name == "SGD 1, group 1"
+
+
+def test_a_state_that_is_not_known_says_whether_the_parameter_is_frozen() -> None:
+    model = mlp(1)
+    (row,) = module_table(state_of(model, ev.ParametersClassified(1.0, 2, "--", "00"))).rows
+    assert [(each.word, each.tensors) for each in row.states] == [("frozen", 2)]
+    (row,) = module_table(state_of(model)).rows
+    assert [(each.word, each.tensors) for each in row.states] == [("unknown", 2)]
