@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.reducer import measured
+from gradtui.reducer import job, measured
 from gradtui.reducer.kept_forecasts import keep_forecast
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.growth import GrowthWatch
@@ -61,6 +61,10 @@ def _call_order(state: RunState, event: ev.CallOrderMeasured) -> None:
 def _run_started(state: RunState, event: ev.RunStarted) -> None:
     state.started = event
     state.note(event, "run", f"started {event.script}")
+
+
+def _process_group_found(state: RunState, event: ev.ProcessGroupFound) -> None:
+    state.process_group = event
 
 
 def _torch_imported(state: RunState, event: ev.TorchImported) -> None:
@@ -393,5 +397,14 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.ScheduleNoted: _schedule_noted,
     ev.EventsEnded: RunState.lose_sight,
     ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
+    ev.ProcessGroupFound: _process_group_found,
+    ev.ProposalAnswered: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
+    ev.ReplicasMeasured: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
+    ev.RankJoined: job.rank_joined,
+    ev.RankLeft: job.rank_left,
+    ev.RanksHeard: job.ranks_heard,
+    ev.CommandProposed: job.command_proposed,
+    ev.ProposalClosed: job.proposal_closed,
+    ev.RankEvent: lambda state, event: job.rank_event(state, event, apply),
     ev.RunEnded: _run_ended,
 }

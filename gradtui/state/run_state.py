@@ -21,6 +21,7 @@ from gradtui.protocol.vocabulary import (
 from gradtui.state.cost_record import CostRecord
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
+from gradtui.state.job import JobState
 from gradtui.state.prediction import Prediction
 from gradtui.state.rate_jumps import RateJumps
 from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
@@ -207,7 +208,7 @@ class LogEntry:
     step: int
     kind: str
     """"applied", "rejected", "receipt", "verified", "moved", "contending", "not finite", "finding", "growth", "out of memory",
-    "checkpoint", "schedule", "probe", "message", "run" or "model"."""
+    "checkpoint", "schedule", "probe", "message", "run", "model" or "ranks"."""
     text: str
 
 
@@ -343,6 +344,10 @@ class RunState:
     """Whether the process has compiled code, in modules or elsewhere: no step is recorded then."""
     schedule_failed: bool = False
     """The run was stopped because it could not follow its schedule."""
+    process_group: ev.ProcessGroupFound | None = None
+    """The default process group of the script, once it has initialised one."""
+    job: JobState | None = None
+    """The ranks of a job, if this is the state of its viewer: everything else is then that of the rank `job.shown`."""
     schedule_notes: list[str] = field(default_factory=list)
     """How the run deviates from the schedule that is replayed."""
     problems: dict[str, Problem] = field(default_factory=dict)

@@ -1,0 +1,37 @@
+"""What several ranks of a job agree on: a command that all of them carry out at the same step, or none of them.
+
+A viewer proposes a command for a later step. Each rank answers at its next step boundary (`ProposalAnswered`). If all accept,
+the viewer confirms; otherwise it cancels. These are commands of a viewer and no words of a schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.commands import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal(Command):
+    """Carry out `command` at the boundary after `at_step` executed steps, if the viewer confirms it by then.
+
+    Its id is that of `command`.
+    """
+
+    command: Command
+    at_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation(Command):
+    """All ranks have accepted the proposal with the id `proposal`."""
+
+    proposal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation(Command):
+    """No rank must carry out the proposal with the id `proposal`, for a reason in words."""
+
+    proposal: int
+    reason: str

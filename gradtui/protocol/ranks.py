@@ -1,0 +1,101 @@
+"""Events about the ranks of a job: what a rank says of itself, and what a job's viewer knows of its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.commands import Command
+from gradtui.protocol.measurements import Event, Measurement
+
+CHECK_EVERY = 16
+"""Steps between two measurements of what ranks must have in common: all ranks measure it at the multiples of this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroupFound(Event):
+    """The script has initialised the default process group."""
+
+    rank: int
+    ranks: int
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalAnswered(Event):
+    """This rank accepts a proposal, or refuses it for a reason in words."""
+
+    proposal: int
+    accepts: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasMeasured(Measurement):
+    """What all ranks must have in common after `step`. Tuples and strings are aligned with the parameters of the listing."""
+
+    trainable: str
+    """`1` or `0` per parameter: whether it requires a gradient."""
+    owned: str
+    """`1` or `0` per parameter: whether an optimizer has it."""
+    rates: tuple[tuple[float, ...], ...]
+    """By optimizer: the learning rate of each parameter group. A rate that is no number is NaN."""
+    checksums: tuple[int | None, ...]
+    """Per parameter: a checksum of some of its elements, which are the same on all ranks. None where it is no replica: outside
+    of `DistributedDataParallel`, or ignored by it."""
+    buffers: tuple[int | None, ...] = ()
+    """Per buffer: the same. None where the wrapper broadcasts buffers before each forward, since they may differ in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankJoined(Event):
+    """A process of the job has connected to the viewer. `at` and `step` are those of the viewer."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    host: str
+    pid: int
+    generation: int
+    """How often the launcher has restarted the ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankLeft(Event):
+    """The connection to a rank has ended. `reason` is empty if its run had ended before."""
+
+    rank: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RanksHeard(Measurement):
+    """How many seconds ago the viewer has heard from each connected rank: pairs of rank and seconds."""
+
+    silent: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandProposed(Event):
+    """The viewer has proposed a command to all ranks, to be carried out at the boundary after `at_step` steps."""
+
+    command: Command
+    at_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalClosed(Event):
+    """All ranks have accepted a proposal and it is confirmed, or it is cancelled for a reason in words."""
+
+    proposal: int
+    confirmed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankEvent(Event):
+    """An event of one rank. `at` is when the viewer received it, `step` the step of the event."""
+
+    rank: int
+    generation: int
+    event: Event

@@ -1,0 +1,216 @@
+"""Keep the state of a job from the events of its ranks: a light record of each rank, and the whole state of the shown one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+from gradtui.protocol import events as ev
+from gradtui.reducer.divergence import compare_ranks
+from gradtui.state.job import CHECKS_KEPT, NORMS_KEPT, JobState, ProposalRecord, RankRecord
+from gradtui.state.run_state import RunState
+from gradtui.text import command_text, plural
+
+PROPOSALS_KEPT = 64
+FORMER_KEPT = 64
+
+Apply = Callable[[RunState, ev.Event], None]
+
+
+def job_of(state: RunState) -> JobState:
+    """Return the state of the job, which begins with its first event."""
+    if state.job is None:
+        state.job = JobState()
+    return state.job
+
+
+def rank_joined(state: RunState, event: ev.RankJoined) -> None:
+    job = job_of(state)
+    job.now = max(job.now, event.at)
+    if event.generation > job.generation:
+        job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
+        job.ranks, job.generation, job.size, job.shown = {}, event.generation, 0, None
+        job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
+        _restart(state)
+        state.note(event, "run", f"the launcher has restarted the ranks (generation {event.generation})")
+    job.size = max(job.size, event.ranks)
+    job.ranks[event.rank] = RankRecord(
+        event.rank, event.generation, event.local_rank, event.host, event.pid, event.at, event.at
+    )
+    if job.shown is None or event.rank < job.shown:
+        # The events of a rank with a lower number that joins later are those of the same training.
+        if job.shown is not None:
+            _restart(state)
+        job.shown = event.rank
+    if len(job.ranks) == job.size:
+        state.note(event, "run", f"all {plural(job.size, 'rank')} have joined")
+
+
+def _restart(state: RunState) -> None:
+    """Forget the state of a rank, for that of another one."""
+    kept = (
+        "job",
+        "version",
+        "seconds",
+        "log",
+        "log_count",
+        "started",
+        "interventions",
+        "intervention_count",
+        "findings",
+    )
+    fresh = RunState()
+    for each in fields(RunState):
+        if each.name not in kept:
+            setattr(state, each.name, getattr(fresh, each.name))
+
+
+def rank_left(state: RunState, event: ev.RankLeft) -> None:
+    job = job_of(state)
+    job.now = max(job.now, event.at)
+    record = job.ranks.get(event.rank)
+    if record is None or record.generation != event.generation:
+        return
+    record.left_at, record.left_reason = event.at, event.reason
+    if event.reason:
+        state.note(event, "run", f"rank {event.rank}: {event.reason}")
+
+
+def ranks_heard(state: RunState, event: ev.RanksHeard) -> None:
+    job = job_of(state)
+    job.now = max(job.now, event.at)
+    for rank, silent in event.silent:
+        if rank in job.ranks:
+            job.ranks[rank].heard_at = max(job.ranks[rank].heard_at, event.at - silent)
+
+
+def command_proposed(state: RunState, event: ev.CommandProposed) -> None:
+    job = job_of(state)
+    job.proposals[event.command.id] = ProposalRecord(event.command, event.at_step)
+    while len(job.proposals) > PROPOSALS_KEPT:
+        del job.proposals[next(iter(job.proposals))]
+
+
+def proposal_closed(state: RunState, event: ev.ProposalClosed) -> None:
+    record = job_of(state).proposals.get(event.proposal)
+    if record is None:
+        return
+    record.confirmed, record.reason = event.confirmed, event.reason
+    if not event.confirmed:
+        state.pending.pop(event.proposal, None)
+        rejected = ev.CommandRejected(event.at, event.step, record.command, event.reason)
+        state.refused.append(rejected)
+        state.note(event, "rejected", f"cannot {command_text(record.command)}: {event.reason}")
+
+
+def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
+    """Apply an event of a rank to its record, and to the state of the run if the rank is the shown one."""
+    job = job_of(state)
+    job.now = max(job.now, event.at)
+    record = job.ranks.get(event.rank)
+    if record is None or record.generation != event.generation:
+        return
+    record.heard_at = max(record.heard_at, event.at)
+    change = _OF_RANK.get(type(event.event))
+    if change is not None:
+        change(job, record, event.event)
+    if isinstance(event.event, ev.ReplicasMeasured):
+        for text in compare_ranks(job, event.event.step):
+            state.note(event, "ranks", text)
+    inner = event.event
+    if event.rank != job.shown or isinstance(inner, ev.RunEnded):
+        # The launcher says when the run has ended.
+        return
+    if isinstance(inner, ev.RunStarted) and state.started is not None:
+        inner = replace(inner, log=state.started.log)
+    apply(state, inner)
+
+
+def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
+    seconds = sum(each.seconds for each in event.phases)
+    if event.steps and seconds > 0:
+        rate = event.steps / seconds
+        before = record.steps_per_second
+        record.steps_per_second = rate if before is None else before + (rate - before) * 0.3
+    record.step, record.micro_steps = event.step, record.micro_steps + event.micro_steps
+
+
+def _models_found(job: JobState, record: RankRecord, event: ev.ModelsFound) -> None:
+    record.listing, record.norms, record.checks = event.listing, [], []
+    record.buffers = tuple(each.path for each in event.buffers)
+    # Ranks usually have the same parameters: one copy of the list is enough.
+    record.parameters = next(
+        (each.parameters for each in job.ranks.values() if each.parameters == event.parameters), event.parameters
+    )
+
+
+def _gradients(_job: JobState, record: RankRecord, event: ev.GradientsMeasured) -> None:
+    if event.loss is not None:
+        record.loss = event.loss
+    if event.total is not None:
+        record.norm, record.norm_step = event.total, event.step
+    if event.norms is not None and event.listing in (None, record.listing):
+        record.norms = [*record.norms, (event.step, event.norms)][-NORMS_KEPT:]
+
+
+def _memory(_job: JobState, record: RankRecord, event: ev.MemoryMeasured) -> None:
+    record.memory[event.phase] = event
+
+
+def _device(_job: JobState, record: RankRecord, event: ev.DeviceSampled) -> None:
+    record.device = event
+
+
+def _phase(_job: JobState, record: RankRecord, event: ev.PhaseSampled) -> None:
+    record.phase = event.phase
+
+
+def _paused(_job: JobState, record: RankRecord, event: ev.PauseChanged) -> None:
+    record.paused = event.paused
+
+
+def _ended(_job: JobState, record: RankRecord, event: ev.RunEnded) -> None:
+    record.ended, record.step = event, max(record.step, event.step)
+
+
+def _group(job: JobState, record: RankRecord, event: ev.ProcessGroupFound) -> None:
+    record.backend = event.backend
+    job.size = max(job.size, event.ranks)
+
+
+def _checked(_job: JobState, record: RankRecord, event: ev.ReplicasMeasured) -> None:
+    if event.listing in (None, record.listing):
+        record.checks = [*record.checks, event][-CHECKS_KEPT:]
+
+
+def _answered(job: JobState, record: RankRecord, event: ev.ProposalAnswered) -> None:
+    if event.proposal in job.proposals:
+        job.proposals[event.proposal].answers[record.rank] = event
+
+
+def _applied(job: JobState, record: RankRecord, event: ev.CommandApplied) -> None:
+    if event.command.id in job.proposals:
+        job.proposals[event.command.id].outcomes[record.rank] = ""
+
+
+def _rejected(job: JobState, record: RankRecord, event: ev.CommandRejected) -> None:
+    if event.command.id in job.proposals:
+        job.proposals[event.command.id].outcomes[record.rank] = event.reason
+
+
+_OF_RANK: dict[type[ev.Event], Callable[[JobState, RankRecord, Any], None]] = {
+    ev.Progress: _progress,
+    ev.ModelsFound: _models_found,
+    ev.GradientsMeasured: _gradients,
+    ev.MemoryMeasured: _memory,
+    ev.DeviceSampled: _device,
+    ev.PhaseSampled: _phase,
+    ev.PauseChanged: _paused,
+    ev.RunEnded: _ended,
+    ev.ProcessGroupFound: _group,
+    ev.ReplicasMeasured: _checked,
+    ev.ProposalAnswered: _answered,
+    ev.CommandApplied: _applied,
+    ev.CommandRejected: _rejected,
+}

@@ -1,0 +1,133 @@
+"""The ranks of a job, as far as its viewer knows them. The reducer builds it from the events of the ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Command
+from gradtui.protocol.vocabulary import ParameterInfo, Phase
+
+CHECKS_KEPT = 8
+"""Measurements of what ranks must have in common that are kept per rank: ranks reach the same step at different times."""
+NORMS_KEPT = 8
+"""Measured steps whose gradient norms are kept per rank, for the same reason."""
+SILENT_S = 3.0
+"""Seconds without a sign of life after which a rank is called silent: a sign comes every second."""
+
+
+@dataclass
+class RankRecord:
+    """What is known of one rank. `generation` counts the restarts of the launcher; a new one begins a new record."""
+
+    rank: int
+    generation: int
+    local_rank: int
+    host: str
+    pid: int
+    joined_at: float
+    """Seconds of the viewer's run, as `heard_at` and `left_at`."""
+    heard_at: float
+    left_at: float | None = None
+    left_reason: str = ""
+    ended: ev.RunEnded | None = None
+    backend: str | None = None
+    """Of the default process group; None while the script has initialised none."""
+    step: int = 0
+    micro_steps: int = 0
+    steps_per_second: float | None = None
+    phase: Phase = Phase.LOAD
+    paused: bool = False
+    loss: float | None = None
+    norm: float | None = None
+    """Of all gradients of this rank at `norm_step`; of sharded parameters, of the part that the rank has."""
+    norm_step: int | None = None
+    parameters: tuple[ParameterInfo, ...] = ()
+    buffers: tuple[str, ...] = ()
+    """Their paths."""
+    listing: int | None = None
+    norms: list[tuple[int, tuple[float | None, ...]]] = field(default_factory=list)
+    """The newest measured steps, and the norm of each parameter in them."""
+    checks: list[ev.ReplicasMeasured] = field(default_factory=list)
+    """The newest measurements of what ranks must have in common."""
+    memory: dict[Phase, ev.MemoryMeasured] = field(default_factory=dict)
+    """The last breakdown at the end of each phase."""
+    device: ev.DeviceSampled | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the viewer still receives its events."""
+        return self.left_at is None
+
+    def seconds_silent(self, now: float) -> float:
+        """Return the seconds since the viewer has heard from the rank, at the time `now` of the viewer's run."""
+        return max(0.0, now - self.heard_at)
+
+
+@dataclass
+class ProposalRecord:
+    """A command that the viewer has proposed to all ranks."""
+
+    command: Command
+    at_step: int
+    answers: dict[int, ev.ProposalAnswered] = field(default_factory=dict)
+    """By rank."""
+    outcomes: dict[int, str] = field(default_factory=dict)
+    """By rank: what the rank has done, empty if it was carried out, else the reason in words."""
+    confirmed: bool | None = None
+    """None while it is open."""
+    reason: str = ""
+
+
+Kind = Literal["trainable", "owned", "rates", "checksums", "buffers"]
+"""What ranks must have in common: the fields of `ReplicasMeasured`."""
+
+
+@dataclass
+class Divergence:
+    """Something that all ranks must have in common, and that has differed."""
+
+    kind: Kind
+    equal_step: int | None
+    """The last step at which they are known to be equal; None if they never were."""
+    step: int
+    """The first step at which they are known to differ."""
+    ranks: tuple[int, ...]
+    """The ranks that differ from most, or from the lowest rank where no value is that of most."""
+    names: tuple[str, ...]
+    """The paths of the parameters or buffers that differ; of learning rates, the numbers of optimizer and group."""
+    last_step: int = 0
+    """The last step at which they are known to differ."""
+    over_step: int | None = None
+    """The step at which they were found to be equal again; None while they differ."""
+
+
+@dataclass
+class JobState:
+    """The ranks of a job."""
+
+    size: int = 0
+    """The number of ranks, as they have said; 0 while unknown."""
+    generation: int = 0
+    ranks: dict[int, RankRecord] = field(default_factory=dict)
+    former: list[RankRecord] = field(default_factory=list)
+    """The records of earlier generations, the newest last."""
+    shown: int | None = None
+    """The rank whose state is that of the run."""
+    now: float = 0.0
+    """Seconds of the viewer's run at the newest event."""
+    proposals: dict[int, ProposalRecord] = field(default_factory=dict)
+    """By id of the command: the newest ones."""
+    divergences: dict[str, Divergence] = field(default_factory=dict)
+    """By kind: the newest divergence of each."""
+    equal_steps: dict[str, int] = field(default_factory=dict)
+    """By kind: the last step at which all ranks were found to be equal."""
+    compared_step: int = 0
+    """The last step at which what all ranks must have in common was compared."""
+
+    @property
+    def live(self) -> list[RankRecord]:
+        """The connected ranks whose run has not ended, in order."""
+        records = (self.ranks[rank] for rank in sorted(self.ranks))
+        return [each for each in records if each.is_connected and each.ended is None]
