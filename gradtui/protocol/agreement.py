@@ -15,7 +15,7 @@ from gradtui.protocol.commands import Command
 class Proposal(Command):
     """Carry out `command` at the boundary after `at_step` executed steps, if the viewer confirms it by then.
 
-    Its id is that of `command`.
+    The id is that of the proposal: a command that is proposed again for a later step has another one.
     """
 
     command: Command

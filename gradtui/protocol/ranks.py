@@ -22,7 +22,7 @@ class ProcessGroupFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswered(Event):
-    """This rank accepts a proposal, or refuses it for a reason in words."""
+    """This rank accepts the proposal with the id `proposal`, or refuses it for a reason in words."""
 
     proposal: int
     accepts: bool
@@ -79,15 +79,17 @@ class RanksHeard(Measurement):
 class CommandProposed(Event):
     """The viewer has proposed a command to all ranks, to be carried out at the boundary after `at_step` steps."""
 
+    proposal: int
     command: Command
     at_step: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalClosed(Event):
-    """All ranks have accepted a proposal and it is confirmed, or it is cancelled for a reason in words."""
+    """All ranks have accepted a command and it is confirmed, or it is cancelled for a reason in words."""
 
-    proposal: int
+    command: int
+    """Its id."""
     confirmed: bool
     reason: str = ""
 

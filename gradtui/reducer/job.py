@@ -87,18 +87,18 @@ def ranks_heard(state: RunState, event: ev.RanksHeard) -> None:
 
 def command_proposed(state: RunState, event: ev.CommandProposed) -> None:
     job = job_of(state)
-    job.proposals[event.command.id] = ProposalRecord(event.command, event.at_step)
+    job.proposals[event.command.id] = ProposalRecord(event.command, event.proposal, event.at_step)
     while len(job.proposals) > PROPOSALS_KEPT:
         del job.proposals[next(iter(job.proposals))]
 
 
 def proposal_closed(state: RunState, event: ev.ProposalClosed) -> None:
-    record = job_of(state).proposals.get(event.proposal)
+    record = job_of(state).proposals.get(event.command)
     if record is None:
         return
     record.confirmed, record.reason = event.confirmed, event.reason
     if not event.confirmed:
-        state.pending.pop(event.proposal, None)
+        state.pending.pop(event.command, None)
         rejected = ev.CommandRejected(event.at, event.step, record.command, event.reason)
         state.refused.append(rejected)
         state.note(event, "rejected", f"cannot {command_text(record.command)}: {event.reason}")
@@ -185,8 +185,9 @@ def _checked(_job: JobState, record: RankRecord, event: ev.ReplicasMeasured) -> 
 
 
 def _answered(job: JobState, record: RankRecord, event: ev.ProposalAnswered) -> None:
-    if event.proposal in job.proposals:
-        job.proposals[event.proposal].answers[record.rank] = event
+    for proposal in job.proposals.values():
+        if proposal.proposal == event.proposal:
+            proposal.answers[record.rank] = event
 
 
 def _applied(job: JobState, record: RankRecord, event: ev.CommandApplied) -> None:

@@ -4,7 +4,19 @@ This package owns the directory of the sockets, the server of a run, and its cli
 """
 
 from gradtui.serving.client import Client, NoAnswerError, ask, live_runs
-from gradtui.serving.server import RunServer
+from gradtui.serving.follower import Follower
+from gradtui.serving.messages import Connection
+from gradtui.serving.server import Conversation, RunServer
 from gradtui.serving.sockets import socket_directory
 
-__all__ = ["Client", "NoAnswerError", "RunServer", "ask", "live_runs", "socket_directory"]
+__all__ = [
+    "Client",
+    "Connection",
+    "Conversation",
+    "Follower",
+    "NoAnswerError",
+    "RunServer",
+    "ask",
+    "live_runs",
+    "socket_directory",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,19 @@ class Client:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    def trust(self) -> None:
+        """Begin a conversation, in which the run may say nothing for long."""
+        self._connection.trust()
+
+    def forget(self) -> None:
+        """Close this process's end, as a child must that inherited it: the connection goes on."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def send_lines(self, lines: Sequence[str]) -> None:
+        """Send lines of JSON in a conversation. Raises OSError if the run is gone."""
+        self._connection.send_lines(lines)
 
     def ask(self, what: str, **more: Any) -> Any:
         """Return the answer to a request; of a stream, its first value.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ PROTOCOL = 1
 """The version of what is said. A client of another version gets one line that says so."""
 MOST_REQUEST = 1 << 16
 MOST_ANSWER = 1 << 30
+_SEND_S = 5
+"""Seconds that sending may take in a conversation: beyond them the other side does not read."""
 
 
 class Connection:
@@ -21,6 +25,18 @@ class Connection:
     def __init__(self, connected: socket.socket, most: int) -> None:
         self._socket, self._most = connected, most
         self._rest = b""
+
+    def trust(self) -> None:
+        """The other side belongs to the run: it may say nothing for long, and much at a time. Sending has a timeout."""
+        self._most = MOST_ANSWER
+        self._socket.settimeout(None)
+        with contextlib.suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_S, 0))
+
+    def close(self) -> None:
+        """End the connection, also while another thread waits for a line."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def send(self, value: Any) -> None:
         """Send a value of JSON. Raises OSError if the other side is gone, or does not read."""

@@ -36,6 +36,15 @@ class Stream:
     """Closed when the client is gone."""
 
 
+@dataclass(frozen=True)
+class Conversation:
+    """An answer after which both sides send what they want: a value, and what then goes on with the connection."""
+
+    first: Any
+    go_on: Callable[[Connection], None]
+    """Returns when the conversation is over. Raises OSError and ValueError as the connection does."""
+
+
 class RunServer:
     """Listens on a socket of its own in a directory.
 
@@ -114,6 +123,11 @@ class RunServer:
                     if isinstance(answer, Stream):
                         self._send_all(connection, answer)
                         break
+                    if isinstance(answer, Conversation):
+                        connection.send({"answer": answer.first})
+                        connection.trust()
+                        answer.go_on(connection)
+                        break
                     connection.send(answer)
         finally:
             self._room.release()
@@ -133,7 +147,7 @@ class RunServer:
                 self._streaming -= 1
                 self._changing.notify_all()
 
-    def _answer(self, request: Any) -> dict[str, Any] | Stream:
+    def _answer(self, request: Any) -> dict[str, Any] | Stream | Conversation:
         if not isinstance(request, dict):
             return {"error": "a request is an object"}
         if request.get("protocol") != PROTOCOL:
@@ -151,6 +165,6 @@ class RunServer:
             return {"error": str(bad)}
         except Exception as error:  # noqa: BLE001 - an error of gradtui costs one answer
             return {"error": f"{type(error).__name__}: {error}"}
-        if isinstance(answer, Stream):
+        if isinstance(answer, (Stream, Conversation)):
             return answer
         return {"answer": answer} if answer is not None else {"error": "the run does not answer now"}

@@ -70,6 +70,8 @@ class ProposalRecord:
     """A command that the viewer has proposed to all ranks."""
 
     command: Command
+    proposal: int
+    """The id of the newest proposal of it."""
     at_step: int
     answers: dict[int, ev.ProposalAnswered] = field(default_factory=dict)
     """By rank."""

@@ -1,0 +1,116 @@
+"""The connection of a rank to the viewer of its job. Losing it costs the run nothing: the rank trains on without a viewer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gradtui.job.messages import command_in
+from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.events import Event
+from gradtui.serving import Client, Follower, NoAnswerError
+from gradtui.transport.in_process import CommandQueue
+
+_END_S = 5.0
+"""Seconds that the end of the run waits for the viewer to receive the last events."""
+
+
+def identity_of(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return what a rank says of itself, from the environment that torchrun and Slurm give it."""
+
+    def number(*names: str, default: int = 0) -> int:
+        found = (environ.get(name, "") for name in names)
+        return next((int(text) for text in found if text.isascii() and text.isdigit()), default)
+
+    return {
+        "rank": number("RANK", "SLURM_PROCID"),
+        "ranks": number("WORLD_SIZE", "SLURM_NTASKS", default=1),
+        "local_rank": number("LOCAL_RANK", "SLURM_LOCALID"),
+        "generation": number("TORCHELASTIC_RESTART_COUNT"),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
+
+
+class RankLink:
+    """Sends the events of this rank to the viewer, and receives its commands, on threads of its own.
+
+    Args:
+        client: a connection to the viewer.
+        identity: what `identity_of` returns.
+        commands: where the viewer's commands go.
+        lost: is told in words that the connection has ended before the run.
+
+    Raises:
+        NoAnswerError: the viewer does not answer, or does not accept this rank.
+    """
+
+    def __init__(
+        self, client: Client, identity: Mapping[str, Any], commands: CommandQueue, lost: Callable[[str], None]
+    ) -> None:
+        self._client, self._commands, self._lost = client, commands, lost
+        self._owner = os.getpid()
+        self._is_ending = False
+        self._follower = Follower()
+        try:
+            client.ask("join", **identity)
+            client.trust()
+        except NoAnswerError:
+            client.close()
+            raise
+        self._sender = threading.Thread(target=self._send, name="gradtui-rank-sender", daemon=True)
+        self._receiver = threading.Thread(target=self._receive, name="gradtui-rank-receiver", daemon=True)
+        os.register_at_fork(after_in_child=client.forget)
+
+    def start(self) -> None:
+        """Begin to send and to receive."""
+        self._sender.start()
+        self._receiver.start()
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Take events that the viewer of this process has applied. Never blocks."""
+        self._follower.take(events)
+
+    def finish(self) -> None:
+        """Send what is left, and end the connection."""
+        if os.getpid() != self._owner:
+            return
+        self._is_ending = True
+        self._follower.finish()
+        if self._sender.is_alive():
+            self._sender.join(_END_S)
+        self._client.close()
+
+    def _send(self) -> None:
+        try:
+            for lines in self._follower.lines():
+                self._client.send_lines(lines)
+        except (NoAnswerError, OSError) as error:
+            self._end(f"{error}")
+
+    def _receive(self) -> None:
+        try:
+            for line in self._client.lines():
+                with contextlib.suppress(BadEntry):
+                    message = json.loads(line)
+                    if isinstance(message, dict) and message:
+                        command = command_in(message)
+                        self._commands.reopen()
+                        self._commands.submit(lambda _, made=command: made, command.origin, command.id)  # type: ignore[misc]
+            self._end("the viewer of the job is gone")
+        except (NoAnswerError, OSError, ValueError) as error:
+            self._end(f"{error}")
+
+    def _end(self, why: str) -> None:
+        """The viewer is gone: what it holds is released, and the run goes on."""
+        self._follower.leave()
+        self._commands.close()
+        self._client.close()
+        if not self._is_ending:
+            self._is_ending = True
+            self._lost(why)

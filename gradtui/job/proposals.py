@@ -1,0 +1,273 @@
+"""Decide what all ranks of a job carry out, and at which step. Pure: it receives events and the time, and returns commands.
+
+A command for all ranks is proposed for a step far enough ahead. When every rank has accepted, it is confirmed. It is cancelled
+if a rank refuses, does not answer in time, or is gone. If a rank had passed the step, the command is proposed again for a later
+one. One proposal is open at a time, so that all ranks carry out commands in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gradtui.protocol import commands
+from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
+from gradtui.protocol.commands import Command
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandProposed,
+    CommandRejected,
+    Event,
+    PauseChanged,
+    Progress,
+    ProposalAnswered,
+    ProposalClosed,
+    RunEnded,
+)
+
+LEAD_S = 1.5
+"""Seconds of training between a proposal and its step: a rank's answer and the confirmation take some tenths of a second."""
+LEAST_LEAD = 2
+"""The same in steps: a rank answers at its next boundary, and needs the confirmation at a later one."""
+TRIES = 4
+"""How often a command is proposed while ranks have passed the step. The lead grows each time."""
+ANSWER_S = 10.0
+"""Seconds that a rank has to answer, besides the time of three steps."""
+OUTCOME_S = 30.0
+"""Seconds after a confirmed step has come in which a rank says what it has done."""
+
+_ON_ALL = (
+    commands.Intervention,
+    commands.Pause,
+    commands.Resume,
+    commands.RunSteps,
+    commands.RunTo,
+    commands.StopTraining,
+    commands.SetBreakpoint,
+    commands.ClearBreakpoint,
+)
+_OF_ONE_RANK = {
+    "loss": "each rank has a loss of its own, so only some ranks would be held",
+    "norm": "each rank measures its own gradients, so only some ranks would be held",
+}
+
+Send = tuple[int, Command]
+"""A rank, and what is sent to it."""
+
+
+@dataclass
+class _Rank:
+    step: int = 0
+    rate: float = 0.0
+    """Steps per second."""
+    at: float | None = None
+    """When its last `Progress` came."""
+    is_held: bool = False
+
+
+@dataclass
+class _Open:
+    id: int
+    command: Command
+    at_step: int
+    base: int
+    """The newest step of any rank when it was proposed, as far as the viewer knew."""
+    began: float
+    tries: int
+    accepted: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    confirmed_at: float | None = None
+
+
+class Proposals:
+    """The proposals of a job.
+
+    `events` collects what viewers must see; the caller takes it from there.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._ranks: dict[int, _Rank] = {}
+        self._size = 0
+        self._waiting: deque[tuple[Command, int, int]] = deque()
+        """Commands with the number of times that they were proposed, and the least lead in steps."""
+        self._open: _Open | None = None
+        # What an earlier viewer of the same ranks has proposed stays decided.
+        self._ids = itertools.count(secrets.randbits(48))
+        self._ended: set[int] = set()
+
+    # What the ranks say
+
+    def joined(self, rank: int, size: int) -> None:
+        """A rank has connected. `size` is the number of ranks, as it knows."""
+        self._ranks[rank] = _Rank()
+        self._size = max(self._size, size)
+        self._ended.discard(rank)
+
+    def restarted(self, now: float) -> list[Send]:
+        """The launcher restarts the ranks: nothing that was proposed to the former ones holds."""
+        sends = self._close(now, "the launcher has restarted the ranks") if self._open is not None else []
+        self._ranks, self._size, self._ended = {}, 0, set()
+        return sends
+
+    def left(self, rank: int, now: float, why: str) -> list[Send]:
+        """The connection to a rank has ended."""
+        self._ranks.pop(rank, None)
+        if self._open is not None and self._open.confirmed_at is None:
+            return self._close(now, f"rank {rank}: {why}") + self.tick(now)
+        return self.tick(now)
+
+    def take(self, rank: int, event: Event, now: float) -> list[Send]:
+        """Take an event of a rank."""
+        known = self._ranks.get(rank)
+        if known is None:
+            return []
+        if isinstance(event, Progress):
+            if event.steps and known.at is not None and now > known.at:
+                known.rate = event.steps / (now - known.at)
+            known.step, known.at = max(known.step, event.step), now
+            return []
+        if isinstance(event, PauseChanged):
+            known.is_held, known.step = event.paused, max(known.step, event.step)
+            return self.tick(now)
+        if isinstance(event, RunEnded):
+            self._ended.add(rank)
+            return self.left(rank, now, "its run has ended")
+        if isinstance(event, ProposalAnswered):
+            return self._answered(rank, event, now)
+        if isinstance(event, (CommandApplied, CommandRejected)):
+            known.step = max(known.step, event.step)
+            return self._done(rank, event.command.id, now)
+        return []
+
+    # What the user wants
+
+    def submit(self, command: Command, now: float) -> list[Send]:
+        """Send a command: to all ranks at one step, or to those that can carry it out by themselves."""
+        if not isinstance(command, _ON_ALL):
+            if isinstance(command, commands.PauseAtBadStep):
+                self._reject(
+                    command, now, "ranks may see it at different steps, and those that are not held would wait"
+                )
+                return []
+            to = sorted(self._ranks) if isinstance(command, commands.VerifyFreeze) else sorted(self._ranks)[:1]
+            if not to:
+                self._reject(command, now, "no rank is connected")
+            return [(rank, command) for rank in to]
+        if isinstance(command, commands.SetBreakpoint) and command.metric in _OF_ONE_RANK:
+            self._reject(command, now, _OF_ONE_RANK[command.metric])
+            return []
+        self._waiting.append((command, 0, LEAST_LEAD))
+        return self.tick(now)
+
+    def tick(self, now: float) -> list[Send]:
+        """Do what is due at this time."""
+        sends = self._overdue(now)
+        if self._open is None and self._waiting:
+            sends += self._propose(*self._waiting.popleft(), now)
+        return sends
+
+    # Proposals
+
+    def _propose(self, command: Command, tries: int, lead: int, now: float) -> list[Send]:
+        missing = self._size - len(self._ranks)
+        if not self._ranks:
+            self._reject(command, now, "no rank is connected")
+            return []
+        if missing > 0:
+            self._reject(
+                command,
+                now,
+                f"{missing} of {self._size} ranks are not connected",
+            )
+            return []
+        base = at_step = self._newest
+        if not all(each.is_held and each.step == base for each in self._ranks.values()):
+            rate = max(each.rate for each in self._ranks.values())
+            at_step = base + max(lead, math.ceil(rate * LEAD_S))
+        self._open = made = _Open(next(self._ids), command, at_step, base, now, tries + 1)
+        self.events.append(CommandProposed(now, base, made.id, command, at_step))
+        return [(rank, Proposal(made.id, command, at_step, origin=command.origin)) for rank in sorted(self._ranks)]
+
+    def _answered(self, rank: int, answer: ProposalAnswered, now: float) -> list[Send]:
+        proposal = self._open
+        self._ranks[rank].step = max(self._ranks[rank].step, answer.step)
+        if proposal is None or proposal.id != answer.proposal or proposal.confirmed_at is not None:
+            return []
+        if not answer.accepts:
+            is_late = answer.step >= proposal.at_step and not self._ranks[rank].is_held
+            if is_late and proposal.tries < TRIES:
+                sends = list(self._to_all(Cancellation(0, proposal.id, "a rank had passed the step")))
+                self._open = None
+                lead = 2 * max(answer.step - proposal.base, proposal.at_step - proposal.base)
+                self._waiting.appendleft((proposal.command, proposal.tries, lead))
+                return sends + self.tick(now)
+            return self._close(now, f"rank {rank}: {answer.reason}") + self.tick(now)
+        proposal.accepted.add(rank)
+        if proposal.accepted >= self._ranks.keys():
+            proposal.confirmed_at = now
+            self.events.append(ProposalClosed(now, self._newest, proposal.command.id, True))
+            return list(self._to_all(Confirmation(0, proposal.id)))
+        return []
+
+    def _done(self, rank: int, id_: int, now: float) -> list[Send]:
+        proposal = self._open
+        if proposal is None or proposal.command.id != id_ or proposal.confirmed_at is None:
+            return []
+        proposal.done.add(rank)
+        return self._finish(now)
+
+    def _finish(self, now: float) -> list[Send]:
+        if self._open is not None and self._open.done >= self._ranks.keys():
+            self._open = None
+            return self.tick(now)
+        return []
+
+    def _overdue(self, now: float) -> list[Send]:
+        proposal = self._open
+        if proposal is None:
+            return []
+        if proposal.confirmed_at is None:
+            silent = sorted(self._ranks.keys() - proposal.accepted)
+            if now - proposal.began > ANSWER_S + 3 * self._step_time:
+                return self._close(
+                    now, f"rank {silent[0]} did not answer in time" if silent else "no rank is connected"
+                )
+            return []
+        if proposal.done >= self._ranks.keys() or now - proposal.confirmed_at > self._longest(proposal):
+            self._open = None
+        return []
+
+    def _longest(self, proposal: _Open) -> float:
+        """Return the seconds after the confirmation in which all ranks come to the step and say what they have done."""
+        ahead = max(0, proposal.at_step - self._newest)
+        return OUTCOME_S + (ahead + 3) * self._step_time
+
+    def _close(self, now: float, reason: str) -> list[Send]:
+        """Cancel the open proposal on all ranks."""
+        proposal = self._open
+        if proposal is None:
+            return []
+        self._open = None
+        self.events.append(ProposalClosed(now, self._newest, proposal.command.id, False, reason))
+        return list(self._to_all(Cancellation(0, proposal.id, reason)))
+
+    def _to_all(self, command: Command) -> Iterator[Send]:
+        for rank in sorted(self._ranks):
+            yield rank, command
+
+    def _reject(self, command: Command, now: float, reason: str) -> None:
+        self.events.append(CommandRejected(now, self._newest, command, reason))
+
+    @property
+    def _newest(self) -> int:
+        return max((each.step for each in self._ranks.values()), default=0)
+
+    @property
+    def _step_time(self) -> float:
+        """The seconds of a step of the slowest rank, as far as known."""
+        return max((1 / each.rate for each in self._ranks.values() if each.rate > 0), default=0.0)

@@ -1,0 +1,212 @@
+"""All ranks carry out a command at the same step, or none does, whatever the order in which messages arrive."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradtui.job.proposals import ANSWER_S, LEAST_LEAD, Proposals
+from gradtui.protocol import commands
+from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
+from gradtui.protocol.commands import Command
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandProposed,
+    CommandRejected,
+    Event,
+    PauseChanged,
+    Progress,
+    ProposalAnswered,
+    ProposalClosed,
+    RunEnded,
+)
+
+
+def progress(step: int, steps: int = 1) -> Progress:
+    return Progress(0.0, step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
+
+
+def freeze(id_: int) -> Command:
+    return commands.SetTrainable(id_, "a", False)
+
+
+def two_ranks(step: int = 0) -> Proposals:
+    proposals = Proposals()
+    proposals._ids = itertools.count(100)
+    for rank in range(2):
+        proposals.joined(rank, 2)
+        proposals.take(rank, progress(step), 0.0)
+    return proposals
+
+
+def test_a_command_is_confirmed_when_all_have_accepted_and_the_next_one_waits_for_its_outcome() -> None:
+    proposals = two_ranks(step=7)
+    sends = proposals.submit(freeze(1), 1.0)
+    at_step = 7 + LEAST_LEAD
+    assert sends == [(rank, Proposal(100, freeze(1), at_step)) for rank in (0, 1)]
+    assert proposals.submit(freeze(2), 1.0) == []
+    assert proposals.take(0, ProposalAnswered(0.0, 8, 100, True), 1.1) == []
+    assert proposals.take(1, ProposalAnswered(0.0, 8, 100, True), 1.2) == [
+        (rank, Confirmation(0, 100)) for rank in (0, 1)
+    ]
+    assert proposals.take(0, CommandApplied(0.0, at_step, freeze(1), "froze a", ()), 1.3) == []
+    sends = proposals.take(1, CommandApplied(0.0, at_step, freeze(1), "froze a", ()), 1.4)
+    assert sends == [(rank, Proposal(101, freeze(2), at_step + LEAST_LEAD)) for rank in (0, 1)]
+    assert [type(event) for event in proposals.events] == [CommandProposed, ProposalClosed, CommandProposed]
+
+
+def test_the_lead_grows_with_the_speed_of_training() -> None:
+    proposals = two_ranks()
+    proposals.take(0, progress(1_000, 1_000), 1.0)
+    ((_, proposal), _) = proposals.submit(freeze(1), 1.0)
+    assert isinstance(proposal, Proposal)
+    assert proposal.at_step == 1_000 + 1_500
+
+
+def test_a_rank_that_refuses_cancels_the_command_everywhere() -> None:
+    proposals = two_ranks()
+    proposals.submit(freeze(1), 0.0)
+    sends = proposals.take(1, ProposalAnswered(0.0, 1, 100, False, "there is no a"), 0.1)
+    assert sends == [(rank, Cancellation(0, 100, "rank 1: there is no a")) for rank in (0, 1)]
+    assert proposals.events[-1] == ProposalClosed(0.1, 1, 1, False, "rank 1: there is no a")
+
+
+def test_a_rank_that_has_passed_the_step_has_it_proposed_again_for_a_later_one() -> None:
+    proposals = two_ranks()
+    proposals.submit(freeze(1), 0.0)
+    sends = proposals.take(1, ProposalAnswered(0.0, 40, 100, False, "step 2 is over"), 0.1)
+    assert [type(each) for _, each in sends] == [Cancellation] * 2 + [Proposal] * 2
+    again = sends[-1][1]
+    assert isinstance(again, Proposal)
+    assert (again.id, again.command.id, again.at_step) == (101, 1, 40 + 80)
+
+
+def test_a_rank_that_does_not_answer_cancels_the_command_everywhere() -> None:
+    proposals = two_ranks()
+    proposals.submit(freeze(1), 0.0)
+    proposals.take(0, ProposalAnswered(0.0, 1, 100, True), 0.1)
+    assert proposals.tick(ANSWER_S) == []
+    sends = proposals.tick(ANSWER_S + 0.1)
+    assert sends == [(rank, Cancellation(0, 100, "rank 1 did not answer in time")) for rank in (0, 1)]
+
+
+def test_a_rank_that_is_gone_cancels_the_command_and_no_other_is_proposed_without_it() -> None:
+    proposals = two_ranks()
+    proposals.submit(freeze(1), 0.0)
+    sends = proposals.left(1, 0.1, "its process is gone")
+    assert sends == [(0, Cancellation(0, 100, "rank 1: its process is gone"))]
+    assert proposals.submit(freeze(2), 0.2) == []
+    rejected = proposals.events[-1]
+    assert isinstance(rejected, CommandRejected)
+    assert rejected.reason == "1 of 2 ranks are not connected"
+
+
+def test_a_run_that_has_ended_is_no_rank_any_more() -> None:
+    proposals = two_ranks()
+    proposals.take(1, RunEnded(0.0, 9, 0, None), 0.1)
+    proposals.submit(freeze(1), 0.2)
+    assert isinstance(proposals.events[-1], CommandRejected)
+
+
+def test_while_all_ranks_are_held_at_one_step_a_command_is_for_this_step() -> None:
+    proposals = two_ranks()
+    for rank in range(2):
+        proposals.take(rank, PauseChanged(0.0, 5, True), 0.0)
+    ((_, proposal), _) = proposals.submit(commands.Resume(1), 0.1)
+    assert isinstance(proposal, Proposal)
+    assert proposal.at_step == 5
+
+
+@pytest.mark.parametrize("metric", ["loss", "norm"])
+def test_a_breakpoint_that_only_some_ranks_may_reach_is_refused(metric: str) -> None:
+    proposals = two_ranks()
+    assert proposals.submit(commands.SetBreakpoint(1, metric, 3.0), 0.0) == []  # type: ignore[arg-type]
+    assert isinstance(proposals.events[-1], CommandRejected)
+    assert len(proposals.submit(commands.SetBreakpoint(2, "step", 30), 0.0)) == 2
+
+
+def test_a_measurement_is_of_the_lowest_rank() -> None:
+    assert two_ranks().submit(commands.Watch(1, ("a",)), 0.0) == [(0, commands.Watch(1, ("a",)))]
+
+
+# All or none
+
+
+@dataclass
+class Rank:
+    """A rank as the probe decides: at the boundary of the step the value of a register that is written once."""
+
+    number: int
+    register: dict[int, str]
+    step: int = 0
+    inbox: list[Command] = field(default_factory=list)
+    accepted: dict[int, Proposal] = field(default_factory=dict)
+    carried_out: list[tuple[int, int]] = field(default_factory=list)
+
+    def cross(self) -> list[Event]:
+        """Execute a step and handle what has arrived at its boundary."""
+        self.step += 1
+        said: list[Event] = [progress(self.step)]
+        while self.inbox:
+            command = self.inbox.pop(0)
+            if isinstance(command, Proposal):
+                accepts = self.step < command.at_step
+                if accepts:
+                    self.accepted[command.id] = command
+                said.append(ProposalAnswered(0.0, self.step, command.id, accepts, "" if accepts else "it is over"))
+            elif isinstance(command, Confirmation):
+                self.register.setdefault(command.proposal, "commit")
+            elif isinstance(command, Cancellation):
+                self.register.setdefault(command.proposal, "cancel")
+        for id_, proposal in sorted(self.accepted.items()):
+            if proposal.at_step == self.step:
+                del self.accepted[id_]
+                if self.register.setdefault(id_, "cancel") == "commit":
+                    self.carried_out.append((self.step, id_))
+                    said.append(CommandApplied(0.0, self.step, proposal.command, "done", ()))
+                else:
+                    said.append(CommandRejected(0.0, self.step, proposal.command, "it was cancelled"))
+        return said
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 1 << 30), st.integers(1, 5))
+def test_all_ranks_carry_out_the_same_commands_at_the_same_steps(seed: int, count: int) -> None:
+    chance = random.Random(seed)
+    proposals, register = Proposals(), dict[int, str]()
+    ranks = [Rank(number, register) for number in range(count)]
+    on_the_way: list[tuple[int, Command]] = []
+    to_viewer: list[tuple[int, Event]] = []
+    now, next_id = 0.0, 1
+    for number in range(count):
+        proposals.joined(number, count)
+    for _ in range(400):
+        now += 0.05
+        choice = chance.random()
+        if choice < 0.15:
+            on_the_way += proposals.submit(freeze(next_id), now)
+            next_id += 1
+        elif choice < 0.4 and on_the_way:
+            # Messages to one rank stay in order, those to different ranks do not.
+            number = chance.choice(on_the_way)[0]
+            at = next(at for at, (to, _) in enumerate(on_the_way) if to == number)
+            ranks[number].inbox.append(on_the_way.pop(at)[1])
+        elif choice < 0.65 and to_viewer:
+            number = chance.choice(to_viewer)[0]
+            at = next(at for at, (by, _) in enumerate(to_viewer) if by == number)
+            _, event = to_viewer.pop(at)
+            on_the_way += proposals.take(number, event, now)
+        else:
+            # No rank is more than a step ahead of another: each waits for the others' gradients.
+            slowest = min(each.step for each in ranks)
+            rank = chance.choice([each for each in ranks if each.step == slowest])
+            to_viewer += [(rank.number, event) for event in rank.cross()]
+        on_the_way += proposals.tick(now)
+    least = min(each.step for each in ranks)
+    done = [[each for each in rank.carried_out if each[0] <= least] for rank in ranks]
+    assert all(each == done[0] for each in done)
