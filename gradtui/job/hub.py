@@ -79,10 +79,10 @@ class RankHub:
         try:
             while (line := connection.receive_line()) is not None:
                 self._receive(me, reader, line)
+        except NotReadableError as error:
+            reason = f"it sent something else than {error}"
         except (OSError, ValueError) as error:
             reason = f"the connection is lost: {error}"
-        except NotReadableError as error:
-            reason = f"what it sends is no {error}"
         finally:
             self._leave(me, reason)
 

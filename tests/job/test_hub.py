@@ -1,0 +1,186 @@
+"""Ranks and the hub of their viewer over real sockets, without torch: events arrive, commands return, every end is said."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from gradtui.job import JobCommands, RankHub, RankLink
+from gradtui.protocol import commands
+from gradtui.protocol.agreement import Confirmation, Proposal
+from gradtui.protocol.events import (
+    CommandProposed,
+    Event,
+    Progress,
+    ProposalAnswered,
+    ProposalClosed,
+    RankEvent,
+    RankJoined,
+    RankLeft,
+    RanksHeard,
+    RunEnded,
+)
+from gradtui.serving import Client, NoAnswerError, RunServer
+from gradtui.transport.in_process import CommandQueue
+
+
+class Seen:
+    """The events of the hub, which any thread may wait for."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._changed = threading.Condition()
+
+    def put(self, event: Event) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def wait(self, found: Callable[[Event], bool], count: int = 1) -> list[Event]:
+        """Return the first events that match."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(list(filter(found, self.events))) >= count, 10), self.events
+            return list(filter(found, self.events))[:count]
+
+
+class Job:
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.seen = directory, Seen()
+        self.hub = RankHub(self.seen.put, monotonic)
+        self.server = RunServer(directory, {"join": self.hub.join})
+        self.server.start()
+        self.hub.start()
+        self.commands = JobCommands(self.hub.send)
+        self.lost: list[str] = []
+
+    def rank(self, number: int, size: int = 2, generation: int = 0) -> tuple[RankLink, CommandQueue]:
+        queue = CommandQueue()
+        who = {"rank": number, "ranks": size, "local_rank": number, "generation": generation, "host": "here", "pid": 7}
+        link = RankLink(Client(self.directory, self.server.id), who, queue, self.lost.append)
+        link.start()
+        return link, queue
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    with tempfile.TemporaryDirectory(prefix="g") as place:
+        made = Job(Path(place))
+        yield made
+        made.hub.close()
+        made.server.close()
+
+
+def progress(step: int) -> Progress:
+    return Progress(0.0, step, 1, 1, 0, (1,), (), 0.0, 1, 1)
+
+
+def next_command(queue: CommandQueue) -> commands.Command:
+    while (command := queue.take()) is None:
+        queue.wait(1.0)
+    return command
+
+
+def test_events_of_all_ranks_arrive_with_their_rank_and_in_their_order(job: Job) -> None:
+    links = [job.rank(number)[0] for number in range(2)]
+    for number, link in enumerate(links):
+        link.take([progress(10 * number + 1), progress(10 * number + 2)])
+    found = job.seen.wait(lambda event: isinstance(event, RankEvent), 4)
+    assert [event.rank for event in job.seen.events if isinstance(event, RankJoined)] == [0, 1]
+    for number in range(2):
+        mine = [event.event for event in found if isinstance(event, RankEvent) and event.rank == number]
+        assert mine == [progress(10 * number + 1), progress(10 * number + 2)]
+    for number, link in enumerate(links):
+        link.take([RunEnded(1.0, 10 * number + 2, 0, None)])
+        link.finish()
+    left = job.seen.wait(lambda event: isinstance(event, RankLeft), 2)
+    assert [event.reason for event in left if isinstance(event, RankLeft)] == ["", ""]
+    assert job.lost == []
+
+
+def test_a_command_goes_to_all_ranks_as_a_proposal_and_is_confirmed(job: Job) -> None:
+    ranks = [job.rank(number) for number in range(2)]
+    for link, _ in ranks:
+        link.take([progress(5)])
+    job.seen.wait(lambda event: isinstance(event, RankEvent), 2)
+    sent = job.commands.submit(lambda id_: commands.SetTrainable(id_, "a", False))
+    (proposed,) = job.seen.wait(lambda event: isinstance(event, CommandProposed))
+    assert isinstance(proposed, CommandProposed)
+    assert proposed.command == sent
+    for link, queue in ranks:
+        proposal = next_command(queue)
+        assert proposal == Proposal(proposed.proposal, sent, proposed.at_step)
+        assert isinstance(proposal, Proposal)
+        assert proposal.command.origin == "keyboard"
+        link.take([ProposalAnswered(0.0, 6, proposal.id, True)])
+    (closed,) = job.seen.wait(lambda event: isinstance(event, ProposalClosed))
+    assert isinstance(closed, ProposalClosed)
+    assert (closed.command, closed.confirmed) == (sent.id, True)
+    assert [next_command(queue) for _, queue in ranks] == [Confirmation(0, proposed.proposal)] * 2
+
+
+def test_a_rank_that_is_killed_is_said_and_the_others_stay(job: Job) -> None:
+    first, second = (job.rank(number)[0] for number in range(2))
+    second.take([progress(3)])
+    job.seen.wait(lambda event: isinstance(event, RankEvent))
+    second._client.close()
+    (left,) = job.seen.wait(lambda event: isinstance(event, RankLeft))
+    assert isinstance(left, RankLeft)
+    assert (left.rank, left.step, left.reason) == (1, 3, "its process is gone")
+    first.take([progress(4)])
+    job.seen.wait(lambda event: isinstance(event, RankEvent) and event.rank == 0)
+
+
+def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job) -> None:
+    link, queue = job.rank(0, 1)
+    assert not queue.closed
+    job.hub.close()
+    link._receiver.join(10)
+    assert queue.closed
+    assert job.lost == ["the viewer of the job is gone"]
+    link.take([progress(1)])
+    link.finish()
+
+
+def test_a_restarted_rank_takes_the_place_of_its_former_self(job: Job) -> None:
+    job.rank(0, 1)
+    job.seen.wait(lambda event: isinstance(event, RankJoined))
+    again, _ = job.rank(0, 1, generation=1)
+    again.take([progress(1)])
+    (event,) = job.seen.wait(lambda event: isinstance(event, RankEvent))
+    assert isinstance(event, RankEvent)
+    assert event.generation == 1
+    with pytest.raises(NoAnswerError, match="generation 0 is over"):
+        job.rank(0, 1, generation=0)
+
+
+def test_silence_is_measured(job: Job) -> None:
+    job.rank(0, 1)
+    (heard,) = job.seen.wait(lambda event: isinstance(event, RanksHeard))
+    assert isinstance(heard, RanksHeard)
+    ((rank, seconds),) = heard.silent
+    assert rank == 0
+    assert 0 <= seconds < 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [({"rank": -1}, "rank is a whole number"), ({"rank": 2}, "no rank 2 of 2"), ({"host": 7}, "host is the name"),
+     ({"pid": True}, "pid is a whole number")],
+)  # fmt: skip
+def test_what_is_no_rank_is_refused(job: Job, wrong: dict[str, object], reason: str) -> None:
+    who = {"rank": 0, "ranks": 2, "local_rank": 0, "generation": 0, "host": "here", "pid": 7} | wrong
+    with pytest.raises(NoAnswerError, match=reason):
+        RankLink(Client(job.directory, job.server.id), who, CommandQueue(), job.lost.append)
+
+
+def test_garbage_ends_the_connection_of_that_rank_only(job: Job) -> None:
+    link, _ = job.rank(0, 1)
+    link._client.send_lines(["no JSON"])
+    (left,) = job.seen.wait(lambda event: isinstance(event, RankLeft))
+    assert isinstance(left, RankLeft)
+    assert left.reason == "it sent something else than a line of JSON"
