@@ -17,16 +17,18 @@ from gradtui.export.schedule_file import InterventionFiles
 from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.forecast_run import ForecastReport
+from gradtui.job import RankHub
 from gradtui.live_answers import LiveRun
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
+from gradtui.rank_run import CONNECT, connected
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
-from gradtui.serving import RunServer, socket_directory
+from gradtui.serving import Answer, RunServer, socket_directory
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_line, closing_lines
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from gradtui.tui.charts.plot_server import PlotServer
 
 
+_CONNECTIONS = 1_024
+"""Connections at a time: of the ranks of a job, and of other processes of the user."""
 _LAST_EVENTS_S = 1.0
 """Seconds that the end of a run waits for viewers that still receive events."""
 
@@ -47,6 +51,7 @@ def launch(settings: Settings) -> int:
     Raises:
         SystemExit, KeyboardInterrupt: to pass on how the script ended.
     """
+    settings = replace(settings, connect=settings.connect or os.environ.pop(CONNECT, None))
     try:
         program = load(settings.target)
     except ScriptError as error:
@@ -58,7 +63,7 @@ def launch(settings: Settings) -> int:
     except RecordingError as error:
         write_line(str(error))
         return USAGE_ERROR
-    if settings.plain:
+    if settings.plain or settings.connect is not None:
         _plain(settings, program, "--plain shows none")
     if os.name != "posix":
         write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
@@ -89,11 +94,11 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     elif settings.forecast is not None:
         ending = ForecastReport(settings.forecast)
     training = TrainingRun(settings, program)
-    reporter = PlainReporter(training.events, findings, silent=ending is not None)
+    reporter = PlainReporter(training.events, findings, silent=ending is not None or settings.connect is not None)
     training.look = reporter.look
     reporter.start()
     queues = training.events, training.commands
-    _run(settings, training.execute, reporter.look, reporter, queues, files, ending)
+    _run(settings, training.execute, reporter.look, reporter, queues, training.hub, files, ending)
 
 
 def _with_screen(
@@ -118,7 +123,7 @@ def _with_screen(
         without = ", without --pause-at-nan" if settings.pause_at_nan else ""
         write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
         _plain(replace(settings, pause_at_nan=False), program, "another process has it")
-    _run(settings, screen.execute, screen.look, screen.reporter, (screen.events, screen.commands), files)
+    _run(settings, screen.execute, screen.look, screen.reporter, (screen.events, screen.commands), screen.hub, files)
 
 
 def _run(
@@ -127,6 +132,7 @@ def _run(
     look: Callable[[Callable[[RunState], Any]], Any],
     reporter: PlainReporter,
     queues: tuple[EventQueue, CommandQueue],
+    hub: RankHub | None,
     files: InterventionFiles,
     ending: CheckReport | ForecastReport | None = None,
 ) -> NoReturn:
@@ -137,10 +143,11 @@ def _run(
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
     recorder = _recorder(settings, events)
+    link = connected(settings, events, commands, reporter.say)
     live = None
-    if settings.listen and settings.check is None and settings.forecast is None:
+    if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
-    server = _server(live)
+    server = _server(live, hub)
     outcome = execute()
     if not outcome.forked:
         if summary is not None:
@@ -149,11 +156,14 @@ def _run(
             state = reporter.finish()
             if recorder is not None:
                 recorder.finish(events.dropped)
-            if server is not None and live is not None:
+            if link is not None:
+                link.finish()
+            if live is not None:
                 live.finish()
+            if server is not None:
                 server.wait_for_streams(_LAST_EVENTS_S)
                 server.close()
-            _conclude(state, reporter, events.dropped, files, summary, ending)
+            _conclude(state, reporter, events.dropped, files, summary, ending, is_rank=settings.connect is not None)
             if ending is not None:
                 outcome = ending.outcome(state, outcome)
     finish(outcome)
@@ -173,13 +183,20 @@ def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     return recorder
 
 
-def _server(live: LiveRun | None) -> RunServer | None:
-    """Let other processes of the user ask the run. A run without a socket is the same run."""
-    if live is None:
+def _server(live: LiveRun | None, hub: RankHub | None) -> RunServer | None:
+    """Let other processes of the user ask the run, and the ranks of a job join it. A run without a socket is the same run."""
+    answers: dict[str, Answer] = {**live.answers} if live is not None else {}
+    if hub is not None:
+        answers["join"] = hub.join
+        hub.start()
+    if not answers:
         return None
     with contextlib.suppress(OSError):
-        server = RunServer(socket_directory(), live.answers)
+        server = RunServer(socket_directory(), answers, connections=_CONNECTIONS)
         server.start()
+        if hub is not None:
+            # The launcher passes its environment on to the ranks.
+            os.environ[CONNECT] = str(server.path)
         return server
     return None
 
@@ -191,7 +208,11 @@ def _conclude(
     files: InterventionFiles,
     file: SummaryFile | None,
     ending: CheckReport | ForecastReport | None,
+    *,
+    is_rank: bool,
 ) -> None:
+    """Report on the run. The viewer of a job does so for its ranks."""
+
     def report() -> None:
         (_say_closing_lines if ending is None else ending.write)(state, reporter)
 
@@ -208,7 +229,7 @@ def _conclude(
         except OSError as error:
             reporter.say(f"the summary could not be written to {file.path}: {error.strerror}")
 
-    for part in (report, interventions, summary):
+    for part in (summary,) if is_rank else (report, interventions, summary):
         try:
             part()
         except Exception as error:  # noqa: BLE001 - an error of gradtui never changes the script's ending

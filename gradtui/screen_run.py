@@ -94,7 +94,7 @@ class ScreenRun:
         log = settings.log or RunFiles(settings.target.name).new_log()
         self._connection = connection
         self._training = TrainingRun(settings, program, str(log))
-        self.events, self.commands = self._training.events, self._training.commands
+        self.events, self.commands, self.hub = self._training.events, self._training.commands, self._training.hub
         self._settings = settings
         terminal = shutil.get_terminal_size()
         columns = PanelLayout(terminal.columns, terminal.lines).output_columns

@@ -149,6 +149,9 @@ class Settings:
         rules: the ids of the rules that run; None for those that are on by default.
         check: the options of `gradtui check`; None for an ordinary run.
         forecast: the options of `gradtui forecast`; None for an ordinary run.
+        job: the script is a launcher: its ranks are shown, and not this process.
+        connect: the viewer of the job of which this process is a rank: the path of its socket, or HOST:PORT; None where this
+            process is no rank.
     """
 
     target: Target
@@ -172,3 +175,5 @@ class Settings:
     rules: tuple[str, ...] | None = None
     check: Check | None = None
     forecast: ForecastChoices | None = None
+    job: bool = False
+    connect: str | None = None

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from gradtui.diagnostics import FindingTracker
-from gradtui.protocol.events import Event, RulesRun
+from gradtui.protocol.events import Event, RankEvent, RulesRun
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+
+
+def of_run(state: RunState, event: Event) -> Event:
+    """Return what an event says of the run: of an event of the rank whose state this is, the event of that rank."""
+    if isinstance(event, RankEvent) and state.job is not None and event.rank == state.job.shown:
+        return event.event
+    return event
 
 
 def view(state: RunState, findings: FindingTracker, event: Event, viewer: str) -> list[Event]:
@@ -16,7 +23,11 @@ def view(state: RunState, findings: FindingTracker, event: Event, viewer: str) -
     """
     try:
         apply(state, event)
-        if findings.on_event(state, event):
+        inner = of_run(state, event)
+        if isinstance(inner, RulesRun):
+            # The viewer of that rank has run them, and says so to this one.
+            findings.run(state, inner.step)
+        elif findings.on_event(state, event):
             return [event, RulesRun(event.at, event.step)]
     except Exception as error:  # noqa: BLE001
         state.note_problem(viewer, f"{type(event).__name__}: {error!r}")
@@ -26,8 +37,9 @@ def view(state: RunState, findings: FindingTracker, event: Event, viewer: str) -
 def view_again(state: RunState, findings: FindingTracker, event: Event, viewer: str = "recording") -> list[Event]:
     """Apply an event that `view` has returned, in the same order, and return it. Rules run where they did then."""
     try:
-        if isinstance(event, RulesRun):
-            findings.run(state, event.step)
+        inner = of_run(state, event)
+        if isinstance(inner, RulesRun):
+            findings.run(state, inner.step)
         else:
             apply(state, event)
     except Exception as error:  # noqa: BLE001 - a file is not ours

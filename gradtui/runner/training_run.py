@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from gradtui.job import JobCommands, RankHub
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
@@ -47,6 +48,17 @@ class TrainingRun:
     """Reads the viewer's state, as in `probe.session.Viewer`."""
     _began: int = field(default_factory=perf_counter_ns)
     _watched: Session | None = None
+    hub: RankHub | None = None
+    """The connections to the ranks, if the script is a launcher of ranks."""
+
+    def __post_init__(self) -> None:
+        if self.settings.job:
+            self.hub = RankHub(self.events.put, self.seconds)
+            self.commands = JobCommands(self.hub.send)
+
+    def seconds(self) -> float:
+        """Return the seconds since the run began."""
+        return (perf_counter_ns() - self._began) / 1e9
 
     def execute(self, at_end: Callable[[], None] = lambda: None) -> Outcome:
         """Run the script to its end. The probe watches it from its import of torch on. The outcome has what the script raised.
@@ -58,7 +70,8 @@ class TrainingRun:
         identity = (target.name, target.arguments, os.getpid())
         steps = self.settings.steps
         self.events.put(RunStarted(0.0, 0, *identity, "", "", torch_version="", log=self.log, stop_after=steps))
-        arrival = when_torch_is_imported(self._watch)
+        # A launcher trains nothing: its ranks are watched.
+        arrival = when_torch_is_imported(self._watch) if self.hub is None else None
         owner = os.getpid()
         try:
             outcome = run(self.program, self._ends)
@@ -73,7 +86,7 @@ class TrainingRun:
                 arrival.forget()
             step = self._leave()
         at_end()
-        ended = RunEnded((perf_counter_ns() - self._began) / 1e9, step, outcome.exit_code, outcome.error)
+        ended = RunEnded(self.seconds(), step, outcome.exit_code, outcome.error)
         counter = self._watched.probe.counter if self._watched is not None else None
         has_trained = counter is not None and counter.steps + counter.micro_steps > 0
         self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))
@@ -89,7 +102,7 @@ class TrainingRun:
             return self._watched.probe.counter.steps
         if count := len(self.settings.schedule):
             text = f"{count} of {count} entries never reached: torch was not imported, or could not be watched"
-            self.events.put(ScheduleNoted((perf_counter_ns() - self._began) / 1e9, 0, text, False))
+            self.events.put(ScheduleNoted(self.seconds(), 0, text, False))
         return 0
 
     def _watch(self) -> None:

@@ -6,10 +6,11 @@ This package owns the directory of the sockets, the server of a run, and its cli
 from gradtui.serving.client import Client, NoAnswerError, ask, live_runs
 from gradtui.serving.follower import Follower
 from gradtui.serving.messages import Connection
-from gradtui.serving.server import Conversation, RunServer
+from gradtui.serving.server import Answer, Conversation, RunServer
 from gradtui.serving.sockets import socket_directory
 
 __all__ = [
+    "Answer",
     "Client",
     "Connection",
     "Conversation",

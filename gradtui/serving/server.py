@@ -51,28 +51,34 @@ class RunServer:
     Args:
         directory: where the socket is made.
         answers: by what is asked.
+        connections: how many there may be at a time.
 
     Raises:
         OSError: the socket cannot be made.
     """
 
-    def __init__(self, directory: Path, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, directory: Path, answers: Mapping[str, Answer], *, connections: int = _MOST_CONNECTIONS) -> None:
         self.id = f"{os.getpid()}-{os.urandom(2).hex()}"
         """Names the run, among those of this user on this machine."""
         self._path = directory / f"{self.id}{SUFFIX}"
         self._answers = answers
         self._owner = os.getpid()
-        self._room = threading.Semaphore(_MOST_CONNECTIONS)
+        self._room = threading.Semaphore(connections)
         self._changing = threading.Condition()
         self._streaming = 0
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(str(self._path))
             os.chmod(self._path, 0o600)
-            listening.listen(8)
+            listening.listen(128)
             self._descriptor = OwnDescriptor(listening.detach())
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=self._descriptor.number)
         # A child that the script forks would keep the socket open after the end of the run.
         os.register_at_fork(after_in_child=self._leave)
+
+    @property
+    def path(self) -> Path:
+        """The socket."""
+        return self._path
 
     def start(self) -> None:
         """Begin to answer."""

@@ -47,7 +47,7 @@ from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.terminal import is_in_background, needed_filters, suspend_process
 from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
-from gradtui.viewing import view, view_again
+from gradtui.viewing import of_run, view, view_again
 
 if TYPE_CHECKING:
     from gradtui.tui.screens.leave import Answer
@@ -227,6 +227,7 @@ class GradtuiApp(App[str]):
         for event in self._source.drain(_BATCH):
             before = self.run_state.findings
             seen += self._view(self.run_state, self._findings, event, "screen")
+            event = of_run(self.run_state, event)
             self._pause_at_breakpoints(event, before)
             self._notifier.announce(event)
             if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):

@@ -1,0 +1,34 @@
+"""Connect a process that is one rank of a job to the viewer of that job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gradtui.job import RankLink
+from gradtui.job.link import identity_of
+from gradtui.serving import Client, NoAnswerError
+from gradtui.settings import Settings
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+CONNECT = "GRADTUI_CONNECT"
+"""The environment variable that tells a rank where the viewer of its job is: as `Settings.connect`."""
+
+
+def connected(
+    settings: Settings, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]
+) -> RankLink | None:
+    """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run."""
+    if settings.connect is None:
+        return None
+    where = Path(settings.connect)
+    try:
+        link = RankLink(
+            Client(where.parent, where.stem), identity_of(), commands, lambda why: say(f"{why}; training continues")
+        )
+    except NoAnswerError as error:
+        say(f"{error}; this rank has no viewer")
+        return None
+    events.follow(link.take)
+    link.start()
+    return link
