@@ -72,8 +72,28 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "unregistered": [asdict(module) for module in state.unregistered],
         "unregistered_omitted": state.unregistered_omitted,
         "cost": _cost(state, dropped),
+        "ranks": _ranks(state),
         "report": report_lines(state) if ended is not None or state.micro_steps else [],
     }
+
+
+def _ranks(state: RunState) -> list[dict[str, Any]]:
+    if state.job is None:
+        return []
+    return [
+        {
+            "rank": each.rank,
+            "local_rank": each.local_rank,
+            "host": each.host,
+            "pid": each.pid,
+            "generation": each.generation,
+            "steps": each.step,
+            "micro_steps": each.micro_steps,
+            "exit_code": each.ended.exit_code if each.ended is not None else None,
+            "left": each.left_reason or None,
+        }
+        for each in (*state.job.former, *(state.job.ranks[rank] for rank in sorted(state.job.ranks)))
+    ]
 
 
 def finding_entry(finding: Finding) -> dict[str, Any]:

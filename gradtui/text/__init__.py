@@ -34,6 +34,7 @@ from gradtui.text.parameters import (
     why_never,
     why_so,
 )
+from gradtui.text.ranks import ranks_outcome, ranks_text
 from gradtui.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.text.units import (
     BYTES_WIDTH,
@@ -113,6 +114,8 @@ __all__ = [
     "parts_of_memory",
     "plural",
     "progress_line",
+    "ranks_outcome",
+    "ranks_text",
     "rate_text",
     "reached_text",
     "receipt_text",

@@ -17,6 +17,7 @@ from gradtui.text.memory import graph_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import STATE_WORDS, problem_lines
+from gradtui.text.ranks import ranks_outcome
 from gradtui.text.report import model_lines, place_of, schedule_lines, untrained_lines
 from gradtui.text.units import number_text, plural, size_text
 
@@ -87,6 +88,9 @@ def _outcome(state: RunState) -> list[EndRow]:
         text += f", {state.skipped_steps} skipped"
     if state.ended is not None and state.ended.exit_code:
         text += f", exit code {state.ended.exit_code}"
+    if state.job is not None:
+        are_whole = all(each.ended is not None and not each.ended.exit_code for each in state.job.ranks.values())
+        rows.append(EndRow("ranks", ranks_outcome(state.job), None if are_whole else Level.WARNING))
     return [*rows, EndRow("steps", text)]
 
 

@@ -18,6 +18,7 @@ from gradtui.text.models import record_text, same_storage_lines, unregistered_li
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import problem_lines
+from gradtui.text.ranks import ranks_text
 from gradtui.text.units import plural, size_text
 
 _MODELS_SHOWN = 8
@@ -41,6 +42,8 @@ def progress_line(state: RunState) -> str:
     if total is not None:
         parts.append(size_text(total))
     parts.append(str(state.phase))
+    if state.job is not None:
+        parts.append(ranks_text(state.job))
     return "  ".join(parts)
 
 
