@@ -129,6 +129,10 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
 
 def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
     seconds = sum(each.seconds for each in event.phases)
+    for each in event.phases if event.steps else ():
+        known = record.phase_seconds.get(each.phase)
+        new = each.seconds / event.steps
+        record.phase_seconds[each.phase] = new if known is None else known + (new - known) * 0.3
     if event.steps and seconds > 0:
         rate = event.steps / seconds
         before = record.steps_per_second

@@ -38,6 +38,8 @@ class RankRecord:
     micro_steps: int = 0
     steps_per_second: float | None = None
     phase: Phase = Phase.LOAD
+    phase_seconds: dict[Phase, float] = field(default_factory=dict)
+    """A moving mean of the host time of each phase in a step."""
     paused: bool = False
     loss: float | None = None
     norm: float | None = None

@@ -34,7 +34,7 @@ from gradtui.text.parameters import (
     why_never,
     why_so,
 )
-from gradtui.text.ranks import ranks_outcome, ranks_text
+from gradtui.text.ranks import rank_trouble_text, ranks_outcome, ranks_text
 from gradtui.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.text.units import (
     BYTES_WIDTH,
@@ -114,6 +114,7 @@ __all__ = [
     "parts_of_memory",
     "plural",
     "progress_line",
+    "rank_trouble_text",
     "ranks_outcome",
     "ranks_text",
     "rate_text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradtui.state.job import SILENT_S, JobState, RankRecord
+from gradtui.state.rank_figures import RankRow, Trouble
 from gradtui.text.units import listed, plural, seconds_text
 
 _NAMED = 4
@@ -48,3 +49,19 @@ def _sorted(job: JobState) -> list[RankRecord]:
 def _names(records: list[RankRecord]) -> str:
     numbers = listed([str(each.rank) for each in records], _NAMED)
     return f"rank {numbers}" if len(records) == 1 else f"ranks {numbers}"
+
+
+def rank_trouble_text(row: RankRow) -> str:
+    """Return what is wrong with a rank in words; where nothing is, its host."""
+    record = row.record
+    if row.trouble is Trouble.FAILED and record.ended is not None:
+        return f"failed with exit code {record.ended.exit_code}"
+    if row.trouble is Trouble.GONE:
+        return f"gone: {record.left_reason}" if record.left_reason else "gone"
+    if row.trouble is Trouble.SILENT:
+        return f"silent for {seconds_text(row.silent_seconds).strip()}: stopped, or out of reach"
+    if row.trouble is Trouble.BEHIND:
+        return f"{plural(row.behind, 'step')} behind"
+    if row.trouble is Trouble.SLOW:
+        return "slow: the others wait for it"
+    return "ended" if record.ended is not None else record.host

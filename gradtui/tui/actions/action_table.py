@@ -236,6 +236,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("show_changes", (), "Show changes", "Show what was done to the run, and what came of it.", "Screen", "dashboard"),
     Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
     Action(
+        "show_ranks", (), "Show ranks", "Show all processes of a job, those in trouble first.", "Screen", "dashboard"
+    ),
+    Action(
         "help", ("question_mark", "f1"), "Help", "Show the keys, and what letters, marks and colours mean.",
         "Screen", "app", footer=8, label="help",
     ),

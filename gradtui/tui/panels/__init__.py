@@ -11,6 +11,7 @@ from gradtui.tui.panels.finding import FindingLine
 from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table
 from gradtui.tui.panels.output import OutputPanel
+from gradtui.tui.panels.ranks import RanksPanel
 from gradtui.tui.panels.why import WhyPanel
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "HeaderState",
     "MemoryPanel",
     "OutputPanel",
+    "RanksPanel",
     "WhyPanel",
     "changes_lines",
     "curves_title",

@@ -26,6 +26,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
         "finding",
         "a rule is sure that something is wrong; the list of findings has all of them",
     ),
+    "ranks": ("!", "error", "ranks", "something differs between ranks that all of them must have in common"),
     "growth": ("!", "warning", "growth", "memory rises step after step"),
     "out of memory": (
         "✖",

@@ -27,6 +27,7 @@ from gradtui.tui.panels import (
     HeaderState,
     MemoryPanel,
     OutputPanel,
+    RanksPanel,
     WhyPanel,
     curves_title,
     memory_table,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
 INTERVALS: dict[str, float] = {
     "tree": 1.0, "memory": 1.0, "gradients": 2.0, "why": 2.0, "changes": 1.0, "output": 0.5,
-    "events": 0.5, "plots": 2.0,
+    "events": 0.5, "ranks": 1.0, "plots": 2.0,
 }  # fmt: skip
 """Minimum seconds between two redraws of each part."""
 
@@ -81,6 +82,7 @@ class Dashboard(Screen[None], KeptStrips):
         self.changes = ChangesPanel(state, id="changes")
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
+        self.ranks = RanksPanel(state, id="ranks")
         self.second_press = SecondPress(self, state, self.why)
         self.keys = KeyBar(footer_actions(), id="keys")
         self._panels = PanelLayout()
@@ -93,6 +95,7 @@ class Dashboard(Screen[None], KeptStrips):
             "changes": self.changes.redraw,
             "output": self.output.update,
             "events": self.events.update,
+            "ranks": self.ranks.update,
         }
         self._plots: PlotScreen | None = None
         self._plot_settings: PlotSettings | None = None
@@ -122,6 +125,7 @@ class Dashboard(Screen[None], KeptStrips):
             yield self.changes
             yield self.output
             yield self.events
+            yield self.ranks
         yield self.keys
 
     def on_mount(self) -> None:
@@ -159,6 +163,8 @@ class Dashboard(Screen[None], KeptStrips):
 
     def draw_header(self, facts: HeaderState) -> None:
         """Repaint the header, the line of the gravest finding, and the footer (which depends on the run's status)."""
+        if self._state.job is not None and not self._panels.has_ranks:
+            self._arrange(replace(self._panels, has_ranks=True, below="ranks"))
         self.header.facts = facts
         self.header.redraw()
         self.finding.update()
@@ -229,6 +235,7 @@ class Dashboard(Screen[None], KeptStrips):
         panels: dict[str, LineView] = {
             "memory": self.memory, "gradients": self.gradients, "why": self.why,
             "changes": self.changes, "output": self.output, "events": self.events,
+            "ranks": self.ranks,
         }  # fmt: skip
         return panels[name]
 
@@ -339,6 +346,9 @@ class Dashboard(Screen[None], KeptStrips):
 
     def action_show_events(self) -> None:
         self.show_panel("events")
+
+    def action_show_ranks(self) -> None:
+        self.show_panel("ranks")
 
     def action_move_focus(self) -> None:
         shown = [self.tree_view, *(self._panel(name) for name in PANELS if self._panels.is_shown(name))]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from textual.content import Content
 
-PANELS = ("gradients", "memory", "why", "changes", "output", "events")
+PANELS = ("gradients", "memory", "why", "changes", "output", "events", "ranks")
 _BESIDE = ("gradients", "memory")
 
 _WIDE, _HIGH = 100, 30
@@ -23,7 +23,7 @@ _ROOM_FOR_BOTH = 9
 
 _NAMES = {
     "gradients": "Loss and gradient norm", "memory": "Memory", "why": "Why", "changes": "Changes", "output": "Output",
-    "events": "Events",
+    "events": "Events", "ranks": "Ranks",
 }  # fmt: skip
 _SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖grad‖"}
 
@@ -37,6 +37,8 @@ class PanelLayout:
     """The size of the screen; before it is known, that of a wide one."""
     below: str = "output"
     """The tab that is visible."""
+    has_ranks: bool = False
+    """Whether the run is a job of several ranks, which have a tab."""
     beside: str = "gradients"
     """The panel beside the tree where only one has room."""
 
@@ -78,6 +80,7 @@ class PanelLayout:
     def tabs(self) -> tuple[str, ...]:
         """The panels that share the place at the bottom."""
         apart = ("output", "events") if self.changes_apart else ("output", "events", "changes")
+        apart = ("ranks", *apart) if self.has_ranks else apart
         return apart if self._shows_both else (*apart, *(name for name in _BESIDE if name != self.beside))
 
     @property
