@@ -21,7 +21,7 @@ from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import CommandRejected, EventsEnded, RunEnded
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.runner.terminal import ControllingTerminal
-from gradtui.serving import Client, NoAnswerError
+from gradtui.serving import Address, Client, NoAnswerError, UnixAddress
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import restored
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -34,16 +34,15 @@ class AttachedRun:
     """A live run in another process: its state when this viewer came, and what happens from then on.
 
     Args:
-        directory: the directory of the sockets.
-        id_: the run.
+        address: where the run is.
 
     Raises:
         NoAnswerError: the run does not answer, or is one of another version.
     """
 
-    def __init__(self, directory: Path, id_: str) -> None:
-        self._directory, self._id = directory, id_
-        self._client = Client(directory, id_)
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._client = Client(address)
         try:
             first = self._client.ask("attach")
             self.state = restored(first["snapshot"])
@@ -51,7 +50,7 @@ class AttachedRun:
             self.first_id = int(first["first_id"])
         except (NotReadableError, KeyError, TypeError, ValueError) as error:
             self._client.close()
-            raise NoAnswerError(f"run {id_} is one of another version of gradtui: {error}") from None
+            raise NoAnswerError(f"run {address.name} is one of another version of gradtui: {error}") from None
         except NoAnswerError:
             self._client.close()
             raise
@@ -91,7 +90,7 @@ class AttachedRun:
     def _send(self, command: Command) -> None:
         """Send a command. What is wrong with it arrives as its answer."""
         try:
-            with Client(self._directory, self._id) as client:
+            with Client(self._address) as client:
                 client.ask("do", command=to_words(command), id=command.id, client=command.origin)
         except NoAnswerError as error:
             self.events.put(CommandRejected(self.state.seconds, self.state.step, command, str(error)))
@@ -137,13 +136,13 @@ class _RemoteCommands(CommandQueue):
             self._send(command)
 
 
-def attach(directory: Path, id_: str, settings: Configuration) -> None:
+def attach(address: Address, settings: Configuration) -> None:
     """Show the dashboard of a live run until the user leaves it.
 
     Raises:
         NoAnswerError: the run does not answer.
     """
-    run = AttachedRun(directory, id_)
+    run = AttachedRun(address)
     thread = UiThread(lambda: app_of(run, settings), ControllingTerminal())
     run.start()
     thread.start()
@@ -155,11 +154,16 @@ def attach(directory: Path, id_: str, settings: Configuration) -> None:
     if run.trouble is not None:
         write_line(run.trouble)
     elif not run.has_ended:
-        write_line(f"left; to return: gradtui attach --run {id_}")
+        write_line(f"left; to return: gradtui attach {where_text(address)}")
     if thread.crash is not None:
         write_line("the dashboard failed; the run was not touched")
         for line in thread.crash.splitlines():
             write_line(line)
+
+
+def where_text(address: Address) -> str:
+    """Return the options that name a run."""
+    return f"--run {address.name}" if isinstance(address, UnixAddress) else f"--connect {address.name}"
 
 
 def app_of(run: AttachedRun, settings: Configuration) -> GradtuiApp:

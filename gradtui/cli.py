@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 
 from gradtui import __version__
 from gradtui.configuration import SETTINGS
+from gradtui.network_options import listen_on, listen_options
 from gradtui.options import (
     FILE,
     MODULE_HELP,
@@ -143,6 +144,7 @@ class _Command(click.Command):
     default=True,
     help="Let no other process of yours ask this run (gradtui runs).",
 )
+@listen_options
 @click.option(
     "--read-only",
     is_flag=True,
@@ -179,7 +181,8 @@ def _command(
         others = len(found.problems) - 1
         write_line(f"{found.problems[0]}; ignored" + (f" (gradtui config lists {others} more)" if others else ""))
     values = {setting.name.replace("-", "_"): found[setting.name] for setting in SETTINGS}
-    return Settings(target=target, rules=rules, keys=found.keys, **values, **options)
+    where = listen_on(options)
+    return Settings(target=target, rules=rules, keys=found.keys, listen_on=where, **values, **options)
 
 
 def _unknown_option(written: str, command: click.Command) -> str:

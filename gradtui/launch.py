@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from gradtui.export.summary_file import SummaryFile
 from gradtui.forecast_run import ForecastReport
 from gradtui.job import RankHub
 from gradtui.live_answers import LiveRun
+from gradtui.live_client import TOKEN
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
 from gradtui.rank_run import CONNECT, connected
@@ -28,7 +30,7 @@ from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
-from gradtui.serving import Answer, RunServer, socket_directory
+from gradtui.serving import Answer, BadAddressError, RunServer, TcpAddress, read_token, server_tls, socket_directory
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_line, closing_lines
@@ -43,6 +45,27 @@ _CONNECTIONS = 1_024
 """Connections at a time: of the ranks of a job, and of other processes of the user."""
 _LAST_EVENTS_S = 1.0
 """Seconds that the end of a run waits for viewers that still receive events."""
+
+
+def _listening(settings: Settings) -> RunServer:
+    """Return a server, which listens on TCP already if the settings say so: who starts the run learns of a wrong port now.
+
+    Raises:
+        BadAddressError, OSError: it cannot listen there.
+    """
+    server, where = RunServer({}, connections=_CONNECTIONS), settings.listen_on
+    if where is None:
+        return server
+    token = read_token(where.token_file) if where.token_file is not None else secrets.token_urlsafe(24)
+    tls = server_tls(where.certificate, where.key) if where.certificate is not None else None
+    address = server.listen_on(TcpAddress(where.host, where.port, token, tls))
+    how = f"gradtui attach --connect {address.name}{' --tls' if tls is not None else ''}"
+    # The token is never shown again: not on the screen, and in no file.
+    known = f"{how} --token-file FILE" if where.token_file is not None else f"{TOKEN}={token} {how}"
+    write_line(f"listens on {address.name}; from elsewhere: {known}")
+    if where.is_insecure and tls is None:
+        write_line("the connection is not encrypted: others on the network can read the token and all that is sent")
+    return server
 
 
 def launch(settings: Settings) -> int:
@@ -63,25 +86,35 @@ def launch(settings: Settings) -> int:
     except RecordingError as error:
         write_line(str(error))
         return USAGE_ERROR
+    try:
+        server = _listening(settings)
+    except (BadAddressError, OSError) as error:
+        where = settings.listen_on
+        place = f"{where.host}:{where.port}" if where is not None else ""
+        reason = (
+            str(error) if isinstance(error, BadAddressError) else f"cannot listen on {place}: {error.strerror or error}"
+        )
+        write_line(reason)
+        return USAGE_ERROR
     if settings.plain or settings.connect is not None:
-        _plain(settings, program, "--plain shows none")
+        _plain(settings, program, server, "--plain shows none")
     if os.name != "posix":
         write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
-        _plain(settings, program, "it needs a POSIX terminal")
+        _plain(settings, program, server, "it needs a POSIX terminal")
     from gradtui.runner.terminal import why_no_screen
 
     trouble = why_no_screen()
     if trouble is not None:
-        _plain(settings, program, trouble)
+        _plain(settings, program, server, trouble)
     from gradtui.runner.supervisor import supervise
     from gradtui.tui.charts.plot_server import PlotServer
 
     plot_server = PlotServer.start()
     at_end = plot_server.end if plot_server is not None else lambda: None
-    return supervise(lambda connection: _with_screen(settings, program, connection, plot_server), at_end)
+    return supervise(lambda connection: _with_screen(settings, program, server, connection, plot_server), at_end)
 
 
-def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
+def _plain(settings: Settings, program: Program, server: RunServer, why: str) -> NoReturn:
     """Run without a screen; `why` says in words why there is none."""
     if settings.pause_at_nan:
         write_line(f"--pause-at-nan needs the screen, to let the run continue from there: {why}")
@@ -98,11 +131,15 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     training.look = reporter.look
     reporter.start()
     queues = training.events, training.commands
-    _run(settings, training.execute, reporter.look, reporter, queues, training.hub, files, ending)
+    _run(settings, server, training.execute, reporter.look, reporter, queues, training.hub, files, ending)
 
 
 def _with_screen(
-    settings: Settings, program: Program, connection: SupervisorConnection, plot_server: PlotServer | None
+    settings: Settings,
+    program: Program,
+    server: RunServer,
+    connection: SupervisorConnection,
+    plot_server: PlotServer | None,
 ) -> NoReturn:
     with no_collection():
         from gradtui.screen_run import ScreenRun
@@ -117,17 +154,27 @@ def _with_screen(
     except OSError as error:
         reason = f"no log can be written ({error.strerror or error})"
         write_line(f"{reason}; running with --plain")
-        _plain(settings, program, reason)
+        _plain(settings, program, server, reason)
     if holder is not None:
         # The holder may be another rank of this run, so the script runs even with --pause-at-nan.
         without = ", without --pause-at-nan" if settings.pause_at_nan else ""
         write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
-        _plain(replace(settings, pause_at_nan=False), program, "another process has it")
-    _run(settings, screen.execute, screen.look, screen.reporter, (screen.events, screen.commands), screen.hub, files)
+        _plain(replace(settings, pause_at_nan=False), program, server, "another process has it")
+    _run(
+        settings,
+        server,
+        screen.execute,
+        screen.look,
+        screen.reporter,
+        (screen.events, screen.commands),
+        screen.hub,
+        files,
+    )
 
 
 def _run(
     settings: Settings,
+    server: RunServer,
     execute: Callable[[], Outcome],
     look: Callable[[Callable[[RunState], Any]], Any],
     reporter: PlainReporter,
@@ -147,7 +194,7 @@ def _run(
     live = None
     if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
-    server = _server(live, hub)
+    _serve(server, live, hub)
     outcome = execute()
     if not outcome.forked:
         if summary is not None:
@@ -160,9 +207,8 @@ def _run(
                 link.finish()
             if live is not None:
                 live.finish()
-            if server is not None:
-                server.wait_for_streams(_LAST_EVENTS_S)
-                server.close()
+            server.wait_for_streams(_LAST_EVENTS_S)
+            server.close()
             _conclude(state, reporter, events.dropped, files, summary, ending, is_rank=settings.connect is not None)
             if ending is not None:
                 outcome = ending.outcome(state, outcome)
@@ -183,22 +229,21 @@ def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     return recorder
 
 
-def _server(live: LiveRun | None, hub: RankHub | None) -> RunServer | None:
-    """Let other processes of the user ask the run, and the ranks of a job join it. A run without a socket is the same run."""
+def _serve(server: RunServer, live: LiveRun | None, hub: RankHub | None) -> None:
+    """Let other processes ask the run, and the ranks of a job join it. A run without a socket is the same run."""
     answers: dict[str, Answer] = {**live.answers} if live is not None else {}
     if hub is not None:
         answers["join"] = hub.join
         hub.start()
     if not answers:
-        return None
+        return
+    server.answers.update(answers)
     with contextlib.suppress(OSError):
-        server = RunServer(socket_directory(), answers, connections=_CONNECTIONS)
-        server.start()
+        address = server.listen(socket_directory())
         if hub is not None:
             # The launcher passes its environment on to the ranks.
-            os.environ[CONNECT] = str(server.path)
-        return server
-    return None
+            os.environ[CONNECT] = str(address.path)
+    server.start()
 
 
 def _conclude(

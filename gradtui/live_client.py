@@ -1,13 +1,16 @@
 """Ask live runs from another process: what the subcommands and the MCP server share.
 
-All functions raise `click.UsageError` with one line if there is no such run, or if it does not answer.
+All functions raise `LiveError` if there is no such run, or if it does not answer.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +18,12 @@ from gradtui.protocol.commands import Intervention
 from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ReceiptTaken, RunEnded
 from gradtui.protocol.json_values import named
+
+if TYPE_CHECKING:
+    from gradtui.serving import Address
+
+TOKEN = "GRADTUI_TOKEN"
+"""The environment variable that has the token of a run. A command line would show it to other users."""
 
 
 def live_runs() -> list[dict[str, Any]]:
@@ -24,35 +33,110 @@ def live_runs() -> list[dict[str, Any]]:
     try:
         return serving.live_runs(serving.socket_directory())
     except OSError as error:
-        raise click.UsageError(f"no directory of live runs: {error.strerror or error}") from None
+        raise LiveError("no_run", f"no directory of live runs: {error.strerror or error}") from None
 
 
-def run_named(id_: str | None) -> str:
-    """Return the id of a run; without one that of the only live run."""
-    if id_ is None:
-        live = [str(each["id"]) for each in live_runs()]
-        if len(live) != 1:
-            several = f"{len(live)} runs are live; give one by --run: {', '.join(live)}"
-            raise click.UsageError(several if live else "no live run")
-        id_ = live[0]
-    if "/" in id_:
-        raise click.UsageError(f"{id_!r} is no id of a run; gradtui runs lists them")
-    return id_
+class LiveError(click.UsageError):
+    """A run cannot be asked, or does not answer. The message is one line.
+
+    Attributes:
+        code: what is wrong, for programs: `no_run`, `several_runs`, `no_answer`, `bad_address`, `bad_request` or `bad_command`.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
-def asked(id_: str | None, what: str, **more: Any) -> Any:
-    """Return the answer of a run."""
-    from gradtui.serving import NoAnswerError, ask, socket_directory
+@dataclass(frozen=True)
+class RunChoice:
+    """Which run a subcommand asks."""
 
-    name = run_named(id_)
+    id: str | None = None
+    """Of a run of this user on this machine; without it and `connect`, the only live one."""
+    connect: str | None = None
+    token_file: Path | None = None
+    is_encrypted: bool = False
+    authority: Path | None = None
+
+    def address(self) -> Address:
+        """Return the address of the run. Raises `LiveError`."""
+        from gradtui.serving import BadAddressError
+
+        try:
+            return self._local() if self.connect is None else self._remote(self.connect)
+        except BadAddressError as error:
+            raise LiveError("bad_address", str(error)) from None
+
+    def _local(self) -> Address:
+        from gradtui.serving import BadAddressError, address_of, socket_directory
+
+        if self.token_file or self.is_encrypted or self.authority:
+            raise BadAddressError("--token-file, --tls and --tls-ca need --connect")
+        id_ = self.id
+        if id_ is None:
+            live = [str(each["id"]) for each in live_runs()]
+            if len(live) != 1:
+                several = f"{len(live)} runs are live; give one by --run: {', '.join(live)}"
+                raise LiveError("several_runs" if live else "no_run", several if live else "no live run")
+            id_ = live[0]
+        if "/" in id_ or not id_:
+            raise BadAddressError(f"{id_!r} is no id of a run; gradtui runs lists them")
+        try:
+            return address_of(socket_directory(), id_)
+        except OSError as error:
+            raise BadAddressError(f"no directory of live runs: {error.strerror or error}") from None
+
+    def _remote(self, connect: str) -> Address:
+        from gradtui.serving import BadAddressError, TcpAddress, client_tls, host_and_port
+
+        if self.id is not None:
+            raise BadAddressError("--run is for this machine; leave it out with --connect")
+        host, port = host_and_port(connect)
+        tls = client_tls(self.authority) if self.is_encrypted or self.authority is not None else None
+        return TcpAddress(host, port, self._token(), tls)
+
+    def _token(self) -> str:
+        from gradtui.serving import BadAddressError, check_token, read_token
+
+        if self.token_file is not None:
+            return read_token(self.token_file)
+        token = os.environ.get(TOKEN)
+        if token is None:
+            raise BadAddressError(f"--connect needs the token of the run: --token-file FILE, or the variable {TOKEN}")
+        try:
+            return check_token(token)
+        except BadAddressError as error:
+            raise BadAddressError(f"{TOKEN}: {error}") from None
+
+
+def asked(run: RunChoice, what: str, **more: Any) -> Any:
+    """Return the answer of a run. Raises `LiveError`."""
+    return asked_at(run.address(), what, **more)
+
+
+def asked_at(address: Address, what: str, **more: Any) -> Any:
+    """Return the answer of the run at an address. Raises `LiveError`."""
+    from gradtui.serving import NoAnswerError, ask
+
     try:
-        return ask(socket_directory(), name, what, **more)
+        return ask(address, what, **more)
     except (NoAnswerError, OSError) as error:
-        raise click.UsageError(str(error)) from None
+        raise live_error(error) from None
+
+
+def live_error(error: Exception) -> LiveError:
+    """Return an error of a connection as one of this module."""
+    from gradtui.serving import NoRunError, RefusedError
+
+    code = (
+        "bad_request" if isinstance(error, RefusedError) else "no_run" if isinstance(error, NoRunError) else "no_answer"
+    )
+    return LiveError(code, str(error))
 
 
 def events_after(
-    name: str,
+    address: Address,
     since: int,
     *,
     lost: Callable[[int], None] = lambda _count: None,
@@ -62,17 +146,17 @@ def events_after(
     """Yield the events of a run after a cursor, each with its own.
 
     Args:
-        name: the id of the run.
+        address: where the run is.
         since: the cursor; 0 for all.
         lost: is told how many events after the cursor the run no longer has, if any.
         follow: go on until the run ends.
         seconds: end after this time; None for no such end.
     """
-    from gradtui.serving import Client, NoAnswerError, socket_directory
+    from gradtui.serving import Client, NoAnswerError
 
     reader, began = EventReader({}), monotonic()
     try:
-        with Client(socket_directory(), name) as client:
+        with Client(address) as client:
             first = client.ask("tail", since=since, follow=follow)
             if first["lost"]:
                 lost(first["lost"])
@@ -87,14 +171,14 @@ def events_after(
                 if seconds is not None and monotonic() - began > seconds:
                     return
     except (NoAnswerError, OSError, ValueError) as error:
-        raise click.UsageError(str(error)) from None
+        raise live_error(error) from None
 
 
-def result_of(name: str, sent: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
+def result_of(address: Address, sent: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
     """Wait for what became of a command, for the receipt too if it changes the script's objects.
 
     Args:
-        name: the id of the run.
+        address: where the run is.
         sent: its answer to the command.
         seconds: the longest to wait; None for no limit.
 
@@ -102,7 +186,7 @@ def result_of(name: str, sent: Mapping[str, Any], seconds: float | None = None) 
         `text` and `step` of what was done, `receipt` if there is one, or `refused` with the reason. Empty if the time is over.
     """
     found: dict[str, Any] = {}
-    for _, event in events_after(name, sent["cursor"], follow=True, seconds=seconds):
+    for _, event in events_after(address, sent["cursor"], follow=True, seconds=seconds):
         if isinstance(event, RunEnded):
             return found or {"refused": "the run has ended"}
         if isinstance(event, CommandRejected) and event.command.id == sent["id"]:

@@ -8,15 +8,30 @@ from typing import Any
 
 import click
 
-from gradtui.live_client import asked, live_runs
+from gradtui.live_client import LiveError, RunChoice, asked, live_runs
+from gradtui.network_options import run_options
 from gradtui.printable import printable
+from gradtui.settings import USAGE_ERROR
 
 HELP_NAMES = ["-h", "--help"]
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-RUN = click.option("--run", "id_", metavar="ID", help="The run; without it the only live one.")
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
+class LiveCommand(click.Command):
+    """A subcommand that asks a live run. With `--json` an error is an object on stdout, so that programs read one stream."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if not ctx.params.get("as_json"):
+                raise
+            code = error.code if isinstance(error, LiveError) else "usage"
+            click.echo(json.dumps({"error": " ".join(error.message.split()), "code": code}))
+            raise SystemExit(USAGE_ERROR) from None
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @JSON
 def _runs(as_json: bool) -> None:
     """List the live runs of this user on this machine."""
@@ -41,12 +56,12 @@ def _phase(status: Mapping[str, Any]) -> str:
     return "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
-@RUN
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
 @JSON
-def _status(id_: str | None, as_json: bool) -> None:
+def _status(run: RunChoice, as_json: bool) -> None:
     """Print what a live run does now."""
-    answer = asked(id_, "status")
+    answer = asked(run, "status")
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return
@@ -54,20 +69,20 @@ def _status(id_: str | None, as_json: bool) -> None:
         click.echo(f"{name:<16} {printable(str(value)) if value is not None else '—'}")
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
-@RUN
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as always.")
-def _state(id_: str | None, as_json: bool) -> None:  # noqa: ARG001 - there is no other format
+def _state(run: RunChoice, as_json: bool) -> None:  # noqa: ARG001 - there is no other format
     """Print the summary of a live run as JSON."""
-    click.echo(json.dumps(asked(id_, "state"), indent=1))
+    click.echo(json.dumps(asked(run, "state"), indent=1))
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
-@RUN
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
 @JSON
-def _findings(id_: str | None, as_json: bool) -> None:
+def _findings(run: RunChoice, as_json: bool) -> None:
     """Print the findings of a live run, the gravest first."""
-    found = asked(id_, "findings")
+    found = asked(run, "findings")
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
@@ -11,7 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from gradtui.diagnostics.selection import rule_named
 from gradtui.export.rule_pages import rule_text
-from gradtui.live_client import asked, events_after, fields_of_event, live_runs, result_of, run_named
+from gradtui.live_client import RunChoice, asked, asked_at, events_after, fields_of_event, live_runs, result_of
 from gradtui.protocol.codec import BadEntry, from_words, words_of
 from gradtui.version import __version__
 
@@ -24,12 +25,12 @@ _MOST_EVENTS = 500
 _LONGEST_WAIT_S = 300.0
 
 
-def serve(run: str | None, *, allow_write: bool) -> None:
+def serve(run: RunChoice, *, allow_write: bool) -> None:
     """Serve until the client closes stdin."""
     server_of(run, allow_write=allow_write).run("stdio")
 
 
-def server_of(run: str | None, *, allow_write: bool) -> MCPServer:
+def server_of(run: RunChoice, *, allow_write: bool) -> MCPServer:
     """Make the server.
 
     Args:
@@ -47,8 +48,11 @@ def server_of(run: str | None, *, allow_write: bool) -> MCPServer:
 class _Tools:
     """The tools. The client reads their docstrings and the names of their arguments."""
 
-    def __init__(self, run: str | None) -> None:
+    def __init__(self, run: RunChoice) -> None:
         self._run = run
+
+    def _chosen(self, id_: str | None) -> RunChoice:
+        return replace(self._run, id=id_) if id_ is not None else self._run
 
     def list_runs(self) -> list[dict[str, Any]]:
         """List the live training runs of this user on this machine: id, pid, script, step, whether paused, findings."""
@@ -56,20 +60,20 @@ class _Tools:
 
     def status(self, run_id: str | None = None) -> dict[str, Any]:
         """Say what a run does now: step, phase, whether it is paused, steps per second, loss, gradient norm."""
-        return _answer(lambda: dict(asked(run_id or self._run, "status")))
+        return _answer(lambda: dict(asked(self._chosen(run_id), "status")))
 
     def state(self, run_id: str | None = None) -> dict[str, Any]:
         """Return the summary of a run so far: every parameter with its state, memory, optimizers, changes, findings."""
-        return _answer(lambda: dict(asked(run_id or self._run, "state")))
+        return _answer(lambda: dict(asked(self._chosen(run_id), "state")))
 
     def findings(self, run_id: str | None = None) -> list[dict[str, Any]]:
         """List what is wrong with a run, the gravest first: rule, level, message, evidence, what to do."""
-        return _answer(lambda: list(asked(run_id or self._run, "findings")))
+        return _answer(lambda: list(asked(self._chosen(run_id), "findings")))
 
     def why(self, path: str, run_id: str | None = None) -> dict[str, Any]:
         """Explain what autograd does with a parameter or module of a run, and why: whether it trains, what stops it, how far a
         step moves it."""
-        return _answer(lambda: dict(asked(run_id or self._run, "why", path=path)))
+        return _answer(lambda: dict(asked(self._chosen(run_id), "why", path=path)))
 
     def explain_rule(self, rule: str) -> str:
         """Explain a rule such as GT204: what it finds, why it is wrong, what to do, with an example."""
@@ -84,7 +88,7 @@ class _Tools:
         listed: list[dict[str, Any]] = []
 
         def found() -> dict[str, Any]:
-            for cursor, event in events_after(run_named(run_id or self._run), since, lost=lost.append):
+            for cursor, event in events_after(self._chosen(run_id).address(), since, lost=lost.append):
                 listed.append({"cursor": cursor, "event": type(event).__name__, **fields_of_event(event)})
                 if len(listed) == _MOST_EVENTS:
                     break
@@ -104,9 +108,9 @@ class _Tools:
         def done() -> dict[str, Any]:
             command = words_of(words)
             from_words(command, 0)
-            name = run_named(run_id or self._run)
-            sent = asked(name, "do", command=command, client="MCP")
-            return {"id": sent["id"], **result_of(name, sent, max(0.0, min(wait_seconds, _LONGEST_WAIT_S)))}
+            address = self._chosen(run_id).address()
+            sent = asked_at(address, "do", command=command, client="MCP")
+            return {"id": sent["id"], **result_of(address, sent, max(0.0, min(wait_seconds, _LONGEST_WAIT_S)))}
 
         return _answer(done)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gradtui.job import RankLink
 from gradtui.job.link import identity_of
-from gradtui.serving import Client, NoAnswerError
+from gradtui.serving import Client, NoAnswerError, UnixAddress
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -21,10 +21,12 @@ def connected(
     """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run."""
     if settings.connect is None:
         return None
-    where = Path(settings.connect)
     try:
         link = RankLink(
-            Client(where.parent, where.stem), identity_of(), commands, lambda why: say(f"{why}; training continues")
+            Client(UnixAddress(Path(settings.connect))),
+            identity_of(),
+            commands,
+            lambda why: say(f"{why}; training continues"),
         )
     except NoAnswerError as error:
         say(f"{error}; this rank has no viewer")

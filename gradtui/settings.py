@@ -124,6 +124,26 @@ class RemappedKeys(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ListenOn:
+    """Where a run listens on TCP.
+
+    Attributes:
+        host: an address of this machine.
+        port: 0 for any free one.
+        token_file: has the token that clients must know; None to make one.
+        certificate, key: files in PEM for TLS; None for no encryption.
+        is_insecure: no encryption is wanted although other machines can connect.
+    """
+
+    host: str
+    port: int
+    token_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    is_insecure: bool = False
+
+
+@dataclass(frozen=True)
 class Settings:
     """The options of one run.
 
@@ -134,6 +154,7 @@ class Settings:
         summary: where to write the closing summary as JSON.
         record: where to write the events of the run; None to write them nowhere.
         listen: whether other processes of the same user can ask the run.
+        listen_on: where processes on other machines can ask it too; None for nowhere.
         read_only: whether those processes can change nothing.
         record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
@@ -160,6 +181,7 @@ class Settings:
     summary: Path | None = None
     record: Path | None = None
     listen: bool = True
+    listen_on: ListenOn | None = None
     read_only: bool = False
     record_limit: int = DEFAULT_RECORD_LIMIT
     budget: float = DEFAULT_SHARE

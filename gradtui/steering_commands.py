@@ -9,8 +9,18 @@ from typing import Any
 import click
 
 from gradtui.configuration import SETTINGS
-from gradtui.live_client import asked, events_after, fields_of_event, result_of, run_named
-from gradtui.live_commands import HELP_NAMES, JSON, RUN
+from gradtui.live_client import (
+    LiveError,
+    RunChoice,
+    asked,
+    asked_at,
+    events_after,
+    fields_of_event,
+    live_error,
+    result_of,
+)
+from gradtui.live_commands import HELP_NAMES, JSON, LiveCommand
+from gradtui.network_options import run_options
 from gradtui.options import settings_in_force
 from gradtui.printable import printable
 from gradtui.protocol.codec import BadEntry, from_words, words_of
@@ -19,50 +29,51 @@ REFUSED = 3
 """The exit code of `gradtui do --wait` if the run refused the command, or ended before it."""
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
-@RUN
-def _attach(id_: str | None) -> None:
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+def _attach(run: RunChoice) -> None:
     """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
     from gradtui.attach_screen import attach
     from gradtui.runner.terminal import why_no_screen
-    from gradtui.serving import NoAnswerError, socket_directory
+    from gradtui.serving import NoAnswerError
 
     trouble = why_no_screen()
     if trouble is not None:
         raise click.UsageError(f"no dashboard here: {trouble}; gradtui status prints what the run does")
     settings = settings_in_force(None, {setting.name.replace("-", "_"): None for setting in SETTINGS})
     try:
-        attach(socket_directory(), run_named(id_), settings)
+        attach(run.address(), settings)
     except (NoAnswerError, OSError) as error:
-        raise click.UsageError(str(error)) from None
+        raise live_error(error) from None
 
 
 @click.command(
+    cls=LiveCommand,
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": HELP_NAMES},
     epilog="COMMAND is a word of a schedule: freeze PATH, unfreeze PATH, train-only SELECTION, checkpoint PATH, set-lr RATE, "
     "pause, resume, step N, undo, stop, and so on; further values as field=value. Exit code: 0 when it was sent, with --wait "
     f"when it was applied, {REFUSED} if the run refused it, 2 if it cannot be sent.",
 )
-@RUN
+@run_options
 @JSON
 @click.option("--wait", is_flag=True, help="Wait for the answer of the run, and for the receipt of a change.")
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND [VALUE]...")
-def _do(id_: str | None, as_json: bool, wait: bool, client: str, words: tuple[str, ...]) -> None:
+def _do(run: RunChoice, as_json: bool, wait: bool, client: str, words: tuple[str, ...]) -> None:
     """Send a command to a live run: gradtui do freeze image_encoder."""
     try:
         command = words_of(words)
         from_words(command, 0)
     except BadEntry as bad:
-        raise click.UsageError(str(bad)) from None
-    name = run_named(id_)
-    sent = asked(name, "do", command=command, client=client)
+        raise LiveError("bad_command", str(bad)) from None
+    address = run.address()
+    sent = asked_at(address, "do", command=command, client=client)
     answer: dict[str, Any] = {"id": sent["id"], **command}
     if wait:
-        answer |= result_of(name, sent)
+        answer |= result_of(address, sent)
     if as_json:
         click.echo(json.dumps(answer, indent=1))
     else:
@@ -73,14 +84,14 @@ def _do(id_: str | None, as_json: bool, wait: bool, client: str, words: tuple[st
         raise SystemExit(REFUSED)
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
-@RUN
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
 @click.option("--since", default=0, metavar="N", help="Only the events after the cursor N. Each line has its cursor.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
-def _tail(id_: str | None, since: int, follow: bool, as_json: bool) -> None:
+def _tail(run: RunChoice, since: int, follow: bool, as_json: bool) -> None:
     """Print what has happened in a live run. Measurements are left out: gradtui state has them."""
-    for cursor, event in events_after(run_named(id_), since, lost=_say_lost, follow=follow):
+    for cursor, event in events_after(run.address(), since, lost=_say_lost, follow=follow):
         if as_json:
             click.echo(json.dumps({"cursor": cursor, "event": type(event).__name__, **fields_of_event(event)}))
         else:
@@ -98,13 +109,13 @@ def _say_lost(count: int) -> None:
     click.echo(f"gradtui: {count:,} older events are no longer there", err=True)
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
-@RUN
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
 @JSON
 @click.argument("path")
-def _why(id_: str | None, as_json: bool, path: str) -> None:
+def _why(run: RunChoice, as_json: bool, path: str) -> None:
     """Print what autograd does with a parameter or module of a live run, and why."""
-    found = asked(id_, "why", path=path)
+    found = asked(run, "why", path=path)
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
@@ -112,16 +123,16 @@ def _why(id_: str | None, as_json: bool, path: str) -> None:
         click.echo(printable(line))
 
 
-@click.command(context_settings={"help_option_names": HELP_NAMES})
-@click.option("--run", "id_", metavar="ID", help="The run; without it the only live one at the moment of each call.")
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
 @click.option("--allow-write", is_flag=True, help="Offer the tool that changes a run, too.")
-def _mcp(id_: str | None, allow_write: bool) -> None:
+def _mcp(run: RunChoice, allow_write: bool) -> None:
     """Offer live runs to a coding agent: an MCP server on stdio. It needs pip install 'gradtui[mcp]'."""
     try:
         from gradtui.mcp_server import serve
     except ModuleNotFoundError as missing:
         raise click.UsageError(f"{missing.name} is missing: pip install 'gradtui[mcp]'") from None
-    serve(id_, allow_write=allow_write)
+    serve(run, allow_write=allow_write)
 
 
 STEERING_COMMANDS: dict[str, click.Command] = {"attach": _attach, "do": _do, "mcp": _mcp, "tail": _tail, "why": _why}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtui.serving.messages import MOST_ANSWER, PROTOCOL, Connection
+from gradtui.serving.addresses import Address, TcpAddress, UnixAddress
+from gradtui.serving.messages import MOST_ANSWER, PROTOCOL, PROTOCOLS, Connection
 from gradtui.serving.sockets import SUFFIX
 
 _CONNECT_S = 2.0
+_CONNECT_TCP_S = 10.0
 _ANSWER_S = 20.0
 
 
@@ -20,13 +21,21 @@ class NoAnswerError(Exception):
     """A run gives no answer. The message is one line."""
 
 
-def ask(directory: Path, id_: str, what: str, **more: Any) -> Any:
+class NoRunError(NoAnswerError):
+    """There is no run at an address. The message is one line."""
+
+
+class RefusedError(NoAnswerError):
+    """A run has refused a request. The message is the reason that it gives."""
+
+
+def ask(address: Address, what: str, **more: Any) -> Any:
     """Return the answer of a run.
 
     Raises:
         NoAnswerError: there is no such run, or it does not answer, or cannot be asked this.
     """
-    with Client(directory, id_) as client:
+    with Client(address) as client:
         return client.ask(what, **more)
 
 
@@ -34,22 +43,36 @@ class Client:
     """A connection to a run. One thread uses it at a time.
 
     Raises:
-        NoAnswerError: there is no such run.
+        NoAnswerError: there is no such run, or it does not accept the token.
     """
 
-    def __init__(self, directory: Path, id_: str) -> None:
-        self.id = id_
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, address: Address) -> None:
+        self.name = address.name
+        is_tcp = isinstance(address, TcpAddress)
         try:
-            self._socket.settimeout(_CONNECT_S)
-            self._socket.connect(str(directory / f"{id_}{SUFFIX}"))
-            self._socket.settimeout(_ANSWER_S)
+            self._socket = address.connect(_CONNECT_TCP_S if is_tcp else _CONNECT_S)
+        except (FileNotFoundError, ConnectionRefusedError):
+            hint = "nothing listens there" if is_tcp else "gradtui runs lists them"
+            raise NoRunError(f"there is no run {self.name}; {hint}") from None
         except OSError as error:
-            self._socket.close()
-            if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
-                raise NoAnswerError(f"there is no run {id_}; gradtui runs lists them") from None
-            raise NoAnswerError(f"run {id_} does not answer: {error}") from None
+            raise NoRunError(f"run {self.name} cannot be reached: {error.strerror or error}") from None
+        self._socket.settimeout(_ANSWER_S)
         self._connection = Connection(self._socket, MOST_ANSWER)
+        if isinstance(address, TcpAddress):
+            self._greet(address.token)
+
+    def _greet(self, token: str) -> None:
+        try:
+            self._connection.send({"protocols": PROTOCOLS, "token": token})
+            answer = self._connection.receive()
+        except (OSError, ValueError):
+            answer = None
+        if not isinstance(answer, dict) or answer.get("protocol") not in PROTOCOLS:
+            self.close()
+            reason = answer.get("error") if isinstance(answer, dict) else None
+            raise NoAnswerError(
+                f"run {self.name} does not answer: {reason or 'it speaks another protocol; does it need --tls, or none?'}"
+            )
 
     def __enter__(self) -> Client:
         return self
@@ -80,16 +103,18 @@ class Client:
         """Return the answer to a request; of a stream, its first value.
 
         Raises:
-            NoAnswerError: the run does not answer, or cannot be asked this.
+            NoAnswerError: the run does not answer. `RefusedError`: it cannot be asked this.
         """
         try:
             self._connection.send({"protocol": PROTOCOL, "ask": what, **more})
             answer = self._connection.receive()
         except (OSError, ValueError) as error:
-            raise NoAnswerError(f"run {self.id} does not answer: {error}") from None
+            raise NoAnswerError(f"run {self.name} does not answer: {error}") from None
         if not isinstance(answer, dict) or "answer" not in answer:
             reason = answer.get("error") if isinstance(answer, dict) else None
-            raise NoAnswerError(f"run {self.id} does not answer: {reason or 'it has ended'}")
+            if isinstance(reason, str):
+                raise RefusedError(reason)
+            raise NoAnswerError(f"run {self.name} does not answer: it has ended")
         return answer["answer"]
 
     def lines(self) -> Iterator[bytes]:
@@ -102,29 +127,33 @@ class Client:
             while (line := self._connection.receive_line()) is not None:
                 yield line
         except (OSError, ValueError) as error:
-            raise NoAnswerError(f"the connection to run {self.id} is lost: {error}") from None
+            raise NoAnswerError(f"the connection to run {self.name} is lost: {error}") from None
+
+
+def address_of(directory: Path, id_: str) -> UnixAddress:
+    """Return the address of a run of the same user on the same machine."""
+    return UnixAddress(directory / f"{id_}{SUFFIX}")
 
 
 def live_runs(directory: Path) -> list[dict[str, Any]]:
     """Return the status of each live run, the newest first. Sockets of runs that are gone are removed."""
     found = []
     for path in sorted(directory.glob(f"*{SUFFIX}")):
-        if _is_stale(path):
+        address = UnixAddress(path)
+        if _is_stale(address):
             with contextlib.suppress(OSError):
                 path.unlink()
             continue
         with contextlib.suppress(NoAnswerError):
-            status = ask(directory, path.name.removesuffix(SUFFIX), "status")
+            status = ask(address, "status")
             if isinstance(status, dict):
-                found.append({"id": path.name.removesuffix(SUFFIX), **status})
+                found.append({"id": address.name, **status})
     return sorted(found, key=lambda each: str(each.get("since")), reverse=True)
 
 
-def _is_stale(path: Path) -> bool:
+def _is_stale(address: UnixAddress) -> bool:
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connected:
-            connected.settimeout(_CONNECT_S)
-            connected.connect(os.fspath(path))
+        address.connect(_CONNECT_S).close()
     except ConnectionRefusedError:
         return True
     except OSError:

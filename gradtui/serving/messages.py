@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import socket
 import struct
@@ -13,10 +14,26 @@ from gradtui.protocol.json_values import to_line
 
 PROTOCOL = 1
 """The version of what is said. A client of another version gets one line that says so."""
+PROTOCOLS = [PROTOCOL]
+"""All versions that this gradtui speaks."""
 MOST_REQUEST = 1 << 16
 MOST_ANSWER = 1 << 30
 _SEND_S = 5
 """Seconds that sending may take in a conversation: beyond them the other side does not read."""
+
+
+def objection_to_greeting(greeting: Any, token: str) -> str | None:
+    """Return why a client on TCP is not served; None if it is. A greeting is `{"protocols": [1], "token": "…"}`."""
+    if not isinstance(greeting, dict):
+        return "the first line is an object with protocols and token"
+    shown = greeting.get("token")
+    # The comparison takes as long for a wrong token as for one that is nearly right.
+    if not isinstance(shown, str) or not hmac.compare_digest(shown.encode(), token.encode()):
+        return "wrong token"
+    spoken = greeting.get("protocols")
+    if not isinstance(spoken, list) or PROTOCOL not in spoken:
+        return f"the run speaks protocol {PROTOCOL}, the client {spoken!r}; use the same version of gradtui"
+    return None
 
 
 class Connection:
@@ -25,6 +42,10 @@ class Connection:
     def __init__(self, connected: socket.socket, most: int) -> None:
         self._socket, self._most = connected, most
         self._rest = b""
+
+    def allow(self, most: int) -> None:
+        """Read lines of at most so many bytes from now on."""
+        self._most = most
 
     def trust(self) -> None:
         """The other side belongs to the run: it may say nothing for long, and much at a time. Sending has a timeout."""

@@ -10,18 +10,26 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gradtui.descriptors import OwnDescriptor
 from gradtui.protocol.codec import BadEntry
-from gradtui.serving.messages import MOST_REQUEST, PROTOCOL, Connection
-from gradtui.serving.sockets import SUFFIX
+from gradtui.serving.addresses import TcpAddress, UnixAddress, keep_alive
+from gradtui.serving.client import address_of
+from gradtui.serving.listeners import Listener
+from gradtui.serving.messages import MOST_REQUEST, PROTOCOL, PROTOCOLS, Connection, objection_to_greeting
 
 _IDLE_S = 60.0
 """Seconds after which a connection that says nothing, or takes nothing, is closed."""
 _MOST_CONNECTIONS = 32
+_MOST_STRANGERS = 8
+"""Connections on TCP at a time that have not shown the token yet."""
+_MOST_GREETING = 4_096
+_GREETING_S = 10.0
+"""Seconds that a client on TCP has to show the token, and to begin TLS."""
+_REFUSAL_S = 1.0
+"""Seconds that a client with a wrong token waits for the answer."""
 
 Answer = Callable[[Mapping[str, Any]], Any]
 """Makes the answer to a request. None: the run does not answer now."""
@@ -46,43 +54,56 @@ class Conversation:
 
 
 class RunServer:
-    """Listens on a socket of its own in a directory.
+    """Answers on a Unix socket in a directory, on TCP, or on both.
+
+    It may be made before the process that starts it is forked.
 
     Args:
-        directory: where the socket is made.
-        answers: by what is asked.
+        answers: by what is asked. They may be added until the start.
         connections: how many there may be at a time.
-
-    Raises:
-        OSError: the socket cannot be made.
     """
 
-    def __init__(self, directory: Path, answers: Mapping[str, Answer], *, connections: int = _MOST_CONNECTIONS) -> None:
-        self.id = f"{os.getpid()}-{os.urandom(2).hex()}"
+    def __init__(self, answers: dict[str, Answer], *, connections: int = _MOST_CONNECTIONS) -> None:
+        self.id = ""
         """Names the run, among those of this user on this machine."""
-        self._path = directory / f"{self.id}{SUFFIX}"
-        self._answers = answers
-        self._owner = os.getpid()
+        self.answers = answers
+        self._owner = 0
         self._room = threading.Semaphore(connections)
+        self._strangers = threading.Semaphore(_MOST_STRANGERS)
         self._changing = threading.Condition()
         self._streaming = 0
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-            listening.bind(str(self._path))
-            os.chmod(self._path, 0o600)
-            listening.listen(128)
-            self._descriptor = OwnDescriptor(listening.detach())
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=self._descriptor.number)
-        # A child that the script forks would keep the socket open after the end of the run.
-        os.register_at_fork(after_in_child=self._leave)
+        self._listeners: list[Listener] = []
+        self._path: Path | None = None
 
-    @property
-    def path(self) -> Path:
-        """The socket."""
-        return self._path
+    def listen(self, directory: Path) -> UnixAddress:
+        """Listen on a socket of its own in a directory. Raises OSError."""
+        self.id = f"{os.getpid()}-{os.urandom(2).hex()}"
+        address = address_of(directory, self.id)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+            made.bind(str(address.path))
+            os.chmod(address.path, 0o600)
+            self._listeners.append(Listener(made, self._room, self._serve))
+        self._path = address.path
+        return address
+
+    def listen_on(self, address: TcpAddress) -> TcpAddress:
+        """Listen on a port, and return its address. Clients need the token of the address. Raises OSError."""
+        family, _, _, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, socket.SOCK_STREAM) as made:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(where)
+            port = made.getsockname()[1]
+            # Who has no token yet does not take the room of those who have one.
+            self._listeners.append(Listener(made, self._strangers, lambda connected: self._meet(connected, address)))
+        return replace(address, port=port)
 
     def start(self) -> None:
         """Begin to answer."""
-        threading.Thread(target=self._accept, name="gradtui-server", daemon=True).start()
+        self._owner = os.getpid()
+        for listener in self._listeners:
+            listener.start()
 
     def wait_for_streams(self, seconds: float) -> None:
         """Wait until no stream goes on, or until the time has passed."""
@@ -94,49 +115,60 @@ class RunServer:
         """Answer no more, and remove the socket."""
         if os.getpid() != self._owner:
             return
-        with contextlib.suppress(OSError):
-            self._path.unlink()
-        if self._descriptor.is_open:
-            # `close` alone does not wake the thread that waits in `accept` (Linux: shutdown(2) does).
+        if self._path is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-        self._leave()
+                self._path.unlink()
+        for listener in self._listeners:
+            listener.close()
 
-    def _leave(self) -> None:
-        """Close the socket, if the script has not closed it."""
-        self._socket.detach()
-        with contextlib.suppress(OSError):
-            self._descriptor.close()
+    def _meet(self, connected: socket.socket, address: TcpAddress) -> None:
+        """Serve a client on TCP once it has shown the token."""
+        connected.settimeout(_GREETING_S)
+        keep_alive(connected)
+        if address.tls is None:
+            self._greet(connected, address.token)
+            return
+        with address.tls.wrap_socket(connected, server_side=True) as encrypted:
+            self._greet(encrypted, address.token)
 
-    def _accept(self) -> None:
-        while self._descriptor.is_open:
-            try:
-                connected, _ = self._socket.accept()
-            except OSError:
-                return
-            if not self._room.acquire(blocking=False):
-                connected.close()
-                continue
-            threading.Thread(target=self._serve, args=(connected,), name="gradtui-connection", daemon=True).start()
-
-    def _serve(self, connected: socket.socket) -> None:
+    def _greet(self, connected: socket.socket, token: str) -> None:
+        connection = Connection(connected, _MOST_GREETING)
+        greeting = connection.receive()
+        objection = objection_to_greeting(greeting, token)
+        if objection is not None:
+            # Guessing takes long: few strangers are heard at a time, and each waits.
+            threading.Event().wait(_REFUSAL_S)
+            connection.send({"error": objection, "protocols": PROTOCOLS})
+            return
+        connection.send({"protocol": PROTOCOL})
+        if not self._room.acquire(blocking=False):
+            return
+        # It is no stranger any more. The listener releases the place of one when this returns.
+        self._strangers.release()
         try:
-            with connected, contextlib.suppress(OSError, ValueError):
-                connected.settimeout(_IDLE_S)
-                connection = Connection(connected, MOST_REQUEST)
-                while (request := connection.receive()) is not None:
-                    answer = self._answer(request)
-                    if isinstance(answer, Stream):
-                        self._send_all(connection, answer)
-                        break
-                    if isinstance(answer, Conversation):
-                        connection.send({"answer": answer.first})
-                        connection.trust()
-                        answer.go_on(connection)
-                        break
-                    connection.send(answer)
+            connected.settimeout(_IDLE_S)
+            connection.allow(MOST_REQUEST)
+            self._answer_all(connection)
         finally:
             self._room.release()
+            self._strangers.acquire()
+
+    def _serve(self, connected: socket.socket) -> None:
+        connected.settimeout(_IDLE_S)
+        self._answer_all(Connection(connected, MOST_REQUEST))
+
+    def _answer_all(self, connection: Connection) -> None:
+        while (request := connection.receive()) is not None:
+            answer = self._answer(request)
+            if isinstance(answer, Stream):
+                self._send_all(connection, answer)
+                break
+            if isinstance(answer, Conversation):
+                connection.send({"answer": answer.first})
+                connection.trust()
+                answer.go_on(connection)
+                break
+            connection.send(answer)
 
     def _send_all(self, connection: Connection, stream: Stream) -> None:
         with self._changing:
@@ -162,9 +194,9 @@ class RunServer:
                 "protocol": PROTOCOL,
             }
         asked = request.get("ask")
-        make = self._answers.get(asked) if isinstance(asked, str) else None
+        make = self.answers.get(asked) if isinstance(asked, str) else None
         if make is None:
-            return {"error": f"it can be asked for {', '.join(sorted(self._answers))}"}
+            return {"error": f"it can be asked for {', '.join(sorted(self.answers))}"}
         try:
             answer = make(request)
         except BadEntry as bad:

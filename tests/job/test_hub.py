@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from listening import address, run_server
 
 from gradtui.job import JobCommands, RankHub, RankLink
 from gradtui.protocol import commands
@@ -25,7 +26,7 @@ from gradtui.protocol.events import (
     RanksHeard,
     RunEnded,
 )
-from gradtui.serving import Client, NoAnswerError, RunServer
+from gradtui.serving import Client, NoAnswerError
 from gradtui.transport.in_process import CommandQueue
 
 
@@ -52,7 +53,7 @@ class Job:
     def __init__(self, directory: Path) -> None:
         self.directory, self.seen = directory, Seen()
         self.hub = RankHub(self.seen.put, monotonic)
-        self.server = RunServer(directory, {"join": self.hub.join})
+        self.server = run_server(directory, {"join": self.hub.join})
         self.server.start()
         self.hub.start()
         self.commands = JobCommands(self.hub.send)
@@ -61,7 +62,7 @@ class Job:
     def rank(self, number: int, size: int = 2, generation: int = 0) -> tuple[RankLink, CommandQueue]:
         queue = CommandQueue()
         who = {"rank": number, "ranks": size, "local_rank": number, "generation": generation, "host": "here", "pid": 7}
-        link = RankLink(Client(self.directory, self.server.id), who, queue, self.lost.append)
+        link = RankLink(Client(address(self.directory, self.server)), who, queue, self.lost.append)
         link.start()
         return link, queue
 
@@ -175,7 +176,7 @@ def test_silence_is_measured(job: Job) -> None:
 def test_what_is_no_rank_is_refused(job: Job, wrong: dict[str, object], reason: str) -> None:
     who = {"rank": 0, "ranks": 2, "local_rank": 0, "generation": 0, "host": "here", "pid": 7} | wrong
     with pytest.raises(NoAnswerError, match=reason):
-        RankLink(Client(job.directory, job.server.id), who, CommandQueue(), job.lost.append)
+        RankLink(Client(address(job.directory, job.server)), who, CommandQueue(), job.lost.append)
 
 
 def test_garbage_ends_the_connection_of_that_rank_only(job: Job) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fakes import coop_run
+from listening import address, run_server
 
 from gradtui.attach_screen import AttachedRun, app_of
 from gradtui.configuration import SETTINGS, configuration
@@ -19,7 +20,7 @@ from gradtui.live_answers import LiveRun
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
 from gradtui.runner.plain import PlainReporter
-from gradtui.serving import Client, NoAnswerError, RunServer, ask
+from gradtui.serving import Client, NoAnswerError, ask
 from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -34,7 +35,7 @@ class Training:
         self.events, self.commands = EventQueue(), CommandQueue()
         self.reporter = PlainReporter(self.events, FindingTracker())
         self.live = LiveRun(self.reporter.look, self.events, self.commands if writable else None, "coop_like.py", None)
-        self.server = RunServer(directory, self.live.answers)
+        self.server = run_server(directory, self.live.answers)
         self.server.start()
 
     def emit(self, *events: ev.Event) -> None:
@@ -42,7 +43,7 @@ class Training:
             self.events.put(event)
 
     def ask(self, what: str, **more: Any) -> Any:
-        return ask(self.directory, self.server.id, what, **more)
+        return ask(address(self.directory, self.server), what, **more)
 
     def end(self) -> None:
         self.reporter.drain()
@@ -74,7 +75,7 @@ def received(run: AttachedRun) -> list[ev.Event]:
 
 def test_a_viewer_that_comes_late_has_the_state_and_then_every_event(training: Training) -> None:
     training.emit(*EVENTS[:300])
-    run = AttachedRun(training.directory, training.server.id)
+    run = AttachedRun(address(training.directory, training.server))
     assert snapshot(run.state) == snapshot(training.reporter.state)
     training.emit(*EVENTS[300:], ev.RunEnded(9.0, 120, 0, None))
     training.end()
@@ -89,7 +90,7 @@ def test_a_viewer_that_comes_late_has_the_state_and_then_every_event(training: T
 
 def test_several_viewers_see_the_same_and_one_that_leaves_costs_the_others_nothing(training: Training) -> None:
     training.emit(*EVENTS[:50])
-    first, second, third = (AttachedRun(training.directory, training.server.id) for _ in range(3))
+    first, second, third = (AttachedRun(address(training.directory, training.server)) for _ in range(3))
     assert len({first.first_id, second.first_id, third.first_id}) == 3
     second.close()
     training.emit(*EVENTS[50:])
@@ -100,7 +101,7 @@ def test_several_viewers_see_the_same_and_one_that_leaves_costs_the_others_nothi
 
 
 def test_a_viewer_hears_that_the_process_is_gone(training: Training) -> None:
-    run = AttachedRun(training.directory, training.server.id)
+    run = AttachedRun(address(training.directory, training.server))
     training.end()
     (said,) = received(run)
     assert isinstance(said, ev.EventsEnded)
@@ -109,7 +110,7 @@ def test_a_viewer_hears_that_the_process_is_gone(training: Training) -> None:
 
 
 def test_commands_of_a_viewer_arrive_with_its_ids_and_its_name(training: Training) -> None:
-    run = AttachedRun(training.directory, training.server.id)
+    run = AttachedRun(address(training.directory, training.server))
     made = run.commands.submit(lambda number: SetTrainable(number, "ctx", False))
     run._send(made)
     sent = training.commands.take()
@@ -122,7 +123,7 @@ def test_commands_of_a_viewer_arrive_with_its_ids_and_its_name(training: Trainin
 
 def test_a_run_that_takes_no_commands_says_so_to_the_viewer(directory: Path) -> None:
     training = Training(directory, writable=False)
-    run = AttachedRun(directory, training.server.id)
+    run = AttachedRun(address(directory, training.server))
     run._send(run.commands.submit(Pause))
     (refused,) = run.events.drain()
     assert isinstance(refused, ev.CommandRejected)
@@ -133,7 +134,7 @@ def test_a_run_that_takes_no_commands_says_so_to_the_viewer(directory: Path) -> 
 
 async def test_the_dashboard_of_a_viewer_explains_the_first_row_at_once(training: Training) -> None:
     training.emit(*EVENTS)
-    run = AttachedRun(training.directory, training.server.id)
+    run = AttachedRun(address(training.directory, training.server))
     app = app_of(run, configuration(None, {setting.name: None for setting in SETTINGS}, {}))
     app._hz = 0
     async with app.run_test(size=(120, 36)) as pilot:
@@ -179,7 +180,7 @@ def test_every_event_after_a_cursor_arrives_once(training: Training) -> None:
     seen: list[float] = []
     cursor = 0
     for more in (facts[20:25], facts[25:], []):
-        with Client(training.directory, training.server.id) as client:
+        with Client(address(training.directory, training.server)) as client:
             first = client.ask("tail", since=cursor)
             assert first["lost"] == 0
             for row in map(json.loads, client.lines()):
@@ -194,7 +195,7 @@ def test_every_event_after_a_cursor_arrives_once(training: Training) -> None:
 def test_events_that_are_no_longer_there_are_counted(training: Training) -> None:
     for number in range(10_050):
         training.live._keep([ev.PauseChanged(0.0, number, True)])
-    with Client(training.directory, training.server.id) as client:
+    with Client(address(training.directory, training.server)) as client:
         assert client.ask("tail", since=20) == {"newest": 10_050, "lost": 30}
 
 

@@ -15,6 +15,7 @@ from live_training import ROOT, training
 
 mcp = pytest.importorskip("mcp")
 
+from gradtui.live_client import RunChoice  # noqa: E402
 from gradtui.mcp_server import server_of  # noqa: E402
 
 READ = {"list_runs", "status", "state", "findings", "why", "explain_rule", "events"}
@@ -42,17 +43,17 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nowhere")
 async def test_only_with_permission_is_there_a_tool_that_writes() -> None:
-    async with mcp.Client(server_of(None, allow_write=False)) as client:
+    async with mcp.Client(server_of(RunChoice(), allow_write=False)) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == READ
         refused = await client.call_tool("do", {"words": ["pause"]})
         assert refused.is_error
-    async with mcp.Client(server_of(None, allow_write=True)) as client:
+    async with mcp.Client(server_of(RunChoice(), allow_write=True)) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == {*READ, "do"}
 
 
 @pytest.mark.usefixtures("nowhere")
 async def test_what_cannot_be_done_is_said_in_one_line() -> None:
-    async with mcp.Client(server_of(None, allow_write=True)) as client:
+    async with mcp.Client(server_of(RunChoice(), allow_write=True)) as client:
         for name, arguments, reason in (
             ("status", {}, "no live run"),
             ("do", {"words": ["freez", "x"]}, "did you mean freeze?"),

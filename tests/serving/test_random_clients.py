@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from live_training import environment
 
-from gradtui.serving import Client, NoAnswerError
+from gradtui.serving import Client, NoAnswerError, address_of
 
 COMMANDS, CONNECTIONS = 10_000, 3
 SCRIPT = """
@@ -94,7 +94,7 @@ def send(directory: Path, id_: str, seed: int, failures: list[str]) -> None:
     random_ = random.Random(seed)
     for part in range(10):
         try:
-            with Client(directory, id_) as client:
+            with Client(address_of(directory, id_)) as client:
                 for _ in range(COMMANDS // CONNECTIONS // 10 + 1):
                     # The reason of a refusal is one line; a connection that breaks is a failure.
                     try:
@@ -150,7 +150,7 @@ def steered(place: Path, *options: str) -> tuple[str, str]:
         (place / "stop").touch()
         # A breakpoint may hold the run again.
         while process.poll() is None:
-            with contextlib.suppress(NoAnswerError), Client(socket.parent, socket.stem) as client:
+            with contextlib.suppress(NoAnswerError), Client(address_of(socket.parent, socket.stem)) as client:
                 client.ask("do", command={"command": "resume"}, client="the last")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.1)

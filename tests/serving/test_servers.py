@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from listening import address, run_server
 
 from gradtui.serving import NoAnswerError, RunServer, ask, live_runs, socket_directory
-from gradtui.serving import server as server_module
 
 
 def status(_: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,14 +36,14 @@ def short() -> Iterator[Path]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunServer]:
-    made = RunServer(tmp_path, {"status": status, "nothing": lambda _: None, "fails": fails})
+    made = run_server(tmp_path, {"status": status, "nothing": lambda _: None, "fails": fails})
     made.start()
     yield made
     made.close()
 
 
 def test_a_run_answers_and_is_listed(server: RunServer, tmp_path: Path) -> None:
-    assert ask(tmp_path, server.id, "status") == {"step": 7, "since": "2026", "loss": "NaN"}
+    assert ask(address(tmp_path, server), "status") == {"step": 7, "since": "2026", "loss": "NaN"}
     (run,) = live_runs(tmp_path)
     assert (run["id"], run["step"]) == (server.id, 7)
     assert server.id.startswith(f"{os.getpid()}-")
@@ -65,9 +65,9 @@ def test_only_the_owner_can_connect(server: RunServer, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_answered_is_said(server: RunServer, tmp_path: Path, asked: str, reason: str) -> None:
     with pytest.raises(NoAnswerError, match=reason) as raised:
-        ask(tmp_path, server.id, asked)
+        ask(address(tmp_path, server), asked)
     assert "\n" not in str(raised.value)
-    assert ask(tmp_path, server.id, "status")["step"] == 7, "and the next is answered"
+    assert ask(address(tmp_path, server), "status")["step"] == 7, "and the next is answered"
 
 
 def said(tmp_path: Path, server: RunServer, *lines: bytes) -> list[Any]:
@@ -96,18 +96,17 @@ def test_what_is_no_json_closes_the_connection_only(server: RunServer, tmp_path:
     # It may be closed before all was sent.
     with contextlib.suppress(OSError):
         assert said(tmp_path, server, line) == []
-    assert ask(tmp_path, server.id, "status")["step"] == 7
+    assert ask(address(tmp_path, server), "status")["step"] == 7
 
 
 def test_one_that_takes_nothing_holds_up_nobody(server: RunServer, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(tmp_path / f"{server.id}.sock"))
-        assert ask(tmp_path, server.id, "status")["step"] == 7
+        assert ask(address(tmp_path, server), "status")["step"] == 7
 
 
-def test_too_many_connections_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_MOST_CONNECTIONS", 1)
-    server = RunServer(tmp_path, {"status": status})
+def test_too_many_connections_are_closed_at_once(tmp_path: Path) -> None:
+    server = run_server(tmp_path, {"status": status}, connections=1)
     server.start()
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         for each in (first, second):
@@ -118,7 +117,7 @@ def test_too_many_connections_are_closed_at_once(tmp_path: Path, monkeypatch: py
 
 
 def test_the_end_removes_the_socket_and_the_threads_end(tmp_path: Path) -> None:
-    server = RunServer(tmp_path, {"status": status})
+    server = run_server(tmp_path, {"status": status})
     server.start()
     (thread,) = [each for each in threading.enumerate() if each.name == "gradtui-server"]
     server.close()
@@ -126,17 +125,20 @@ def test_the_end_removes_the_socket_and_the_threads_end(tmp_path: Path) -> None:
     assert not thread.is_alive()
     assert not list(tmp_path.glob("*.sock"))
     with pytest.raises(NoAnswerError, match="there is no run"):
-        ask(tmp_path, server.id, "status")
+        ask(address(tmp_path, server), "status")
 
 
 def test_a_script_that_closes_all_files_loses_none_of_its_own(tmp_path: Path) -> None:
-    server = RunServer(tmp_path, {"status": status})
-    os.close(server._descriptor.number)
+    server = run_server(tmp_path, {"status": status})
+    (listener,) = server._listeners
+    number = listener._descriptor.number
+    os.close(number)
     with open(tmp_path / "theirs.txt", "w") as theirs:
-        os.dup2(theirs.fileno(), server._descriptor.number)
+        os.dup2(theirs.fileno(), number)
+        server.start()
         server.close()
-        os.write(server._descriptor.number, b"of the script")
-        os.close(server._descriptor.number)
+        os.write(number, b"of the script")
+        os.close(number)
     assert (tmp_path / "theirs.txt").read_text() == "of the script"
 
 
