@@ -6,8 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradtui.export.forecast_report import (
@@ -18,20 +17,18 @@ from gradtui.export.forecast_report import (
     forecast_document,
     forecast_lines,
 )
+from gradtui.planned_choices import PlannedChange, change_of_option, choice_of, figures_now, question_of
 from gradtui.printable import printable
 from gradtui.protocol import commands
-from gradtui.protocol.commands import Command
-from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 from gradtui.settings import USAGE_ERROR, ForecastChoices
 from gradtui.state.compiled import is_compiled
-from gradtui.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question
+from gradtui.state.forecast import forecast_change
 from gradtui.state.plans import blocks_to_checkpoint
 from gradtui.state.run_state import RunState
-from gradtui.state.selection import NothingSelected, find
-from gradtui.state.step_peaks import step_peaks
+from gradtui.state.selection import NothingSelected
 from gradtui.text import compiled_budget, listed, size_text, untrained_lines, why_by_rules
 
 if TYPE_CHECKING:
@@ -41,8 +38,6 @@ NOTHING_FITS = 4
 """The exit code if nothing fits into the memory of `--fit`, so that a job can be guarded by it."""
 
 _NAMED = 3
-_SAME = 0.02
-"""A step with this share of operations more or less is called as fast."""
 
 
 class ForecastReport:
@@ -59,16 +54,16 @@ class ForecastReport:
         if state.step == 0 and state.micro_steps == 0:
             for line in untrained_lines(state):
                 reporter.say(line)
-        now, room = _now(state), self._options.room
+        now, room = figures_now(state), self._options.room
         choices: list[Choice] = []
         for option, selection in self._options.choices:
             try:
-                choices += self._choices(state, now, _change(state, option, selection), reporter)
+                choices += self._choices(state, now, change_of_option(state, option, selection), reporter)
             except NothingSelected as nothing:
                 self._is_wrong = True
                 reporter.say(f"--{option} {selection}: {nothing}")
         if room is not None:
-            choices += self._fitting(state, now, _Change("", (), forecast_change(state, Change())), reporter)
+            choices += self._fitting(state, now, PlannedChange("", (), forecast_change(state, Change())), reporter)
         largest = self._largest_batch(state) if room is not None else None
         if self._options.format == "json":
             _print(json.dumps(forecast_document(now, choices, room, largest)))
@@ -92,7 +87,9 @@ class ForecastReport:
             return replace(outcome, exit_code=NOTHING_FITS)
         return outcome
 
-    def _choices(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
+    def _choices(
+        self, state: RunState, now: Figures, change: PlannedChange, reporter: PlainReporter
+    ) -> Iterator[Choice]:
         """Yield a choice and, if its peak does not fit, the same with the cheapest checkpoints with which it does."""
         from gradtui.planner import NoBatchDimensionError
 
@@ -100,7 +97,7 @@ class ForecastReport:
             yield _unknown(change.name, compiled_budget(state).rstrip("."))
             return
         try:
-            choice = _choice(change, now, self._answer(state, change), state)
+            choice = choice_of(change, now, self._answer(state, change), state)
         except NoBatchDimensionError as error:
             yield _unknown(change.name, str(error))
             return
@@ -108,9 +105,11 @@ class ForecastReport:
         if choice.figures.fits(self._options.room) is False:
             yield from self._fitting(state, now, change, reporter)
 
-    def _fitting(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
+    def _fitting(
+        self, state: RunState, now: Figures, change: PlannedChange, reporter: PlainReporter
+    ) -> Iterator[Choice]:
         """Yield a change with the cheapest checkpoints with which its peak fits, if there are any."""
-        room, asked = self._options.room, _asked(state, change, self._options.batch_size)
+        room, asked = self._options.room, question_of(state, change, self._options.batch_size)
         if room is None or (now.fits(room) and not change.name):
             return
         if (budget := compiled_budget(state)) and not change.name:
@@ -127,18 +126,18 @@ class ForecastReport:
         if answer is None:
             return
         paths = [state.tree.modules[index].path for index in sorted(answer.change.checkpoints)]
-        fitting = _Change(
+        fitting = PlannedChange(
             ", ".join(filter(None, (change.name, f"checkpoint {listed(list(map(printable, paths)), _NAMED)}"))),
             (*change.commands, *(commands.SetCheckpointing(0, path, True) for path in paths)),
             replace(change.forecast, checkpoints=answer.change.checkpoints),
         )
-        yield _choice(fitting, now, answer, state)
+        yield choice_of(fitting, now, answer, state)
 
     def _largest_batch(self, state: RunState) -> LargestBatchFound:
         """Return the largest batch that fits if nothing else changes, or why it is unknown."""
         room, asked = (
             self._options.room,
-            _asked(state, _Change("", (), forecast_change(state, Change())), self._options.batch_size),
+            question_of(state, PlannedChange("", (), forecast_change(state, Change())), self._options.batch_size),
         )
         if room is None or asked is None:
             return LargestBatchFound(why=why_by_rules(state))
@@ -149,8 +148,8 @@ class ForecastReport:
         except (NoBatchDimensionError, NoForecastError) as error:
             return LargestBatchFound(why=str(error))
 
-    def _answer(self, state: RunState, change: _Change) -> ForecastMade | None:
-        asked = _asked(state, change, self._options.batch_size)
+    def _answer(self, state: RunState, change: PlannedChange) -> ForecastMade | None:
+        asked = question_of(state, change, self._options.batch_size)
         return self._planner().with_peak(self._planner().answer(asked), asked) if asked is not None else None
 
     def _planner(self) -> Forecaster:
@@ -162,112 +161,9 @@ class ForecastReport:
         return self._forecaster
 
 
-@dataclass(frozen=True)
-class _Change:
-    """What a choice changes."""
-
-    name: str
-    """Empty for none."""
-    commands: tuple[Command, ...]
-    forecast: Forecast
-    """By the rules."""
-    batch_scale: float = 1.0
-
-
-def _change(state: RunState, option: str, selection: str) -> _Change:
-    """Return what an option asks for. Raises `NothingSelected`."""
-    parts = tuple(part.strip() for part in selection.split("+"))
-    name = f"{option} {' + '.join(parts)}"
-    if option == "batch-scale":
-        return _Change(name, (), forecast_change(state, Change()), float(selection))
-    if option == "checkpoint":
-        paths = [path for part in parts for path in _modules(state, part)]
-        modules = frozenset(index for index, each in enumerate(state.tree.modules) if each.path in paths)
-        made: tuple[Command, ...] = tuple(commands.SetCheckpointing(0, path, True) for path in paths)
-        return _Change(name, made, forecast_change(state, Change(checkpoints=modules)))
-    indices = sorted({index for part in parts for index in find(part, state.tree).indices})
-    if option == "train-only":
-        return _Change(name, (commands.TrainOnly(0, ", ".join(parts)),), forecast_train_only(state, indices))
-    trains = option == "unfreeze"
-    dropped = {} if trains else {"state": "drop"}
-    made = tuple(commands.SetTrainable(0, part, trains, **dropped) for part in parts)  # type: ignore[arg-type]
-    return _Change(name, made, forecast(state, indices, trains))
-
-
-def _asked(state: RunState, change: _Change, batch_size: int | None) -> ForecastAsked | None:
-    """Return the question to the planner; a freeze drops the optimizer state, as in a script that is written this way."""
-    asked = question(state, change.forecast)
-    moved = (change.forecast.new_state or 0) - (change.forecast.kept_state or 0)
-    if asked is None:
-        return None
-    return replace(asked, optimizer_state=moved, batch_scale=change.batch_scale, batch_size=batch_size)
-
-
 def _unknown(name: str, why: str) -> Choice:
     """Return a choice without figures, for a reason in words."""
     return Choice(name, (), UNKNOWN, "unknown", (why,))
-
-
-def _now(state: RunState) -> Figures:
-    backward, optimizer = (state.phases[phase].last for phase in (Phase.BACKWARD, Phase.OPTIMIZER))
-    peaks = step_peaks(state)
-    peak_phase, peak = peaks.highest if peaks is not None else (None, None)
-    return Figures(
-        backward.held.gradients if backward is not None else None,
-        optimizer.held.optimizer_state if optimizer is not None else None,
-        state.tree.saved.total if state.tree.saved is not None else None,
-        peak,
-        peak_phase,
-    )
-
-
-def _choice(change: _Change, now: Figures, answer: ForecastMade | None, state: RunState) -> Choice:
-    """Return a choice with its figures. Optimizer state is that of a script that is written this way."""
-    by_rules = change.forecast
-    is_exact = answer is not None and not answer.unknown
-    gradients: int | None = by_rules.gradients
-    activations = by_rules.activations
-    if answer is not None and is_exact:
-        gradients, activations = answer.gradients, answer.activations
-    kept, new = by_rules.kept_state, by_rules.new_state
-    moved = new - kept if kept is not None and new is not None else None
-    why = list(answer.unknown) if answer is not None else [why_by_rules(state)]
-    if moved is None:
-        why.append(f"the optimizer state of {' and '.join(by_rules.owners) or 'the optimizer'}")
-    figures = Figures(
-        _sum(now.gradients, gradients),
-        _sum(now.optimizer_state, moved),
-        _sum(now.activations, activations),
-        _sum(now.peak, answer.peak) if answer is not None else None,
-        answer.peak_phase if answer is not None else None,
-    )
-    return Choice(change.name, change.commands, figures, _time(answer), tuple(why))
-
-
-def _time(answer: ForecastMade | None) -> str:
-    if answer is None or answer.work is None or answer.unknown:
-        return "unknown"
-    if abs(answer.work - 1.0) <= _SAME:
-        return "same"
-    return "faster" if answer.work < 1.0 else "slower"
-
-
-def _sum(size: int | None, change: int | None) -> int | None:
-    return None if size is None or change is None else size + change
-
-
-def _modules(state: RunState, pattern: str) -> list[str]:
-    """Return the paths of the outermost modules that a path or a glob names. Raises `NothingSelected`."""
-    found: list[str] = []
-    end = 0
-    for index, each in enumerate(state.tree.modules):
-        # A checkpointed module contains all that is in it.
-        if index >= end and (each.path == pattern or fnmatchcase(each.path, pattern)):
-            found.append(each.path)
-            end = index + each.subtree_modules
-    if not found:
-        raise NothingSelected(f"there is no module {pattern!r}, and none matches it")
-    return found
 
 
 def _print(text: str) -> None:

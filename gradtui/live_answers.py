@@ -13,6 +13,7 @@ from typing import Any
 
 from gradtui.export.explained import explained
 from gradtui.export.summary import finding_entry, summarise
+from gradtui.preview import Previews
 from gradtui.protocol.codec import BadEntry, from_words
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import Event, Measurement, OperationsRecorded, Progress
@@ -54,6 +55,7 @@ class LiveRun:
         self._count = 0
         self._changed = threading.Condition()
         self._is_over = False
+        self._previews = Previews(look)
         events.follow(self._keep)
 
     @property
@@ -70,6 +72,7 @@ class LiveRun:
             "attach": self._attach,
             "tail": self._tail,
             "do": self._do,
+            "preview": self._preview,
         }
 
     def _why(self, request: Mapping[str, Any]) -> Any:
@@ -157,6 +160,12 @@ class LiveRun:
                 return
 
     # Commands
+
+    def _preview(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        words = request.get("command")
+        if not isinstance(words, dict):
+            raise BadEntry("command is an object with a command and its fields")
+        return self._previews.of(from_words(words, 0))
 
     def _do(self, request: Mapping[str, Any]) -> dict[str, Any]:
         words, origin, id_ = request.get("command"), request.get("client"), request.get("id")

@@ -39,7 +39,10 @@ def server_of(run: RunChoice, *, allow_write: bool) -> MCPServer:
     """
     server = MCPServer("gradtui", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
     tools = _Tools(run)
-    reading = (tools.list_runs, tools.status, tools.state, tools.findings, tools.why, tools.explain_rule, tools.events)
+    reading = (
+        tools.list_runs, tools.status, tools.state, tools.findings, tools.why, tools.explain_rule, tools.events,
+        tools.preview,
+    )  # fmt: skip
     for tool in (*reading, tools.do) if allow_write else reading:
         server.add_tool(tool)
     return server
@@ -95,6 +98,21 @@ class _Tools:
             return {"events": listed, "cursor": listed[-1]["cursor"] if listed else since, "lost": sum(lost)}
 
         return _answer(found)
+
+    def preview(self, words: list[str], run_id: str | None = None) -> dict[str, Any]:
+        """Say what a command would change, without changing anything.
+
+        `words` is a command and its values, such as ["freeze", "encoder"] or ["checkpoint", "blocks.1"]. `refused` is why the
+        run would refuse it. `stops` and `starts` are the parameters that would stop and begin to train. `now` and `plans` have
+        the bytes of gradients, optimizer state, activations and the peak of a step, now and with the change.
+        """
+
+        def previewed() -> dict[str, Any]:
+            command = words_of(words)
+            from_words(command, 0)
+            return dict(asked(self._chosen(run_id), "preview", command=command))
+
+        return _answer(previewed)
 
     def do(self, words: list[str], run_id: str | None = None, wait_seconds: float = 30.0) -> dict[str, Any]:
         """Change a run at its next step boundary, and return what it answers.

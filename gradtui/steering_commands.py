@@ -24,6 +24,7 @@ from gradtui.network_options import run_options
 from gradtui.options import settings_in_force
 from gradtui.printable import printable
 from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.text import listed
 
 REFUSED = 3
 """The exit code of `gradtui do --wait` if the run refused the command, or ended before it."""
@@ -57,12 +58,13 @@ def _attach(run: RunChoice) -> None:
 )
 @run_options
 @JSON
+@click.option("--dry-run", is_flag=True, help="Change nothing: print what the command would change, or why not.")
 @click.option("--wait", is_flag=True, help="Wait for the answer of the run, and for the receipt of a change.")
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND [VALUE]...")
-def _do(run: RunChoice, as_json: bool, wait: bool, client: str, words: tuple[str, ...]) -> None:
+def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, words: tuple[str, ...]) -> None:
     """Send a command to a live run: gradtui do freeze image_encoder."""
     try:
         command = words_of(words)
@@ -70,6 +72,9 @@ def _do(run: RunChoice, as_json: bool, wait: bool, client: str, words: tuple[str
     except BadEntry as bad:
         raise LiveError("bad_command", str(bad)) from None
     address = run.address()
+    if dry_run:
+        _preview(asked_at(address, "preview", command=command), as_json=as_json)
+        return
     sent = asked_at(address, "do", command=command, client=client)
     answer: dict[str, Any] = {"id": sent["id"], **command}
     if wait:
@@ -79,9 +84,29 @@ def _do(run: RunChoice, as_json: bool, wait: bool, client: str, words: tuple[str
     else:
         click.echo(printable(str(answer.get("refused") or answer.get("text") or "sent")))
         if "receipt" in answer:
-            click.echo(printable(json.dumps(answer["receipt"])))
+            click.echo(printable(str(answer["receipt"]["text"])))
     if "refused" in answer:
         raise SystemExit(REFUSED)
+
+
+def _preview(found: dict[str, Any], *, as_json: bool) -> None:
+    """Print what a command would change, and end with the exit code of a refusal if it would be refused."""
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    elif found["refused"] is not None:
+        click.echo(printable(f"cannot {found['text']}: {found['refused']}"))
+    else:
+        click.echo(printable(f"would {found['text']}"))
+        for name, words in (("stops", "stop training"), ("starts", "begin to train")):
+            if found[name]:
+                click.echo(printable(f"  {words}: {listed(found[name], _NAMED)}"))
+        for line in found["lines"]:
+            click.echo(printable(f"  {line.strip()}"))
+    if found["refused"] is not None:
+        raise SystemExit(REFUSED)
+
+
+_NAMED = 4
 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,12 @@ def test_a_live_run_is_listed_and_answers(place: Path) -> None:
     assert gradtui(place, "runs").stdout == "no live run\n"
     ended = gradtui(place, "status")
     assert (ended.returncode, ended.stderr) == (2, "gradtui: no live run\n")
+    ended = gradtui(place, "status", "--json")
+    assert (ended.returncode, json.loads(ended.stdout), ended.stderr) == (
+        2,
+        {"error": "no live run", "code": "no_run"},
+        "",
+    )
     assert not list(place.rglob("*.sock"))
 
 
@@ -42,6 +49,34 @@ def test_a_run_that_listens_to_nobody_is_not_listed(place: Path) -> None:
     with training(place, "--no-listen"):
         assert gradtui(place, "runs").stdout == "no live run\n"
         assert not list(place.rglob("*.sock"))
+
+
+def test_a_run_is_asked_and_changed_over_tcp_by_who_has_the_token(place: Path) -> None:
+    token = place / "token"
+    token.write_text("a-token-of-24-characters\n")
+    token.chmod(0o600)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with training(place, "--listen", str(port), "--token-file", "token", "--summary", "summary.json"):
+        there = ("--connect", f"127.0.0.1:{port}", "--token-file", "token")
+        assert json.loads(gradtui(place, "status", "--json", *there).stdout)["script"] == "train.py"
+        done = gradtui(place, "do", "--wait", *there, "freeze", "bias")
+        assert done.stdout.startswith("froze bias")
+        events = gradtui(place, "tail", "--json", *there).stdout.splitlines()
+        assert any(json.loads(line)["event"] == "CommandApplied" for line in events)
+        token.write_text("another-token-of-24-chars\n")
+        refused = gradtui(place, "status", *there)
+        assert (refused.returncode, "wrong token" in refused.stderr) == (2, True)
+    assert "a-token-of-24-characters" not in (place / "summary.json").read_text()
+
+
+def test_a_port_that_is_taken_ends_the_command_before_the_script(place: Path) -> None:
+    (place / "train.py").write_text("print('ran')")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = gradtui(place, "--plain", "--listen", str(taken.getsockname()[1]), "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot listen on 127.0.0.1" in done.stderr
 
 
 def test_a_killed_run_is_removed_from_the_list(place: Path) -> None:
@@ -55,6 +90,10 @@ def test_a_killed_run_is_removed_from_the_list(place: Path) -> None:
 
 def test_a_run_is_changed_from_another_process_and_the_schedule_says_by_whom(place: Path) -> None:
     with training(place, "--summary", "summary.json"):
+        preview = gradtui(place, "do", "--dry-run", "--json", "freeze", "bias")
+        assert (preview.returncode, json.loads(preview.stdout)["stops"]) == (0, ["bias"])
+        refused = gradtui(place, "do", "--dry-run", "freeze", "nothing_of_it")
+        assert (refused.returncode, refused.stdout.count("\n")) == (3, 1)
         refused = gradtui(place, "do", "freeze", "nothing_of_it", "--wait")
         assert refused.returncode == 3
         assert "nothing_of_it" in refused.stdout

@@ -18,7 +18,7 @@ mcp = pytest.importorskip("mcp")
 from gradtui.live_client import RunChoice  # noqa: E402
 from gradtui.mcp_server import server_of  # noqa: E402
 
-READ = {"list_runs", "status", "state", "findings", "why", "explain_rule", "events"}
+READ = {"list_runs", "status", "state", "findings", "why", "explain_rule", "events", "preview"}
 
 
 def content(result: Any) -> Any:
@@ -81,6 +81,8 @@ async def test_an_agent_freezes_sees_it_hold_and_the_schedule_names_it(short: Pa
             assert run["pid"] == process.pid
             before = content(await client.call_tool("state", {}))
             assert [each["trainable"] for each in before["parameters"]] == [True, True]
+            preview = content(await client.call_tool("preview", {"words": ["freeze", "bias"]}))
+            assert (preview["refused"], preview["stops"]) == (None, ["bias"])
             done = content(await client.call_tool("do", {"words": ["freeze", "bias"], "wait_seconds": 60}))
             assert done["text"].startswith("froze bias")
             assert done["receipt"]["held"] is True

@@ -86,6 +86,8 @@ def random_command(random_: random.Random) -> Any:
     )
 
 
+PREVIEWED = 0.05
+"""The share of commands that are previewed and not sent."""
 CHANGING = 0.08
 """The share of commands that change the script's objects: a run keeps a thousand of them for its schedule."""
 
@@ -98,7 +100,8 @@ def send(directory: Path, id_: str, seed: int, failures: list[str]) -> None:
                 for _ in range(COMMANDS // CONNECTIONS // 10 + 1):
                     # The reason of a refusal is one line; a connection that breaks is a failure.
                     try:
-                        client.ask("do", command=random_command(random_), client=f"client {seed}")
+                        asked = "preview" if random_.random() < PREVIEWED else "do"
+                        client.ask(asked, command=random_command(random_), client=f"client {seed}")
                     except NoAnswerError as refused:
                         if "\n" in str(refused) or "lost" in str(refused) or "has ended" in str(refused):
                             failures.append(f"{part}: {refused}")
