@@ -46,11 +46,13 @@ REPLAY_ACTIONS: tuple[Action, ...] = (
         "faster", "replay_speed(1)",
     ),
     _action(
-        "replay_back", ("shift+left",), "Earlier by a twentieth", "Go back by a twentieth of the recorded time.", 0, "", "replay_share(-0.05)",
+        "replay_back", ("shift+left",), "Earlier by a twentieth", "Go back by a twentieth of the recorded time.", 0, "",
+        "replay_share(-0.05)",
         "click on the time bar",
     ),
     _action(
-        "replay_on", ("shift+right",), "Later by a twentieth", "Go on by a twentieth of the recorded time.", 0, "", "replay_share(0.05)",
+        "replay_on", ("shift+right",), "Later by a twentieth", "Go on by a twentieth of the recorded time.", 0, "",
+        "replay_share(0.05)",
         "click on the time bar",
     ),
     _action("replay_start", ("0",), "To the beginning", "Show the run before its first event.", 0, "", "replay_to(0)"),
