@@ -11,6 +11,8 @@ from gradtui.serving import Client, NoAnswerError, UnixAddress
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
+RANK_DRAIN_S = 0.05
+"""Seconds between two looks for new events in a rank: its answers to proposals do not wait longer."""
 CONNECT = "GRADTUI_CONNECT"
 """The environment variable that tells a rank where the viewer of its job is: as `Settings.connect`."""
 

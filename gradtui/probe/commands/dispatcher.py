@@ -6,8 +6,7 @@ Runs on the training thread.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -17,12 +16,13 @@ from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.commands import preconditions, replayed_schedule, saved_files, trainability
+from gradtui.probe.commands.agreement import Agreement, objection_to_agreed
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.param_group_settings import set_group
-from gradtui.probe.commands.receipts import Receipts
+from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
@@ -68,8 +68,14 @@ from gradtui.protocol.commands import (
     Watch,
     ZeroGradients,
 )
-from gradtui.protocol.events import CommandApplied, CommandRejected, OptimizersExtended, ScheduleNoted
-from gradtui.protocol.vocabulary import Changed, HeldStep
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandRejected,
+    OptimizersExtended,
+    ProposalAnswered,
+    ScheduleNoted,
+)
+from gradtui.protocol.vocabulary import HeldStep
 from gradtui.text import command_text, plural, refusals, size_text
 
 _FEW = 10
@@ -108,6 +114,7 @@ class CommandDispatcher:
             answered=self._answered,
             held=held,
             breakpoints=self._breakpoints,
+            agreement=Agreement(self._objection_to_agreed, self._answer_proposal),
         )
         self._norms = norms
         self.step_hold = OptimizerStepHold(context)
@@ -149,6 +156,13 @@ class CommandDispatcher:
             ClearBreakpoint: lambda command: self._breakpoints.clear(command),
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
+
+    def _objection_to_agreed(self, command: Command) -> str | None:
+        self._refresh_once()
+        return objection_to_agreed(command, self.trainability, self._undo)
+
+    def _answer_proposal(self, proposal: int, objection: str | None) -> None:
+        self._emit(ProposalAnswered(self._clock.at(), self._step, proposal, objection is None, objection or ""))
 
     def hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run before the next optimizer step with bad gradients, at the latest at the next boundary.
@@ -380,7 +394,7 @@ class CommandDispatcher:
         )  # fmt: skip
         if applied.changed or applied.is_measured:
             title = applied.text.partition(":")[0].partition(";")[0]
-            joined = self._joined(applied.changed)
+            joined = joined_optimizers(applied.changed, self._view.live_optimizers())
             self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
             self._undo.applied(command.id, applied)
@@ -388,9 +402,3 @@ class CommandDispatcher:
             self._view.describe_optimizers(self._step)
             self._view.groups.read(self._step + 1)
             self._step_sampler.toggled(self._step)
-
-    def _joined(self, changes: Sequence[Changed]) -> tuple[tuple[str, int], ...]:
-        """Return the optimizers that parameters have joined in these changes, each with the number of parameters."""
-        optimizers = self._view.live_optimizers()
-        counts = Counter(index for changed in changes for _, index, _ in changed.joined)
-        return tuple((type(optimizers[index]).__name__, count) for index, count in counts.items())

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby, islice
+
+from torch.optim import Optimizer
 
 from gradtui.probe.commands.time_change import LEAST_STEPS, time_change
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.events import ReceiptTaken
+from gradtui.protocol.vocabulary import Changed
 from gradtui.text import effect_text
 
 _MEMORY_ROUNDS = 2
@@ -225,3 +228,9 @@ def _rounds(steps: Sequence[StepMemory], length: int) -> list[StepMemory]:
     """Return the memory of each round of `length` steps, oldest first. The first round may lack steps."""
     ends = range(len(steps), 0, -length)
     return [reduce(StepMemory.joined, steps[max(0, end - length) : end]) for end in reversed(ends)]
+
+
+def joined_optimizers(changes: Sequence[Changed], optimizers: Sequence[Optimizer]) -> tuple[tuple[str, int], ...]:
+    """Return the optimizers that parameters have joined in these changes, each with the number of parameters."""
+    counts = Counter(index for changed in changes for _, index, _ in changed.joined)
+    return tuple((type(optimizers[index]).__name__, count) for index, count in counts.items())
