@@ -65,7 +65,7 @@ class _Rank:
     rate: float = 0.0
     """Steps per second."""
     at: float | None = None
-    """When its last `Progress` came."""
+    """The time of its last `Progress`, on its own clock: several may arrive at once."""
     is_held: bool = False
 
 
@@ -129,9 +129,9 @@ class Proposals:
         if known is None:
             return []
         if isinstance(event, Progress):
-            if event.steps and known.at is not None and now > known.at:
-                known.rate = event.steps / (now - known.at)
-            known.step, known.at = max(known.step, event.step), now
+            if event.steps and known.at is not None and event.at > known.at:
+                known.rate = event.steps / (event.at - known.at)
+            known.step, known.at = max(known.step, event.step), event.at
             return []
         if isinstance(event, PauseChanged):
             known.is_held, known.step = event.paused, max(known.step, event.step)

@@ -27,8 +27,8 @@ from gradtui.protocol.events import (
 )
 
 
-def progress(step: int, steps: int = 1) -> Progress:
-    return Progress(0.0, step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
+def progress(step: int, steps: int = 1, at: float = 0.0) -> Progress:
+    return Progress(at, step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
 
 
 def freeze(id_: int) -> Command:
@@ -72,7 +72,7 @@ def test_a_confirmation_that_comes_too_late_has_the_command_proposed_again() -> 
 
 def test_the_lead_grows_with_the_speed_of_training() -> None:
     proposals = two_ranks()
-    proposals.take(0, progress(1_000, 1_000), 1.0)
+    proposals.take(0, progress(1_000, 1_000, at=1.0), 0.001)
     ((_, proposal), _) = proposals.submit(freeze(1), 1.0)
     assert isinstance(proposal, Proposal)
     assert proposal.at_step == 1_000 + 1_500
