@@ -144,9 +144,12 @@ class Receipts:
         joined: tuple[tuple[str, int], ...] = (),
         baseline: Baseline | None = None,
         *,
+        since: int | None = None,
         is_of_activations: bool = False,
     ) -> None:
         """Begin the receipt of a change that was made at the boundary after step `step`.
+
+        It is measured together with the changes since `since` whose memory has not been measured yet.
 
         Args:
             command: the id of the command.
@@ -154,11 +157,16 @@ class Receipts:
             step: the last step before the change.
             joined: the optimizers that parameters joined, each with their number.
             baseline: the measurements before it, if they were taken earlier.
+            since: the last step before the command, if its change was made later.
             is_of_activations: whether it changes what autograd keeps for backward in any case.
         """
-        for each in [each for each in self.open if each.step != step]:
-            self._settle(each, step, is_over=True)
-        here = [each for each in self.open if each.step == step]
+        first = step if since is None else since
+        here = [each for each in self.open if each.step >= first and not each.is_emitted]
+        for each in self.open:
+            if each not in here:
+                self._settle(each, step, is_over=True)
+            else:
+                each.step, each.counted = step, self._time.count
         if baseline is None:
             baseline = here[0].baseline if here else self.baseline()
         self._changed_at = self._time.count
