@@ -32,7 +32,7 @@ DRAIN_S = 0.25
 
 _REPORTED = {
     "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "out of memory", "probe",
-    "checkpoint",
+    "checkpoint", "ranks",
 }  # fmt: skip
 """The kinds of log entries that are written."""
 
