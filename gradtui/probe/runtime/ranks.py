@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import distributed
 
 from gradtui.protocol.commands import (
@@ -54,6 +56,12 @@ def objection_to(command: Command) -> str | None:
 def objection_to_agreed(command: Command) -> str | None:
     """Return why not even all ranks together may carry out `command` at the same step, None if they may."""
     return _objection(refusals.NOT_ON_RANKS) if isinstance(command, _UNEQUAL) else None
+
+
+def objection_to_schedule(left: Iterable[Command], *, is_agreed: bool) -> str | None:
+    """Return why this process must not carry out the commands of a schedule; `is_agreed` says that all ranks have it."""
+    objection = objection_to_agreed if is_agreed else objection_to
+    return next((each for each in map(objection, left) if each is not None), None)
 
 
 def objection_to_hold() -> str | None:
