@@ -41,6 +41,16 @@ class Recording:
 
     def events(self) -> Iterator[Event]:
         """Yield the events in their order, once. Lines that cannot be read are left out and counted."""
+        return (event for event, _ in self.rows())
+
+    def again(self, line: bytes) -> Event:
+        """Return the event of a line that `rows` has yielded."""
+        event = self._reader.read(line)
+        assert event is not None
+        return event
+
+    def rows(self) -> Iterator[tuple[Event, bytes]]:
+        """Yield the events as `events` does, each with its line."""
         for line, is_whole in self._lines:
             if not is_whole:
                 self._is_cut = True
@@ -51,7 +61,7 @@ class Recording:
                 continue
             if event is not None:
                 self.is_complete |= isinstance(event, RunEnded)
-                yield event
+                yield event, line
 
     @property
     def dropped(self) -> int:

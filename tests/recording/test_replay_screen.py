@@ -13,8 +13,12 @@ from gradtui.configuration import SETTINGS, configuration
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.recording import Recorder, Recording
-from gradtui.replay_screen import REFUSAL, NoCommands, RecordedEvents, app_of
+from gradtui.replay_player import REFUSAL, ReplayPlayer
+from gradtui.replay_screen import RecordedRun, app_of
 from gradtui.state.selectors import RunStatus, run_status
+from gradtui.transport.in_process import CommandQueue, EventQueue
+from gradtui.tui.actions import actions_here, footer_actions
+from gradtui.tui.app.app import GradtuiApp
 
 EVENTS = [*coop_run(120), ev.RunEnded(9.0, 120, 0, None)]
 
@@ -29,21 +33,68 @@ def recording(tmp_path: Path) -> Recording:
 
 
 def test_a_long_recording_is_read_in_pieces(recording: Recording) -> None:
-    source = RecordedEvents(recording)
-    pieces = [source.drain(100) for _ in range(len(EVENTS) // 100 + 2)]
+    player = ReplayPlayer(recording)
+    pieces = [player.drain(100) for _ in range(len(EVENTS) // 100 + 2)]
     assert [event for piece in pieces for event in piece] == EVENTS
     assert max(map(len, pieces)) == 100
     assert pieces[-1] == []
 
 
 def test_a_command_is_refused_and_a_watch_is_nothing_to_refuse(recording: Recording) -> None:
-    source = RecordedEvents(recording)
-    sink = NoCommands(source)
-    source.drain(10_000)
+    player = ReplayPlayer(recording)
+    sink = RecordedRun(player)
+    while not player.is_loaded:
+        player.drain(10_000)
     sink.submit(lambda number: Watch(number, ("ctx",)))
     made = sink.submit(lambda number: SetTrainable(number, "ctx", False))
-    (refused,) = source.drain()
+    (refused,) = player.drain()
     assert refused == ev.CommandRejected(9.0, 120, made, REFUSAL)
+
+
+async def test_keys_move_through_the_recording_and_the_screen_shows_each_place(recording: Recording) -> None:
+    app = app_of(recording, configuration(None, {setting.name: None for setting in SETTINGS}, {}))
+    app._hz = 0
+    async with app.run_test(size=(120, 36)) as pilot:
+
+        async def press(*keys: str) -> str:
+            await pilot.press(*keys)
+            app.pump()
+            await pilot.pause()
+            return "".join(segment.text for segment in app.dashboard.query_one("#time").render_line(0))
+
+        app.pump()
+        app.pump()
+        assert "120/120" in await press("escape")
+        assert "119/120" in await press("comma")
+        assert app.run_state.step == 119
+        assert app.run_state.ended is None
+        assert "  0/120" in await press("0")
+        assert app.run_state.tree.parameters == ()
+        assert " 1/120" in await press("full_stop")
+        assert "50/120" in await press("G", "5", "0", "enter")
+        assert app.run_state.step == 50
+        assert "2×" in await press("greater_than_sign")
+        assert "▶" in await press("space")
+        assert "‖" in await press("p")
+        assert "120/120" in await press("dollar_sign")
+        assert app.run_state.ended is not None
+        help = await press("question_mark")
+        assert "120/120" in help
+        assert "Play or pause" in "".join(
+            segment.text for line in app.screen._compositor.render_strips() for segment in line
+        )
+        await press("escape", "q")
+    assert app.return_value == "ended"
+
+
+async def test_a_live_run_has_no_time_bar_and_none_of_its_keys(recording: Recording) -> None:
+    live = GradtuiApp(EventQueue(), CommandQueue())
+    live._hz = 0
+    async with live.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        assert not live.dashboard.query("#time")
+        assert not [action for action in footer_actions() if action.scope == "replay"]
+        assert not [action for group in actions_here("tree") for action in group if action.scope == "replay"]
 
 
 async def test_the_dashboard_shows_the_run_and_leaves_at_once(recording: Recording) -> None:
@@ -105,7 +156,7 @@ async def test_a_recording_that_is_cut_does_not_look_like_a_running_run(tmp_path
         assert [entry.text for entry in app.run_state.log if "ends before" in entry.text] == [
             "the recording ends before the run does"
         ]
-        await pilot.press("space")
+        await pilot.press("c")
         assert app.run_state.pending == {}
         await pilot.press("escape", "q")
     assert app.return_value == "ended"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Scope = Literal["app", "dashboard", "tree", "plots"]
+Scope = Literal["app", "dashboard", "tree", "plots", "replay"]
 
-GROUPS = ("Training", "Model", "Moving", "Screen", "Plots")
+GROUPS = ("Replay", "Training", "Model", "Moving", "Screen", "Plots")
 
 UP_DOWN, LEFT_RIGHT, PLUS_MINUS = "up_down", "left_right", "plus_minus"
 """Pseudo-keys that stand for two keys in the footer."""
@@ -17,6 +17,13 @@ _KEY_NAMES = {
     LEFT_RIGHT: "←→",
     PLUS_MINUS: "+-",
     "equals_sign": "=",
+    "comma": ",",
+    "full_stop": ".",
+    "left_parenthesis": "(",
+    "right_parenthesis": ")",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "dollar_sign": "$",
     "slash": "/",
     "exclamation_mark": "!",
     "right_square_bracket": "]",

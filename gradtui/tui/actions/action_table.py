@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.plot_actions import PLOT_ACTIONS
+from gradtui.tui.actions.replay_actions import REPLAY_ACTIONS
 
 
 def _request(
@@ -251,4 +252,5 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
     *PLOT_ACTIONS,
+    *REPLAY_ACTIONS,
 )  # fmt: skip

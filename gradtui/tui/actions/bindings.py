@@ -51,25 +51,38 @@ def bindings(scope: Scope, *others: str) -> list[BindingType]:
 
 
 _HELD = (RunStatus.PAUSED, RunStatus.PAUSING)
+_WITHOUT_RUN = ("leave", "suspend")
+"""The actions of training that the screen of a recording has."""
 _OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED, RunStatus.OUT_OF_SIGHT)
 
 
-def footer_actions(focused: str | None = None, status: RunStatus = RunStatus.RUNNING) -> list[Action]:
+def footer_actions(
+    focused: str | None = None, status: RunStatus = RunStatus.RUNNING, *, replays: bool = False
+) -> list[Action]:
     """Return the footer actions that apply now, the most important first.
 
     Args:
         focused: id of the widget that has the focus.
         status: what the run is doing.
+        replays: the screen is that of a recording.
     """
     if focused == "filter":
         return list(_TYPING)
-    usual = sorted((action for action in ACTIONS if action.footer), key=lambda action: action.footer)
+    usual = sorted(
+        (action for action in ACTIONS if action.footer), key=lambda action: (action.scope != "replay", action.footer)
+    )
     own = _FOOTERS.get(focused or "", ())
-    return [*own, *applicable((action for action in usual if not (own and action.on_row)), status)]
+    return [*own, *applicable((each for each in usual if not (own and each.on_row)), status, replays=replays)]
 
 
-def applicable(actions: Iterable[Action], status: RunStatus) -> list[Action]:
-    """Leave out the actions that need a run if it is over; while it is paused, `pause` resumes it."""
+def applicable(actions: Iterable[Action], status: RunStatus, *, replays: bool = False) -> list[Action]:
+    """Leave out the actions that need a run if it is over; while it is paused, `pause` resumes it.
+
+    Of a recording, leave out those that change a run; without one, those that move through it.
+    """
+    if replays:
+        return [each for each in actions if each.group != "Training" or each.id in _WITHOUT_RUN]
+    actions = [action for action in actions if action.scope != "replay"]
     if status in _OVER:
         return [action for action in actions if not action.needs_run]
     if status in _HELD:
@@ -79,7 +92,9 @@ def applicable(actions: Iterable[Action], status: RunStatus) -> list[Action]:
     return list(actions)
 
 
-def actions_here(focused: str | None, status: RunStatus = RunStatus.RUNNING) -> tuple[list[Action], list[Action]]:
+def actions_here(
+    focused: str | None, status: RunStatus = RunStatus.RUNNING, *, replays: bool = False
+) -> tuple[list[Action], list[Action]]:
     """Return the actions whose keys act now: those of the widget with the focus, and those that have keys everywhere.
 
     The keys that move a cursor in the tree are left out.
@@ -87,14 +102,15 @@ def actions_here(focused: str | None, status: RunStatus = RunStatus.RUNNING) -> 
     Args:
         focused: id of the widget that has the focus; "plot" is the plots screen.
         status: what the run is doing.
+        replays: the screen is that of a recording.
     """
-    keyed = [action for action in applicable(ACTIONS, status) if action.keys]
+    keyed = [action for action in applicable(ACTIONS, status, replays=replays) if action.keys]
     if focused == "plot":
         own = [action for action in keyed if action.scope == "plots"]
         return own, [action for action in keyed if action.id in SHARED_WITH_PLOTS or action.priority]
     if focused == "filter":
         return list(_TYPING), [action for action in keyed if action.priority or action.id == "help"]
-    everywhere = [action for action in keyed if action.scope in ("app", "dashboard") and not action.on_row]
+    everywhere = [action for action in keyed if action.scope in ("app", "dashboard", "replay") and not action.on_row]
     if focused in (None, "tree"):
         own = [action for action in keyed if action.on_row or (action.scope == "tree" and action.group != "Moving")]
         return sorted(own, key=lambda action: GROUPS.index(action.group)), everywhere

@@ -130,6 +130,6 @@ def _meet(one: Action, other: Action) -> bool:
 def _screens(action: Action) -> set[str]:
     if action.scope == "app":
         return {"dashboard", "plots"}
-    if action.scope == "plots":
-        return {"plots"}
+    if action.scope in ("plots", "replay"):
+        return {action.scope}
     return {"dashboard", "plots"} if action.id in SHARED_WITH_PLOTS else {"dashboard"}

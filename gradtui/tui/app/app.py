@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from textual import events
 from textual.app import App
@@ -22,7 +22,7 @@ from textual.types import CSSPathType
 from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
-from gradtui.protocol.events import Event, ForecastMade, GradientHistogramsMeasured
+from gradtui.protocol.events import Event, ForecastMade, GradientHistogramsMeasured, RunEnded
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
@@ -37,7 +37,7 @@ from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import HeaderState, has_breakdown
+from gradtui.tui.panels import HeaderState, Player, has_breakdown
 from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette, own_themes
 from gradtui.tui.requests.requests import Make, Refusal
@@ -56,9 +56,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Role = Literal["first", "attached", "replay"]
 
+
+class ReplayPlayer(Player, Protocol):
+    """A player whose jumps the app shows."""
+
+    def take_state(self) -> RunState | None:
+        """Return the state to show instead of the present one, once after each jump."""
+        ...
+
+    def note_marks(self, state: RunState) -> None:
+        """Take the findings and changes of the whole recording once its end is shown first."""
+        ...
+
+
 _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
 _UNKNOWN = ParameterState.UNKNOWN.value
+
+
+def _replay_dashboard(context: ActionContext, player: Player) -> Dashboard:
+    from gradtui.tui.screens.replay import ReplayDashboard  # late: a live run does not wait for it
+
+    return ReplayDashboard(context, player)
 
 
 class GradtuiApp(App[str]):
@@ -79,6 +98,7 @@ class GradtuiApp(App[str]):
         pictures: draws the curves; the app creates its own plotter by default.
         write_file, schedules, planner: see `ActionContext`.
         state: the state of the run before the first event; by default that of a run that has not begun.
+        player: moves through a recording; then the events are those of the recording.
         role: whose events these are. Only the first viewer of a live run runs the rules.
     """
 
@@ -110,6 +130,7 @@ class GradtuiApp(App[str]):
         planner: Planner | None = None,
         state: RunState | None = None,
         role: Role = "first",
+        player: ReplayPlayer | None = None,
     ) -> None:
         self.run_state = state if state is not None else RunState()
         self._role, self._view = role, view if role == "first" else view_again
@@ -128,7 +149,8 @@ class GradtuiApp(App[str]):
         context = ActionContext(
             self.run_state, self.request, drawn, self._watched, self._say, write_file, schedules, planner
         )
-        self.dashboard = Dashboard(context, log)
+        self._player = player
+        self.dashboard = Dashboard(context, log) if player is None else _replay_dashboard(context, player)
         if columns:
             self.dashboard.tree_view.chosen_columns = tuple(columns)
         self.dashboard.tree_view.order = "registration" if order == "registration" else "execution"
@@ -219,6 +241,22 @@ class GradtuiApp(App[str]):
         return at(self.run_state)
 
     def _drain(self) -> None:
+        if self._player is None:
+            self._apply_arrived()
+            return
+        jump = self._player.take_state()
+        if jump is not None:
+            # All panels have this object.
+            vars(self.run_state).update(vars(jump))
+        self._apply_arrived()
+        self._player.note_marks(self.run_state)
+        if jump is not None:
+            # The next key must not act on rows of another structure.
+            self.dashboard.draw("tree")
+            self._redraws.touched()
+            self._redraws.expedite(*self._front.visible_parts())
+
+    def _apply_arrived(self) -> None:
         tree = self.run_state.tree
         structure, states, is_measured = tree.version, tree.states, has_breakdown(self.run_state)
         asked, was_paused = set(self.run_state.pending), self.run_state.paused
@@ -229,7 +267,8 @@ class GradtuiApp(App[str]):
             seen += self._view(self.run_state, self._findings, event, "screen")
             event = of_run(self.run_state, event)
             self._pause_at_breakpoints(event, before)
-            self._notifier.announce(event)
+            if self._player is None or self._player.is_loaded or isinstance(event, RunEnded):
+                self._notifier.announce(event)
             if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):
                 self._watched.awaits_histograms = False
                 self._redraws.expedite("plots")
@@ -364,7 +403,9 @@ class GradtuiApp(App[str]):
 
         focused = self.dashboard.focused
         place = "plot" if self.dashboard.plots is not None else focused.id if focused is not None else None
-        self.push_screen(HelpDialog(self.keymap.apply(ACTIONS), here(place, run_status(self.run_state), self.keymap)))
+        status, replays = run_status(self.run_state), self._player is not None
+        pressed = here(place, status, self.keymap, replays=replays)
+        self.push_screen(HelpDialog(self.keymap.apply(ACTIONS), pressed))
 
     def action_leave(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog

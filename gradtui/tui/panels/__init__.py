@@ -12,6 +12,7 @@ from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table
 from gradtui.tui.panels.output import OutputPanel
 from gradtui.tui.panels.ranks import RanksPanel
+from gradtui.tui.panels.time_bar import Player, TimeBar, time_line
 from gradtui.tui.panels.why import WhyPanel
 
 __all__ = [
@@ -24,10 +25,13 @@ __all__ = [
     "HeaderState",
     "MemoryPanel",
     "OutputPanel",
+    "Player",
     "RanksPanel",
+    "TimeBar",
     "WhyPanel",
     "changes_lines",
     "curves_title",
     "has_breakdown",
     "memory_table",
+    "time_line",
 ]

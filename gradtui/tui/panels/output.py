@@ -35,6 +35,8 @@ class OutputPanel(FollowedLines):
         self._bars: list[ProgressBar] = []
         self._ending: list[Line] = []
         self._laid_out: tuple[int, list[Line]] | None = None
+        self.note = ""
+        """Why there is no output, if that is known."""
 
     @property
     def bars(self) -> Sequence[ProgressBar]:
@@ -51,6 +53,9 @@ class OutputPanel(FollowedLines):
     def update(self) -> None:
         """Read and show new output. While the user has scrolled up, the text does not move."""
         ended = self._state.ended
+        if ended is None and self._ending:
+            # Another place of a recording is shown.
+            self._ending, self._laid_out = [], None
         ends_now = ended is not None and not self._ending
         self._poll()
         if (self.follows or ends_now) and self._log is not None and self._is_unread:
@@ -71,9 +76,12 @@ class OutputPanel(FollowedLines):
         if self._laid_out is None or self._laid_out[0] != width:
             lines: list[Line] = [((part, "text"),) for text in self._printed for part in chunks(printable(text), width)]
             lines += [((part, role),) for line in self._ending for text, role in line for part in chunks(text, width)]
-            self._laid_out = width, lines or self._empty(width)
+            self._laid_out = width, [*(self._empty(width) if self.note or not lines else ()), *lines]
         return self._laid_out[1]
 
     def _empty(self, width: int) -> list[Line]:
-        text = "Waiting for the script to print something." if self._log else "The output of this run is not captured."
-        return wrap(((text, "muted"),), width)
+        return wrap(((self.note or _waiting(self._log), "muted"),), width)
+
+
+def _waiting(log: LogTail | None) -> str:
+    return "Waiting for the script to print something." if log else "The output of this run is not captured."

@@ -230,6 +230,8 @@ class WhyPanel(LineView):
         """The key that checkpoints it."""
         self.row: int | None = None
         """The row to explain (see `tree_rows`), None if there are no rows."""
+        self.says_what_if = True
+        """Whether it says what a key would change."""
         self.preview: Why | None = None
         """Shown instead: what a key would change, while a second press is awaited."""
 
@@ -255,7 +257,8 @@ class WhyPanel(LineView):
         return f"{shown.title} · forecasting…" if waits else shown.title
 
     def _text(self) -> Why:
-        return why(self._state, self.row, self.key, self._frontier(), self.checkpoint_key)
+        text = why(self._state, self.row, self.key, self._frontier(), self.checkpoint_key)
+        return text if self.says_what_if else Why(text.title, text.sentences)
 
     @property
     def paragraph(self) -> str:

@@ -67,6 +67,18 @@ def _run_to(state: RunState) -> Question:
     return Question("Run to a step, then pause", (Field("step", hint=str(now + 100)),), answer, (f"Now: step {now:,}",))
 
 
+def step_question(now: int, last: int) -> Question:
+    """Return the question for a step of a recording, from 0 to `last`."""
+
+    def answer(typed: Sequence[str]) -> Make | Refusal:
+        step = _whole(typed[0])
+        if step is None or not 0 <= step <= last:
+            return Refusal(f"A step is a whole number from 0 to {last:,}, not {typed[0].strip() or 'nothing'}.")
+        return lambda number: RunTo(number, step)
+
+    return Question("Go to a step", (Field("step", hint=f"0 to {last}"),), answer, (f"Now: step {now:,}",))
+
+
 def _save_checkpoint(_: RunState) -> Question:
     notes = ("Models, optimizers, step and random states, for torch.load.", "Training is paused while it is written.")
     hint = "empty: beside the log"

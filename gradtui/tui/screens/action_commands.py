@@ -8,7 +8,8 @@ from functools import partial
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.types import IgnoreReturnCallbackType
 
-from gradtui.tui.actions import ACTIONS, keymap_of
+from gradtui.state.selectors import RunStatus
+from gradtui.tui.actions import ACTIONS, applicable, keymap_of
 from gradtui.tui.tree import COLUMNS, ModuleTree, column_words
 
 
@@ -26,7 +27,8 @@ class ActionCommands(Provider):
                 yield Hit(match, matcher.highlight(title), run, help=help)
 
     def _commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
-        for action in keymap_of(self.app).apply(ACTIONS):
+        replays = getattr(self.screen, "replays", False)
+        for action in keymap_of(self.app).apply(applicable(ACTIONS, RunStatus.RUNNING, replays=replays)):
             if action.in_palette:
                 target = self.screen.query_one(ModuleTree) if action.scope == "tree" else self.screen
                 title = action.title + (f"  {action.key_text}" if action.keys else "")

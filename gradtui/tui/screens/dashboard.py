@@ -68,6 +68,8 @@ class Dashboard(Screen[None], KeptStrips):
     BINDINGS = bindings("dashboard")
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionCommands}
     AUTO_FOCUS = "#tree"
+    replays = False
+    """Whether this is the screen of a recording."""
 
     def __init__(self, context: ActionContext, log: LogTail | None) -> None:
         super().__init__()
@@ -153,7 +155,7 @@ class Dashboard(Screen[None], KeptStrips):
 
     def _show_keys(self) -> None:
         focused = self.focused.id if self.focused is not None else None
-        self.keys.show(footer_actions(focused, run_status(self._state)))
+        self.keys.show(footer_actions(focused, run_status(self._state), replays=self.replays))
 
     # Drawing
 

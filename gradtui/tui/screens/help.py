@@ -59,9 +59,9 @@ class Here:
     note: str = ""
 
 
-def here(focused: str | None, status: RunStatus, keymap: Keymap) -> Here:
+def here(focused: str | None, status: RunStatus, keymap: Keymap, *, replays: bool = False) -> Here:
     """Return what can be pressed while the widget with the id `focused` has the focus."""
-    own, others = (tuple(keymap.apply(actions)) for actions in actions_here(focused, status))
+    own, others = (tuple(keymap.apply(actions)) for actions in actions_here(focused, status, replays=replays))
     palette = keymap.apply(action for action in ACTIONS if action.id == "command_palette")[0]
     return Here(_PLACES.get(focused or "tree", ""), own, others, palette.key_text, _STATUS_NOTES.get(status, ""))
 

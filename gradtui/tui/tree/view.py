@@ -67,6 +67,8 @@ class ModuleTree(ScrollLines):
     ) -> None:
         super().__init__(id=id)
         self._state = state
+        self.first_keys: tuple[str, ...] = FIRST_KEYS
+        """The ids of the actions that stand there until a model is found."""
         self._made_at = time.monotonic()
         # A viewer that comes later begins with a tree, which is taken in as one that has changed.
         self._version = state.tree.version if not state.tree.modules else _NONE
@@ -217,7 +219,7 @@ class ModuleTree(ScrollLines):
             text = f"{reason} {action('sort').key_text} shows another order."
         elif self._state.ended is None:
             seconds = max(self._state.seconds, time.monotonic() - self._made_at)
-            lines = loading_lines(self._state, map(action, FIRST_KEYS), seconds, max(1, width - 2))
+            lines = loading_lines(self._state, map(action, self.first_keys), seconds, max(1, width - 2))
             return [((" ", ""), *line) for line in lines]
         elif has_trained(self._state):
             text = "The script trained something, but no module was found."

@@ -16,10 +16,13 @@ from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.help import found_lines
 from gradtui.tui.screens.plots import PlotScreen
+from gradtui.tui.screens.replay import ReplayDashboard
 from gradtui.tui.tree.view import ModuleTree
 from gradtui.tui.widgets.key_bar import key_bar
 
-SCOPES: dict[Scope, type] = {"app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree, "plots": PlotScreen}
+SCOPES: dict[Scope, type] = {
+    "app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree, "plots": PlotScreen, "replay": ReplayDashboard,
+}  # fmt: skip
 
 
 def test_every_action_has_its_method_where_its_scope_says() -> None:
