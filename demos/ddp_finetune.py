@@ -77,7 +77,11 @@ def main() -> None:
     digests: list[object] = [None] * ranks
     dist.all_gather_object(digests, digest(model))
     if rank == 0:
-        print(f"weights of the {ranks} processes:", "equal" if len(set(digests)) == 1 else f"not equal: {digests}", flush=True)
+        print(
+            f"weights of the {ranks} processes:",
+            "equal" if len(set(digests)) == 1 else f"not equal: {digests}",
+            flush=True,
+        )
     dist.destroy_process_group()
 
 

@@ -34,11 +34,13 @@ from gradtui.options import (
 from gradtui.printable import write_line
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.schedule import Scheduled
+from gradtui.rank_options import CONNECT_OPTION, for_ranks
 from gradtui.settings import DEFAULT_RECORD_LIMIT, USAGE_ERROR, Settings
 from gradtui.subcommands import SUBCOMMANDS
 
 _EPILOG = """\
 \b
+gradtui torchrun ARGS  run torchrun ARGS, and show all its ranks; also accelerate launch ARGS
 gradtui check SCRIPT   run the first steps without a dashboard, and report what is wrong
 gradtui forecast --freeze SEL SCRIPT
                        run the first steps, and print what a freeze would change
@@ -145,6 +147,7 @@ class _Command(click.Command):
     help="Let no other process of yours ask this run (gradtui runs).",
 )
 @listen_options
+@CONNECT_OPTION
 @click.option(
     "--read-only",
     is_flag=True,
@@ -208,6 +211,8 @@ def parse(argv: Sequence[str]) -> Settings:
         name, command, words = f"gradtui {words[0]}", SUBCOMMANDS[words[0]], words[1:]
     try:
         outcome = command.main(fence_module_arguments(command, words), prog_name=name, standalone_mode=False)
+        if isinstance(outcome, Settings):
+            return for_ranks(outcome, command, words, os.environ)
     except click.NoSuchOption as problem:
         write_line(_unknown_option(problem.option_name, command))
         raise SystemExit(USAGE_ERROR) from None
@@ -217,8 +222,6 @@ def parse(argv: Sequence[str]) -> Settings:
         raise SystemExit(USAGE_ERROR) from None
     except click.Abort:
         raise KeyboardInterrupt from None
-    if isinstance(outcome, Settings):
-        return outcome
     raise SystemExit(0)
 
 

@@ -19,11 +19,12 @@ from gradtui.export.summary import summarise
 from gradtui.export.summary_file import SummaryFile
 from gradtui.forecast_run import ForecastReport
 from gradtui.job import RankHub
+from gradtui.launchers import program_of
 from gradtui.live_answers import LiveRun
-from gradtui.live_client import TOKEN
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
-from gradtui.rank_run import CONNECT, RANK_DRAIN_S, connected
+from gradtui.rank_environment import CONNECT, TOKEN
+from gradtui.rank_run import RANK_DRAIN_S, connected
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
 from gradtui.runner.plain import DRAIN_S, PlainReporter
@@ -74,9 +75,8 @@ def launch(settings: Settings) -> int:
     Raises:
         SystemExit, KeyboardInterrupt: to pass on how the script ended.
     """
-    settings = replace(settings, connect=settings.connect or os.environ.pop(CONNECT, None))
     try:
-        program = load(settings.target)
+        program = load(program_of(settings.target) if settings.job else settings.target)
     except ScriptError as error:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_code
@@ -97,7 +97,7 @@ def launch(settings: Settings) -> int:
         write_line(reason)
         return USAGE_ERROR
     if settings.plain or settings.connect is not None:
-        _plain(settings, program, server, "--plain shows none")
+        _plain(settings, program, server, "--plain shows none" if settings.connect is None else "a rank has none")
     if os.name != "posix":
         write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
         _plain(settings, program, server, "it needs a POSIX terminal")
@@ -111,7 +111,11 @@ def launch(settings: Settings) -> int:
 
     plot_server = PlotServer.start()
     at_end = plot_server.end if plot_server is not None else lambda: None
-    return supervise(lambda connection: _with_screen(settings, program, server, connection, plot_server), at_end)
+    return supervise(
+        lambda connection: _with_screen(settings, program, server, connection, plot_server),
+        at_end,
+        with_descendants=settings.job,
+    )
 
 
 def _plain(settings: Settings, program: Program, server: RunServer, why: str) -> NoReturn:

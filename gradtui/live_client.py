@@ -18,12 +18,10 @@ from gradtui.protocol.commands import Intervention
 from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ReceiptTaken, RunEnded
 from gradtui.protocol.json_values import named
+from gradtui.rank_environment import TOKEN
 
 if TYPE_CHECKING:
     from gradtui.serving import Address
-
-TOKEN = "GRADTUI_TOKEN"
-"""The environment variable that has the token of a run. A command line would show it to other users."""
 
 
 def live_runs() -> list[dict[str, Any]]:

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from gradtui.live_client import TOKEN, RunChoice
+from gradtui.live_client import RunChoice
 from gradtui.options import complete_files
+from gradtui.rank_environment import TOKEN
 from gradtui.settings import ListenOn
 
 F = TypeVar("F", bound=Callable[..., Any])

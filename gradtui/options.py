@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -192,14 +192,20 @@ def selected_ids(found: Configuration, select: tuple[str, ...], ignore: tuple[st
     return tuple(rule.id for rule in rules)
 
 
+def own_words(command: click.Command, argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the options before the script or `-m MODULE`, each with its value; that of a flag is empty."""
+    takes_value = _takes_value(command)
+    words = iter(argv)
+    for word in words:
+        if word == "--" or word.startswith("-m") or not word.startswith("-"):
+            return
+        name, is_glued, value = word.partition("=")
+        yield name, value if is_glued or name not in takes_value else next(words, "")
+
+
 def fence_module_arguments(command: click.Command, argv: list[str]) -> list[str]:
     """Insert `--` after `-m MODULE`, so that the rest belongs to the module even if it looks like an option of gradtui."""
-    takes_value = {
-        name
-        for option in command.params
-        if isinstance(option, click.Option) and not option.is_flag and option.name != "module"
-        for name in option.opts
-    }
+    takes_value = _takes_value(command)
     index = 0
     while index < len(argv):
         word = argv[index]
@@ -211,3 +217,13 @@ def fence_module_arguments(command: click.Command, argv: list[str]) -> list[str]
             return argv
         index += 2 if word in takes_value else 1
     return argv
+
+
+def _takes_value(command: click.Command) -> set[str]:
+    """Return the names of the options that have a value."""
+    return {
+        name
+        for option in command.params
+        if isinstance(option, click.Option) and not option.is_flag and option.name != "module"
+        for name in option.opts
+    }

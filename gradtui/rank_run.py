@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from gradtui.job import RankLink
 from gradtui.job.link import identity_of
+from gradtui.rank_environment import CONNECT, TOKEN
 from gradtui.serving import Client, NoAnswerError, UnixAddress
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 RANK_DRAIN_S = 0.05
 """Seconds between two looks for new events in a rank: its answers to proposals do not wait longer."""
-CONNECT = "GRADTUI_CONNECT"
-"""The environment variable that tells a rank where the viewer of its job is: as `Settings.connect`."""
 
 
 def connected(
     settings: Settings, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]
 ) -> RankLink | None:
-    """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run."""
+    """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run.
+
+    The script gets the environment that it has without gradtui, so that no process that it starts becomes a rank. A launcher
+    passes the viewer's address on to its ranks.
+    """
+    if settings.job:
+        os.environ[CONNECT] = settings.connect or ""
+        return None
+    os.environ.pop(CONNECT, None)
     if settings.connect is None:
         return None
     try:
+        return _link(settings.connect, events, commands, say)
+    finally:
+        os.environ.pop(TOKEN, None)
+
+
+def _link(connect: str, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]) -> RankLink | None:
+    try:
         link = RankLink(
-            Client(UnixAddress(Path(settings.connect))),
+            Client(UnixAddress(Path(connect))),
             identity_of(),
             commands,
             lambda why: say(f"{why}; training continues"),

@@ -16,6 +16,7 @@ from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
 from gradtui.remembered_theme import remember_theme
+from gradtui.runner.descendants import Descendants
 from gradtui.runner.ending import Outcome, run_exit_callbacks
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.plain import PlainReporter
@@ -143,7 +144,9 @@ class ScreenRun:
 
     def execute(self) -> Outcome:
         """Run the script, then keep the screen open until the user closes it."""
-        self._terminal.sighup.ignore()
+        # A launcher ends its ranks when the terminal is gone, and they would inherit that the signal is ignored.
+        if not self._settings.job:
+            self._terminal.sighup.ignore()
         with no_collection():
             self._thread.start()
             self._thread.wait_ready(_READY_S)
@@ -175,7 +178,7 @@ class ScreenRun:
             order=self._settings.order,
             keys=self._settings.keys,
             remember_theme=remember_theme,
-            interrupt=interrupt_script,
+            interrupt=self._interrupt,
             kill=self._connection.kill,
             pictures=self._plotter,
             write_file=self._write_file,
@@ -183,6 +186,12 @@ class ScreenRun:
             findings=self._findings,
             planner=self._planner,
         )
+
+    def _interrupt(self) -> None:
+        """Interrupt the script, and the ranks of a launcher that a terminal would interrupt too."""
+        if self._settings.job:
+            Descendants(os.getpid()).signal_group(signal.SIGINT)
+        interrupt_script()
 
     def _screen_ended(self, thread: UiThread) -> None:
         """Hand over to the plain reporter. Runs on the app's thread, with the terminal restored."""

@@ -171,8 +171,9 @@ class Settings:
         check: the options of `gradtui check`; None for an ordinary run.
         forecast: the options of `gradtui forecast`; None for an ordinary run.
         job: the script is a launcher: its ranks are shown, and not this process.
+        rank_options: the options of gradtui for the ranks of a launcher, each in one word.
         connect: the viewer of the job of which this process is a rank: the path of its socket, or HOST:PORT; None where this
-            process is no rank.
+            process is no rank. The ranks of a launcher with `connect` have that viewer, and the launcher has none.
     """
 
     target: Target
@@ -198,4 +199,5 @@ class Settings:
     check: Check | None = None
     forecast: ForecastChoices | None = None
     job: bool = False
+    rank_options: tuple[str, ...] = ()
     connect: str | None = None

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from gradtui.descriptors import duplicate_aside
 from gradtui.own_frames import PACKAGE_DIRECTORY
+from gradtui.runner.descendants import Descendants
 from gradtui.runner.supervisor_connection import SupervisorConnection, TrainingProcessConnection, socket_pair
 from gradtui.runner.terminal import ControllingTerminal, is_gone, terminal_width
 from gradtui.transport.log_tail import clip, last_lines
@@ -49,12 +50,18 @@ DUMP_LINES = 40
 """Maximum number of lines of the crashing thread's stack shown."""
 
 
-def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[], None] = lambda: None) -> int:
+def supervise(
+    child: Callable[[SupervisorConnection], int],
+    at_end: Callable[[], None] = lambda: None,
+    *,
+    with_descendants: bool = False,
+) -> int:
     """Fork, run `child` in the new process and wait for it in this one.
 
     Call it from the main thread before any other thread exists. `child` gets the connection over which the owner of the screen
     reports when the terminal is in application mode. The result of `child` becomes the exit code of its process through a
-    normal interpreter shutdown. `at_end` is called in this process afterwards.
+    normal interpreter shutdown. `at_end` is called in this process afterwards. What the user asks to kill includes the
+    processes that descend from the training process if `with_descendants`.
 
     Returns:
         In the supervisor only: the exit code to pass to `sys.exit`.
@@ -92,13 +99,27 @@ def supervise(child: Callable[[SupervisorConnection], int], at_end: Callable[[],
         # Some systems discard a signal whose action is the default, blocked or not, and `sigwait` would miss it.
         signal.signal(watched, lambda _number, _frame: None)
     to_training = TrainingProcessConnection(reading)
-    status = _wait(process, terminal, to_training)
-    return _conclude(status, terminal, to_training, dump, at_end)
+    status, killed = _wait(process, terminal, to_training, with_descendants=with_descendants)
+
+    def ended() -> None:
+        at_end()
+        if killed is not None:
+            killed.kill(0.0 if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL else KILL_S)
+
+    return _conclude(status, terminal, to_training, dump, ended)
 
 
-def _wait(process: int, terminal: ControllingTerminal | None, connection: TrainingProcessConnection) -> int:
-    """Handle signals until the training process has ended. Returns its wait status."""
+def _wait(
+    process: int,
+    terminal: ControllingTerminal | None,
+    connection: TrainingProcessConnection,
+    *,
+    with_descendants: bool,
+) -> tuple[int, Descendants | None]:
+    """Handle signals until the training process has ended. Returns its wait status, and its descendants when the user asked to
+    kill it."""
     has_alarm = False
+    killed = None
     while True:
         number = _next_signal()
         if number == signal.SIGHUP and terminal is not None:
@@ -111,6 +132,9 @@ def _wait(process: int, terminal: ControllingTerminal | None, connection: Traini
             # Further requests do not postpone the SIGKILL.
             has_alarm = has_alarm or signal.alarm(KILL_S) == 0
             number = signal.SIGKILL if number == signal.SIGALRM else number
+            if with_descendants:
+                killed = Descendants(process)
+                killed.signal_group(signal.SIGTERM)
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
@@ -119,7 +143,7 @@ def _wait(process: int, terminal: ControllingTerminal | None, connection: Traini
         if found == 0:
             continue
         if not os.WIFSTOPPED(status):
-            return status
+            return status, killed
         if signal.SIGCONT not in signal.sigpending():
             # Otherwise the whole group was stopped and is running again: the reported stop is over.
             _stop_along(terminal, connection)

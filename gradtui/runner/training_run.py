@@ -16,6 +16,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gradtui.job import JobCommands, RankHub
+from gradtui.launchers import ranks_under_gradtui
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
@@ -52,7 +53,7 @@ class TrainingRun:
     """The connections to the ranks, if the script is a launcher of ranks."""
 
     def __post_init__(self) -> None:
-        if self.settings.job:
+        if self.settings.job and self.settings.connect is None:
             self.hub = RankHub(self.events.put, self.seconds)
             self.commands = JobCommands(self.hub.send)
 
@@ -71,10 +72,12 @@ class TrainingRun:
         steps = self.settings.steps
         self.events.put(RunStarted(0.0, 0, *identity, "", "", torch_version="", log=self.log, stop_after=steps))
         # A launcher trains nothing: its ranks are watched.
-        arrival = when_torch_is_imported(self._watch) if self.hub is None else None
+        arrival = when_torch_is_imported(self._watch) if not self.settings.job else None
         owner = os.getpid()
+        started = ranks_under_gradtui(self.settings.rank_options) if self.settings.job else contextlib.nullcontext()
         try:
-            outcome = run(self.program, self._ends)
+            with started:
+                outcome = run(self.program, self._ends)
         except KeyboardInterrupt:
             # A second Ctrl+C while the first was being reported.
             outcome = Outcome(128 + signal.SIGINT, signal=signal.SIGINT, forked=os.getpid() != owner)

@@ -1,0 +1,163 @@
+"""The launchers of ranks, such as `torchrun`: which programs they are, and what makes their ranks run under gradtui.
+
+A launcher runs unchanged, as a script does. Only what its own parser returns is changed: the script of the ranks becomes the
+argument of gradtui. `python -mgradtui OPTIONS SCRIPT` has each option in one word, because torchrun names the ranks in its
+reports by the first word without a dash (`_get_entrypoint_name` in `torch.distributed.launcher.api`): the script, as ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gradtui.own_frames import hide
+from gradtui.printable import write_line
+from gradtui.settings import USAGE_ERROR, Target
+
+_SCRIPTS = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.accelerate_cli",
+    "accelerate-launch": "accelerate.commands.launch",
+}
+"""The console scripts of launchers, and the modules whose `main` they call."""
+
+_MODULES = {*_SCRIPTS.values(), "torch.distributed.launch"}
+
+_WITH_COMMANDS = {"accelerate", "accelerate.commands.accelerate_cli"}
+"""Those whose first argument is a command: only `launch` starts ranks."""
+
+_SCRIPT_BYTES = 4_096
+_LOCAL_RANK = "${local_rank}"
+"""What torchrun replaces by the local rank in each argument (`macros` in `torch.distributed.elastic.utils`)."""
+
+
+class LauncherError(Exception):
+    """A launcher cannot start ranks under gradtui in this way. The message is one line."""
+
+
+def is_launcher(target: Target) -> bool:
+    """Return whether a program is a launcher of ranks: `torchrun …`, `accelerate launch …`, or the module of one."""
+    name = target.module if target.module is not None else _console_script(target)
+    if name in _WITH_COMMANDS:
+        return target.arguments[:1] == ("launch",)
+    return name in _SCRIPTS or name in _MODULES
+
+
+def program_of(target: Target) -> Target:
+    """Return the program that a launcher's name stands for: its console script, or the module where there is none."""
+    if target.module is not None or target.path not in _SCRIPTS:
+        return target
+    for directory in (os.path.dirname(sys.executable), sysconfig.get_path("scripts")):
+        path = os.path.join(directory, target.path)
+        if _calls(path, _SCRIPTS[target.path]):
+            return Target(path, None, target.arguments)
+    return Target(None, _SCRIPTS[target.path], target.arguments)
+
+
+@contextlib.contextmanager
+def ranks_under_gradtui(options: Sequence[str]) -> Iterator[None]:
+    """Let the launcher that runs meanwhile start its ranks under gradtui with `options`.
+
+    The first command line with a `training_script` that argparse reads is the launcher's.
+    """
+    original = argparse.ArgumentParser.parse_args
+
+    def parse_args(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        found = original(self, *args, **kwargs)
+        if hasattr(found, "training_script"):
+            restore()
+            try:
+                put_in_front(found, options)
+            except LauncherError as error:
+                write_line(str(error))
+                raise SystemExit(USAGE_ERROR) from None
+        return found
+
+    def restore() -> None:
+        if argparse.ArgumentParser.parse_args is replacement:
+            argparse.ArgumentParser.parse_args = original  # type: ignore[method-assign]
+
+    replacement = hide(parse_args)
+    argparse.ArgumentParser.parse_args = replacement  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        restore()
+
+
+def put_in_front(arguments: argparse.Namespace, options: Sequence[str]) -> None:
+    """Put gradtui in front of the script in what a launcher's parser has returned.
+
+    Args:
+        arguments: of `torch.distributed.run`, `torch.distributed.launch` or `accelerate launch`. They are changed.
+        options: gradtui's options for the ranks, each in one word: `--steps=20`.
+
+    Raises:
+        LauncherError: the launcher does not start its ranks by `python SCRIPT` then.
+    """
+    is_accelerate = hasattr(arguments, "config_file")
+    if arguments.no_python:
+        raise LauncherError(
+            "with --no-python no python starts that gradtui could run in; leave it out, and give a script"
+        )
+    if getattr(arguments, "run_path", False):
+        raise LauncherError("with --run-path no python starts that gradtui could run in; leave it out")
+    if is_accelerate:
+        _check_accelerate(arguments, _accelerate_config(arguments))
+    script = [*(["-m"] if arguments.module else []), arguments.training_script]
+    if getattr(arguments, "use_env", True) is False:
+        # The launcher would put it behind the first word, which is gradtui's now.
+        arguments.use_env = True
+        script.append(f"--local-rank={_LOCAL_RANK}")
+    # accelerate has torchrun's parser read the script again, so it must not begin with a dash.
+    arguments.module, arguments.training_script = (True, "gradtui") if is_accelerate else (False, "-mgradtui")
+    arguments.training_script_args = [*options, *script, *arguments.training_script_args]
+
+
+def _check_accelerate(arguments: argparse.Namespace, config: Any) -> None:
+    """Raise `LauncherError` for the launchers of accelerate that start no python, by its options and its configuration."""
+    wanted = [
+        arguments.multi_gpu,
+        arguments.tpu,
+        arguments.use_deepspeed,
+        arguments.use_fsdp,
+        arguments.use_megatron_lm,
+    ]
+    by_config = getattr(config, "distributed_type", None) if not any(wanted) else None
+    if getattr(config, "compute_environment", None) == "AMAZON_SAGEMAKER":
+        raise LauncherError(
+            "accelerate starts the ranks on Amazon SageMaker, where gradtui is not; run it without gradtui"
+        )
+    if (arguments.tpu or by_config == "XLA") and not arguments.cpu:
+        raise LauncherError("accelerate starts no python for each rank of a TPU; run it without gradtui")
+
+
+def _accelerate_config(arguments: argparse.Namespace) -> Any:
+    """Return the configuration that `accelerate launch` will read; None if it reads none."""
+    config = importlib.import_module("accelerate.commands.config")
+    with contextlib.suppress(Exception):  # accelerate reports what is wrong with it
+        if arguments.config_file is not None or (os.path.isfile(config.default_config_file) and not arguments.cpu):
+            return config.load_config_from_file(arguments.config_file)
+    return None
+
+
+def _console_script(target: Target) -> str | None:
+    """Return the name of the console script that a path is: by its name alone, or where it is."""
+    assert target.path is not None
+    name = os.path.basename(target.path)
+    if name in _SCRIPTS and (name == target.path or _calls(target.path, _SCRIPTS[name])):
+        return name
+    return None
+
+
+def _calls(path: str, module: str) -> bool:
+    """Return whether a file is a Python script that calls the `main` of a module, and no wrapper in another language."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return f"from {module} import".encode() in file.read(_SCRIPT_BYTES)
+    return False

@@ -1,0 +1,32 @@
+"""The environment of a rank: where the viewer of its job is, and which rank it is. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+CONNECT = "GRADTUI_CONNECT"
+"""The variable that makes a process of gradtui a rank, and tells it where the viewer of its job is: as `Settings.connect`."""
+
+TOKEN = "GRADTUI_TOKEN"
+"""The variable that has the token of a run. A command line would show it to other users."""
+
+PLACE = "{rank}"
+"""What the name of a file has where each rank is to put its number."""
+
+_NUMBERS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""The variables that have the rank of a process, set by torchrun, Slurm, Open MPI, and MPICH and Intel MPI."""
+
+
+def rank_in(environ: Mapping[str, str]) -> int | None:
+    """Return the rank that the environment gives a process; None if it gives none."""
+    texts = (environ.get(name, "") for name in _NUMBERS)
+    return next((int(text) for text in texts if text.isascii() and text.isdigit()), None)
+
+
+def of_rank(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the path with the rank of this process for `{rank}` in the file's name. Without a rank it stays as it is."""
+    rank = rank_in(environ)
+    if path is None or rank is None:
+        return path
+    return path.with_name(path.name.replace(PLACE, str(rank)))
