@@ -3,9 +3,9 @@
     gradtui torchrun --standalone --nproc-per-node 2 demos/ddp_finetune.py
 
 Each process sees its own part of the data. DistributedDataParallel averages the gradients, so all processes hold the same
-weights: the last line compares them. With --diverge one process goes astray at step 60: it makes trainable what was frozen when
-DistributedDataParallel was made, which then does not average that gradient. PyTorch reports nothing. gradtui names the parameter,
-the process and the step.
+weights: the last line compares them. With --diverge one process goes astray at step 60: it makes trainable what was frozen
+when DistributedDataParallel was made, which then does not average that gradient. PyTorch reports nothing. gradtui names the
+parameter, the process and the step.
 """
 
 import argparse

@@ -258,6 +258,7 @@ class Proposals:
             return []
         self._open = None
         self.events.append(ProposalClosed(now, self._newest, proposal.command.id, False, reason))
+        self._reject(proposal.command, now, reason)
         return list(self._to_all(Cancellation(0, proposal.id, reason)))
 
     def _to_all(self, command: Command) -> Iterator[Send]:

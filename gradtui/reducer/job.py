@@ -11,7 +11,7 @@ from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
 from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord
 from gradtui.state.run_state import RunState
-from gradtui.text import command_text, plural
+from gradtui.text import plural
 
 PROPOSALS_KEPT = 64
 FORMER_KEPT = 64
@@ -104,11 +104,6 @@ def proposal_closed(state: RunState, event: ev.ProposalClosed) -> None:
     if record is None:
         return
     record.confirmed, record.reason = event.confirmed, event.reason
-    if not event.confirmed:
-        state.pending.pop(event.command, None)
-        rejected = ev.CommandRejected(event.at, event.step, record.command, event.reason)
-        state.refused.append(rejected)
-        state.note(event, "rejected", f"cannot {command_text(record.command)}: {event.reason}")
 
 
 def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:

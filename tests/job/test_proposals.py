@@ -83,7 +83,10 @@ def test_a_rank_that_refuses_cancels_the_command_everywhere() -> None:
     proposals.submit(freeze(1), 0.0)
     sends = proposals.take(1, ProposalAnswered(0.0, 1, 100, False, "there is no a"), 0.1)
     assert sends == [(rank, Cancellation(0, 100, "rank 1: there is no a")) for rank in (0, 1)]
-    assert proposals.events[-1] == ProposalClosed(0.1, 1, 1, False, "rank 1: there is no a")
+    assert proposals.events[-2:] == [
+        ProposalClosed(0.1, 1, 1, False, "rank 1: there is no a"),
+        CommandRejected(0.1, 1, freeze(1), "rank 1: there is no a"),
+    ]
 
 
 def test_a_rank_that_has_passed_the_step_has_it_proposed_again_for_a_later_one() -> None:

@@ -1,0 +1,226 @@
+"""Jobs of two processes: changes on all ranks give the weights of a script that is written that way, to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch import distributed
+
+ROOT = Path(__file__).parents[2]
+TORCHRUN = ("--standalone", "--nproc-per-node", "2")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="no gloo"),
+]
+
+SCRIPT = """
+import hashlib, os, sys, torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+by_hand = os.environ.get("BY_HAND") == "1"
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+class Model(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+        setattr(self, name, nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)))
+
+    def forward(self, x):
+        return getattr(self, self.name)(x)
+
+
+def train(model, layer, optimizer, data):
+    for step in range(20):
+        if by_hand and step in (5, 12):
+            for each in layer.parameters():
+                each.requires_grad_(step == 12)
+                each.grad = None
+        if by_hand and step == 8:
+            optimizer.param_groups[0]["lr"] = 0.002
+        optimizer.zero_grad()
+        model(torch.randn(8, 8, generator=data)).square().mean().backward()
+        optimizer.step()
+
+
+def digest(tensors):
+    return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in tensors)).hexdigest()
+
+
+def ddp():
+    torch.manual_seed(0)
+    model = Model("body")
+    wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+    optimizer = torch.optim.Adam(wrapped.parameters(), 0.01)
+    train(wrapped, model.body[2], optimizer, torch.Generator().manual_seed(rank))
+    return digest(model.parameters())
+
+
+def fsdp():
+    torch.manual_seed(0)
+    model = Model("trunk")
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in (model.trunk[0], model.trunk[2], model.trunk[4]):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    train(model, model.trunk[2], optimizer, torch.Generator().manual_seed(rank))
+    return digest(each.full_tensor() for each in model.parameters())
+
+
+for run in (ddp, fsdp):
+    every = [None, None]
+    dist.all_gather_object(every, run())
+    if rank == 0:
+        print(run.__name__, *every, flush=True)
+dist.destroy_process_group()
+"""
+
+SCHEDULE = "\n".join(
+    f'[[do]]\nstep = {step}\ncommand = "{command}"\n{fields}\n'
+    for step, command, fields in (
+        (5, "freeze", 'path = "*body.2.*"'),
+        (8, "set_group", "optimizer = 0\ngroup = 0\nlearning_rate = 0.002"),
+        (12, "unfreeze", 'path = "*body.2.*"'),
+        (25, "freeze", 'path = "*trunk.2.*"\nlate = true'),
+        (28, "set_group", "optimizer = 1\ngroup = 0\nlearning_rate = 0.002"),
+        (32, "unfreeze", 'path = "*trunk.2.*"\nlate = true'),
+    )
+)
+
+LIVE = """
+import os, time, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+wrapped = DistributedDataParallel(model, find_unused_parameters=True)
+optimizer = torch.optim.Adam(wrapped.parameters(), 0.01)
+data = torch.Generator().manual_seed(dist.get_rank())
+changed, flags, step = [], None, 0
+try:
+    while True:
+        if flags != (flags := [each.requires_grad for each in model.parameters()]):
+            changed.append((step, flags))
+        optimizer.zero_grad()
+        wrapped(torch.randn(4, 4, generator=data)).square().mean().backward()
+        optimizer.step()
+        step += 1
+        time.sleep(0.005)
+finally:
+    with open(f"rank-{dist.get_rank()}.txt", "w") as file:
+        print(step, changed, model[0].weight.double().sum().item(), file=file)
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short path: sockets allow no long one."""
+    with tempfile.TemporaryDirectory(prefix="g") as made:
+        yield Path(made)
+
+
+def environment(place: Path, **more: str) -> dict[str, str]:
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(place), "XDG_RUNTIME_DIR": str(place)}
+    return os.environ | own | more
+
+
+def job(place: Path, *words: str, **more: str) -> str:
+    """Run a command to its end, and return what it prints on stdout."""
+    done = subprocess.run(
+        [sys.executable, *words], cwd=place, env=environment(place, **more), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_schedule_changes_all_ranks_as_a_script_that_is_written_that_way(place: Path) -> None:
+    (place / "train.py").write_text(SCRIPT)
+    (place / "plan.toml").write_text(SCHEDULE)
+    written = job(place, "-m", "torch.distributed.run", *TORCHRUN, "train.py", BY_HAND="1")
+    options = ("--plain", "--schedule", "plan.toml", "--summary", "summary.json")
+    steered = job(place, "-m", "gradtui", *options, "torchrun", *TORCHRUN, "train.py")
+    assert steered == written
+    plain = job(place, "-m", "gradtui", "--plain", "torchrun", *TORCHRUN, "train.py")
+    assert plain != written, "the changes matter"
+    for line in written.splitlines():
+        _, first, second = line.split()
+        assert first == second, "the ranks are equal"
+    summary = json.loads((place / "summary.json").read_text())
+    assert [(each["rank"], each["steps"], each["exit_code"]) for each in summary["ranks"]] == [(0, 40, 0), (1, 40, 0)]
+    assert summary["refused"] == []
+
+
+def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(place: Path) -> None:
+    (place / "train.py").write_text(LIVE)
+
+    def gradtui(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gradtui", *words]
+        return subprocess.run(
+            command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def answer(*words: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads(gradtui("do", "--json", "--wait", *words).stdout)
+        return found
+
+    command = [
+        sys.executable,
+        "-m",
+        "gradtui",
+        "--plain",
+        "--summary",
+        "summary.json",
+        "torchrun",
+        *TORCHRUN,
+        "train.py",
+    ]
+    with (place / "said").open("w") as said:
+        process = subprocess.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            status = gradtui("status", "--json")
+            if status.returncode == 0 and json.loads(status.stdout)["step"] > 20:
+                break
+        paused = answer("pause")
+        assert paused["text"] == "pause"
+        held = json.loads(gradtui("status", "--json").stdout)
+        assert held["step"] == paused["step"]
+        # While all ranks are held, a change is made at once.
+        frozen = json.loads(gradtui("do", "--json", "freeze", "module.0").stdout)
+        assert answer("step", "2")["text"] == "run 2 steps"
+        lines = [json.loads(line) for line in gradtui("tail", "--json").stdout.splitlines()]
+        applied = [line for line in lines if line["event"] == "CommandApplied"]
+        assert [line["step"] for line in applied if line["command"]["id"] == frozen["id"]] == [paused["step"]]
+        assert "no module or parameter" in str(answer("freeze", "nothing.of.it")["refused"])
+        assert answer("resume")["text"] == "resume"
+        assert answer("stop")["text"] == "stop"
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+    ranks = [(place / f"rank-{rank}.txt").read_text() for rank in range(2)]
+    assert ranks[0] == ranks[1]
+    # The boundary after a step is the first forward of the next one, which the script has begun by then.
+    assert f"({held['step'] + 1}, [False, False, True, True])" in ranks[0]
+    summary = json.loads((place / "summary.json").read_text())
+    assert [(each["command"], each["step"]) for each in summary["interventions"]] == [("freeze", paused["step"])]
