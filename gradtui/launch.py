@@ -24,10 +24,10 @@ from gradtui.live_answers import LiveRun
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
 from gradtui.rank_environment import CONNECT, TOKEN
-from gradtui.rank_run import connected
+from gradtui.rank_run import RANK_DRAIN_S, connected
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
-from gradtui.runner.plain import PlainReporter
+from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
@@ -131,7 +131,9 @@ def _plain(settings: Settings, program: Program, server: RunServer, why: str) ->
     elif settings.forecast is not None:
         ending = ForecastReport(settings.forecast)
     training = TrainingRun(settings, program)
-    reporter = PlainReporter(training.events, findings, silent=ending is not None or settings.connect is not None)
+    is_rank = settings.connect is not None
+    drain_s = RANK_DRAIN_S if is_rank else DRAIN_S
+    reporter = PlainReporter(training.events, findings, silent=ending is not None or is_rank, drain_s=drain_s)
     training.look = reporter.look
     reporter.start()
     queues = training.events, training.commands

@@ -16,7 +16,15 @@ from gradtui.export.summary import finding_entry, summarise
 from gradtui.preview import Previews
 from gradtui.protocol.codec import BadEntry, from_words
 from gradtui.protocol.event_rows import EventWriter
-from gradtui.protocol.events import Event, Measurement, OperationsRecorded, Progress
+from gradtui.protocol.events import (
+    Event,
+    Measurement,
+    OperationsRecorded,
+    Progress,
+    RankEvent,
+    RankJoined,
+    RulesRun,
+)
 from gradtui.serving.follower import Follower
 from gradtui.serving.server import Answer, Stream
 from gradtui.state.findings import Status, by_gravity
@@ -25,6 +33,8 @@ from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
+_LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)
+"""Events that `tail` does not deliver: the state has what they say."""
 Look = Callable[[Callable[[RunState], Any]], Any]
 _HISTORY = 10_000
 """Events that `tail` can deliver again. Measurements are not among them: the state has them."""
@@ -55,6 +65,9 @@ class LiveRun:
         self._count = 0
         self._changed = threading.Condition()
         self._is_over = False
+        self._ranks: set[int] = set()
+        """Of a job: the ranks that have joined, of which the lowest is shown."""
+        self._generation = 0
         self._previews = Previews(look)
         events.follow(self._keep)
 
@@ -124,13 +137,22 @@ class LiveRun:
     # Events after a cursor
 
     def _keep(self, events: Sequence[Event]) -> None:
-        kept = [each for each in events if not isinstance(each, (Measurement, Progress, OperationsRecorded))]
+        kept = [each for each in map(self._of_run, events) if not isinstance(each, _LEFT_OUT)]
         if kept:
             with self._changed:
                 for each in kept:
                     self._count += 1
                     self._history.append((self._count, each))
                 self._changed.notify_all()
+
+    def _of_run(self, event: Event) -> Event:
+        """Return an event of a rank as one of the run, if the run shows this rank, or if it is left out anyway."""
+        if isinstance(event, RankJoined):
+            self._ranks = (self._ranks if event.generation == self._generation else set()) | {event.rank}
+            self._generation = event.generation
+        if isinstance(event, RankEvent) and (event.rank == min(self._ranks) or isinstance(event.event, _LEFT_OUT)):
+            return event.event
+        return event
 
     def _tail(self, request: Mapping[str, Any]) -> Stream:
         since, goes_on = request.get("since", 0), request.get("follow") is True

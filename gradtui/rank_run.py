@@ -22,6 +22,9 @@ from gradtui.serving import (
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
+RANK_DRAIN_S = 0.05
+"""Seconds between two looks for new events in a rank: its answers to proposals do not wait longer."""
+
 
 def connected(
     settings: Settings, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]

@@ -91,12 +91,21 @@ def schedule_text(state: RunState, run: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan_text(commands: Sequence[Command], run: str) -> str:
-    """Return the content of a schedule file that begins a run with these commands; `run` is as for `schedule_text`."""
-    lines = [f"# To begin a run with this plan: gradtui --schedule THIS_FILE {one_line(run)}", f"version = {VERSION}"]
+def plan_text(state: RunState, commands: Sequence[Command], run: str) -> str:
+    """Return the content of a schedule file that applies these commands when the present models begin to train.
+
+    `run` is as for `schedule_text`.
+    """
+    # Models that the script makes later, after pretraining for example, have no parameters before.
+    step = state.model_changes[-1].step if state.model_changes else 0
+    since = f"; its models begin to train after {plural(step, 'step')}" if step else ""
+    lines = [
+        f"# To begin a run with this plan: gradtui --schedule THIS_FILE {one_line(run)}{since}",
+        f"version = {VERSION}",
+    ]
     for command in commands:
-        lines += ["", "[[do]]"]
-        lines += [f"{name} = {_value(value)}" for name, value in to_table(Scheduled(0, command)).items()]
+        entry = Scheduled(step, command, late=step > 0)
+        lines += ["", "[[do]]", *(f"{name} = {_value(value)}" for name, value in to_table(entry).items())]
     return "\n".join(lines) + "\n"
 
 
@@ -131,9 +140,9 @@ class InterventionFiles:
         again = f"gradtui --schedule {shlex.quote(schedule)} {self._run}"
         return f"{count} written down; to do the same again: {again}; as code: {script}"
 
-    def save_plan(self, commands: Sequence[Command]) -> str:
+    def save_plan(self, state: RunState, commands: Sequence[Command]) -> str:
         """Write a schedule that begins a run with these commands, and return a sentence that says where. Raises OSError."""
-        schedule = self._files.write("plan", ".toml", _writer(plan_text(commands, self._run)))
+        schedule = self._files.write("plan", ".toml", _writer(plan_text(state, commands, self._run)))
         return f"to begin the next run with this plan: gradtui --schedule {shlex.quote(schedule)} {self._run}"
 
     def closing(self, state: RunState) -> str | None:

@@ -65,7 +65,7 @@ class _Rank:
     rate: float = 0.0
     """Steps per second."""
     at: float | None = None
-    """When its last `Progress` came."""
+    """The time of its last `Progress`, on its own clock: several may arrive at once."""
     is_held: bool = False
 
 
@@ -99,6 +99,8 @@ class Proposals:
         # What an earlier viewer of the same ranks has proposed stays decided.
         self._ids = itertools.count(secrets.randbits(48))
         self._ended: set[int] = set()
+        self._last = 0
+        """The newest step of any rank."""
 
     # What the ranks say
 
@@ -127,9 +129,9 @@ class Proposals:
         if known is None:
             return []
         if isinstance(event, Progress):
-            if event.steps and known.at is not None and now > known.at:
-                known.rate = event.steps / (now - known.at)
-            known.step, known.at = max(known.step, event.step), now
+            if event.steps and known.at is not None and event.at > known.at:
+                known.rate = event.steps / (event.at - known.at)
+            known.step, known.at = max(known.step, event.step), event.at
             return []
         if isinstance(event, PauseChanged):
             known.is_held, known.step = event.paused, max(known.step, event.step)
@@ -196,9 +198,10 @@ class Proposals:
     def _answered(self, rank: int, answer: ProposalAnswered, now: float) -> list[Send]:
         proposal = self._open
         self._ranks[rank].step = max(self._ranks[rank].step, answer.step)
-        if proposal is None or proposal.id != answer.proposal or proposal.confirmed_at is not None:
+        if proposal is None or proposal.id != answer.proposal:
             return []
         if not answer.accepts:
+            # Before the confirmation or after it: then it came too late to some rank, and none has carried it out.
             is_late = answer.step >= proposal.at_step and not self._ranks[rank].is_held
             if is_late and proposal.tries < TRIES:
                 sends = list(self._to_all(Cancellation(0, proposal.id, "a rank had passed the step")))
@@ -208,9 +211,8 @@ class Proposals:
                 return sends + self.tick(now)
             return self._close(now, f"rank {rank}: {answer.reason}") + self.tick(now)
         proposal.accepted.add(rank)
-        if proposal.accepted >= self._ranks.keys():
+        if proposal.confirmed_at is None and proposal.accepted >= self._ranks.keys():
             proposal.confirmed_at = now
-            self.events.append(ProposalClosed(now, self._newest, proposal.command.id, True))
             return list(self._to_all(Confirmation(0, proposal.id)))
         return []
 
@@ -218,6 +220,8 @@ class Proposals:
         proposal = self._open
         if proposal is None or proposal.command.id != id_ or proposal.confirmed_at is None:
             return []
+        if not proposal.done:
+            self.events.append(ProposalClosed(now, self._newest, proposal.command.id, True))
         proposal.done.add(rank)
         return self._finish(now)
 
@@ -265,7 +269,8 @@ class Proposals:
 
     @property
     def _newest(self) -> int:
-        return max((each.step for each in self._ranks.values()), default=0)
+        self._last = max((each.step for each in self._ranks.values()), default=self._last)
+        return self._last
 
     @property
     def _step_time(self) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from gradtui.planner.cheapest import cheapest
-from gradtui.planner.peak import StepChange, limits_for, peak_of
+from gradtui.planner.peak import StepChange, accumulates, limits_for, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
 from gradtui.planner.scaled_steps import ScaledSteps
 from gradtui.planner.stretches import places_of, units_of
@@ -69,9 +69,10 @@ class Forecaster:
         # Anomaly mode holds for all threads, and would print warnings about a backward that the script did not run.
         if asked.peaks is None or answer.unknown or torch.is_anomaly_enabled():
             return replace(answer, is_final=True)
-        self._peaks_now = self._peaks_now or replay.peaks(Plan(_trainable(asked.flags), asked.checkpointed))
+        adds = accumulates(asked.peaks)
+        self._peaks_now = self._peaks_now or _peaks(replay, Plan(_trainable(asked.flags), asked.checkpointed), adds)
         scaled, _ = self._scaled.step_of(asked, replay)
-        after = scaled.peaks(_plan_after(asked)) if self._peaks_now is not None else None
+        after = _peaks(scaled, _plan_after(asked), adds) if self._peaks_now is not None else None
         if self._peaks_now is None or after is None:
             return replace(answer, is_final=True)
         scale, gradients = float(asked.batch_scale), _gradients(asked.sizes, now.reached)
@@ -95,7 +96,7 @@ class Forecaster:
         replay, _ = self._scaled.step_of(asked, self._present(asked)[0])
         plan = _plan_after(asked)
         places = places_of(asked.operations, frozenset(blocks) - plan.checkpointed)
-        units = units_of(replay, places, plan)
+        units = units_of(replay, places, plan, has_gradients=accumulates(asked.peaks))
         if units is None:
             raise NoForecastError("backward cannot be repeated")
         over = 0
@@ -124,6 +125,13 @@ class Forecaster:
             self._now = replay, replay.under(Plan(_trainable(asked.flags), asked.checkpointed))
             self._basis, self._peaks_now = basis, None
         return self._now
+
+
+def _peaks(replay: Replay, plan: Plan, adds: bool) -> Peaks | None:
+    """Return the peaks of a repeated step, with `adds` also those of a backward that adds to gradients."""
+    found = replay.peaks(plan)
+    again = replay.peaks(plan, has_gradients=True) if found is not None and adds else None
+    return found if found is None or again is None else replace(found, adding=again.backward)
 
 
 def _plan_after(asked: ForecastAsked) -> Plan:

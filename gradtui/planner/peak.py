@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gradtui.planner.cheapest import Limits
 from gradtui.planner.replay import Peaks
 from gradtui.protocol.forecasts import StepPeaks
 from gradtui.protocol.vocabulary import Phase
 
-_WITH_GRADIENTS = (Phase.OPTIMIZER, Phase.DATA, Phase.ZERO_GRAD)
-"""Phases in which the gradients of this step, or of the one before, are there."""
+_OF_GRADIENTS = (Phase.ZERO_GRAD, Phase.BACKWARD)
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,34 @@ class StepChange:
     """Bytes of `.grad` without the change."""
 
 
+class _Stretch(NamedTuple):
+    """A stretch of a phase in the measured step."""
+
+    phase: Phase
+    highest: int
+    """The highest total in it, in bytes."""
+    has_gradients: bool
+    """Gradients of the step before, or of an earlier backward of this step, are there when it begins."""
+    is_between: bool
+    """It begins after the forward and before its backward: what autograd keeps is there."""
+
+
+def accumulates(peaks: StepPeaks) -> bool:
+    """Return whether a backward of the step adds to gradients that are there already."""
+    return any(each.has_gradients for each in _stretches(peaks) if each.phase is Phase.BACKWARD)
+
+
 def peak_of(peaks: StepPeaks, change: StepChange) -> tuple[int, Phase]:
     """Return the highest total of a measured step with a change, and its phase.
 
     The forward and the models' part of backward change by their repeated peaks. What runs between them, and the backward of
-    the loss, changes by what is alive when backward begins. What follows backward changes by the gradients. All phases hold
+    the loss, changes by what is alive when backward begins. What begins with gradients changes by them too. All phases hold
     the optimizer state.
     """
     found: dict[Phase, int] = {}
-    has_gradients = False
-    for phase, highest in peaks.phases:
-        has_gradients |= phase in _WITH_GRADIENTS
-        total = highest + change.optimizer_state
-        total += _change(peaks, phase, highest, change, has_gradients=has_gradients)
-        found[phase] = max(found.get(phase, total), total)
-        # The gradients of the step before are there until they are cleared.
-        has_gradients |= phase is Phase.BACKWARD
+    for each in _stretches(peaks):
+        total = each.highest + change.optimizer_state + _change(peaks, each, change)
+        found[each.phase] = max(found.get(each.phase, total), total)
     phase = max(found, key=found.__getitem__)
     return found[phase], phase
 
@@ -65,45 +78,82 @@ def limits_for(peaks: StepPeaks, before: Peaks, room: int, gradients: int, state
         if highest is not None:
             limits[name] = min(limits[name], room - state - highest + repeated)
 
-    has_gradients = False
-    for phase, highest in peaks.phases:
-        has_gradients |= phase in _WITH_GRADIENTS
-        if phase is Phase.FORWARD:
-            limit("forward", highest, before.forward)
-        elif phase is Phase.BACKWARD:
-            limit("backward", peaks.backward_of_models, before.backward)
-            limit("end", peaks.backward_of_loss, before.begin)
-            if peaks.backward_of_models is None and peaks.backward_of_loss is None:
-                limit("backward", highest, before.backward)
-        elif not has_gradients:
-            limit("end", highest, before.begin)
-        elif highest + gradients + state > room:
+    for each in _stretches(peaks):
+        held = gradients if each.has_gradients else 0
+        if each.phase is Phase.BACKWARD:
+            of_models, of_loss = _parts_of_backward(peaks, each)
+            # Units then have the peaks of a backward that adds to gradients: they are the higher ones.
+            if each.has_gradients or before.adding is None:
+                limit("backward", of_models, _backward(before, each))
+            limit("end", of_loss + held if of_loss is not None else None, before.begin)
+        elif each.is_between:
+            limit("end", each.highest + held, before.begin)
+        elif each.phase is Phase.FORWARD:
+            limit("forward", each.highest + held, before.forward)
+        elif each.highest + held + state > room:
             return None
-        has_gradients |= phase is Phase.BACKWARD
     return Limits(**limits)
 
 
-def _change(peaks: StepPeaks, phase: Phase, highest: int, change: StepChange, *, has_gradients: bool) -> int:
+def _stretches(peaks: StepPeaks) -> Iterator[_Stretch]:
+    """Yield the stretches of a step in their order.
+
+    Gradients are there from a backward until `zero_grad`, or in all phases if that fills them with zeros. A step in which
+    `zero_grad` runs before any backward begins with those of the step before.
+    """
+    keeps = peaks.keeps_gradients
+    has_gradients = keeps or next((p is Phase.ZERO_GRAD for p, _ in peaks.phases if p in _OF_GRADIENTS), False)
+    has_activations = is_cleared = False
+    for phase, highest in peaks.phases:
+        # A script that clears the gradients between forward and backward is in no call of a model then.
+        yield _Stretch(phase, highest, has_gradients, has_activations and (is_cleared or phase is not Phase.FORWARD))
+        if phase is Phase.FORWARD:
+            has_activations = True
+        elif phase is Phase.BACKWARD:
+            has_gradients, has_activations, is_cleared = True, False, False
+        elif phase is Phase.ZERO_GRAD:
+            has_gradients, is_cleared = keeps, has_activations
+
+
+def _parts_of_backward(peaks: StepPeaks, stretch: _Stretch) -> tuple[int | None, int | None]:
+    """Return the highest total of the models' part of a backward and that of the loss; None where it is unknown."""
+    of_models, of_loss = peaks.backward_of_models, peaks.backward_of_loss
+    if of_models is None and of_loss is None:
+        return stretch.highest, None
+    # They are the highest of all backwards in the step.
+    return (
+        min(of_models, stretch.highest) if of_models is not None else None,
+        min(of_loss, stretch.highest) if of_loss is not None else None,
+    )
+
+
+def _backward(peaks: Peaks, stretch: _Stretch) -> int:
+    """Return the repeated peak of a backward."""
+    return peaks.adding if stretch.has_gradients and peaks.adding is not None else peaks.backward
+
+
+def _change(peaks: StepPeaks, stretch: _Stretch, change: StepChange) -> int:
     before, after = change.before, change.after
+    held, is_new = (change.gradients_now, change.gradients) if stretch.has_gradients else (0, 0)
 
     def grown(total: int, was: int, becomes: int) -> int:
         outside = max(0, total - _lowest(peaks, change.gradients_now) - was)
         return becomes - was + round(outside * (change.batch_scale - 1))
 
-    if phase is Phase.FORWARD:
-        return grown(highest, before.forward, after.forward)
-    if phase is not Phase.BACKWARD:
-        return change.gradients if has_gradients else grown(highest, before.begin, after.begin)
-    totals = []
-    if peaks.backward_of_models is not None:
-        total = peaks.backward_of_models
-        totals.append(total + grown(total, before.backward, after.backward))
-    if peaks.backward_of_loss is not None:
-        total = peaks.backward_of_loss
-        totals.append(total + grown(total, before.begin, after.begin))
-    if totals:
-        return max(totals) - highest
-    return grown(highest, before.backward, after.backward)
+    if stretch.phase is Phase.BACKWARD:
+        of_models, of_loss = _parts_of_backward(peaks, stretch)
+        totals = []
+        # The gradients are part of the repeated backward.
+        if of_models is not None:
+            totals.append(of_models + grown(of_models, _backward(before, stretch), _backward(after, stretch)))
+        if of_loss is not None:
+            totals.append(of_loss + is_new + grown(of_loss - held, before.begin, after.begin))
+        return max(totals) - stretch.highest
+    if stretch.is_between:
+        return is_new + grown(stretch.highest - held, before.begin, after.begin)
+    if stretch.phase is Phase.FORWARD:
+        return is_new + grown(stretch.highest - held, before.forward, after.forward)
+    return is_new
 
 
 def _lowest(peaks: StepPeaks, gradients: int) -> int:
@@ -111,5 +161,7 @@ def _lowest(peaks: StepPeaks, gradients: int) -> int:
 
     The step may begin with what is left of the one before, such as its outputs, and end with new gradients.
     """
+    if next(_stretches(peaks)).has_gradients:
+        return min(peaks.lowest, peaks.first - gradients, peaks.last - gradients)
     are_new = 2 * (peaks.last - peaks.first) > gradients
     return min(peaks.lowest, peaks.last - gradients if are_new else peaks.last)

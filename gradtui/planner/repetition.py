@@ -79,6 +79,14 @@ class Repetition:
                 found.requires_grad_()
         return found
 
+    def make_gradients(self) -> None:
+        """Give each parameter that trains a gradient, as an earlier backward does."""
+        for tensor in list(self._tensors.values()):
+            if id(tensor) in self.parameters and tensor.requires_grad:
+                tensor.grad = torch.empty_like(tensor)
+                if self._live is not None:
+                    self._live.add(tensor.grad)
+
     def release(self, numbers: Iterable[int]) -> None:
         """Hold these tensors no longer."""
         for number in numbers:

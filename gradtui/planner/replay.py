@@ -77,6 +77,8 @@ class Peaks:
     forward_at: dict[int, int] = field(default_factory=dict)
     """The most bytes that are alive in the forward of each place."""
     backward_at: dict[int, int] = field(default_factory=dict)
+    adding: int | None = None
+    """`backward` of one that adds to gradients which are there when it begins; None unless it was repeated too."""
 
 
 class Replay:
@@ -95,12 +97,12 @@ class Replay:
         with torch.enable_grad(), self._results.entered():
             return _Reading(self._recorded, plan, self._regions(plan)).result(self._loose)
 
-    def peaks(self, plan: Plan, places: Sequence[int] = ()) -> Peaks | None:
+    def peaks(self, plan: Plan, places: Sequence[int] = (), *, has_gradients: bool = False) -> Peaks | None:
         """Repeat forward and backward, and return the most bytes that were alive; None if backward cannot be repeated.
 
         What is between the models and the loss is left out, and how long Python code holds a tensor is an estimate (see
         `freed_after`): compare peaks with each other. `places` has a number for each operation; with it the peaks of each
-        number are returned too.
+        number are returned too. With `has_gradients`, backward adds to gradients that are there when it begins.
         """
         live = LiveBytes()
         run, begins = Repetition(self._recorded, plan, live), list[int]()
@@ -115,6 +117,8 @@ class Replay:
             run.release(self._recorded.ends)
             forward_at = live.peaks
             forward, begin = live.restart(), live.now
+            if has_gradients:
+                run.make_gradients()
             if places:
                 live.find_place = lambda before: _place_in_backward(begins, places, before)
             try:

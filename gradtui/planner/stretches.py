@@ -46,12 +46,17 @@ def places_of(recorded: OperationsRecorded, blocks: Collection[int]) -> Places:
     return Places(tuple(of_operation), tuple(found), of_call)
 
 
-def units_of(replay: Replay, places: Places, plan: Plan) -> list[Unit] | None:
-    """Return each part as it is under a plan and, if it is a block, as it would be checkpointed. None if backward fails."""
+def units_of(replay: Replay, places: Places, plan: Plan, *, has_gradients: bool = False) -> list[Unit] | None:
+    """Return each part as it is under a plan and, if it is a block, as it would be checkpointed. None if backward fails.
+
+    With `has_gradients`, backward adds to gradients that are there when it begins.
+    """
     blocks = frozenset(block for block in places.blocks if block >= 0)
     without = replace(plan, checkpointed=plan.checkpointed - blocks)
     within = replace(plan, checkpointed=plan.checkpointed | blocks)
-    plain, checkpointed = (replay.peaks(each, places.of_operation) for each in (without, within))
+    plain, checkpointed = (
+        replay.peaks(each, places.of_operation, has_gradients=has_gradients) for each in (without, within)
+    )
     if plain is None or checkpointed is None:
         return None
     costs = _work(replay, places, within)

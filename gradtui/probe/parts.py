@@ -12,15 +12,25 @@ from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter, RecentEvents
 from gradtui.probe.model import IndexMapping, ModelRegistry
-from gradtui.probe.runtime import Hold, HookSet, OverheadMeter, ProbeContext, ProbeOptions, RunClock, SamplingSchedule
-from gradtui.probe.sampling import StepSampler
+from gradtui.probe.runtime import (
+    CheckSchedule,
+    Hold,
+    HookSet,
+    OverheadMeter,
+    ProbeContext,
+    ProbeOptions,
+    ProcessGroupWatch,
+    RunClock,
+    SamplingSchedule,
+)
+from gradtui.probe.sampling import ReplicaChecks, StepSampler
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, StepCounter
 from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
 
 _SAMPLE_SHARE, _NORM_SHARE, _PROFILE_SHARE = 0.25, 0.17, 0.1
 """Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
-step, and for costs above the median that the sampling schedules use."""
+step, for what several ranks compare, and for costs above the median that the sampling schedules use."""
 
 _SPREAD = 6
 """Rounds that are sampled regardless of the cost, ten rounds apart, after the first ones."""
@@ -70,6 +80,8 @@ class ProbeParts:
         )
         self.norms = GradNormCollector(context, often, bad_steps, sampler.times, self.profiles.aside)
         sampler.passing.loss_scale = self.norms.loss_scale
+        self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
+        self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
         self.oom_reporter = OomReporter(self, allocator, recent, options.write_file)
 
@@ -85,6 +97,7 @@ class ProbeParts:
             self.norms.steps_until_due(executed),
             self.step_sampler.steps_until_due(executed),
             self.dispatcher.steps_until_due(executed),
+            self.checks.next_step - executed - 2,
         )
 
     def flush(self, now: int, *, at_end: bool = False) -> None:
@@ -92,6 +105,10 @@ class ProbeParts:
         if self.dispatcher.receipts.open:
             with self.hooks.guarded("receipts"):
                 self.dispatcher.receipts.poll(self.counter.steps, is_over=at_end)
+        self.process_group.look()
+        if self.checks.ranks > 1 or self.checks.under_way:
+            with self.hooks.guarded("replicas"):
+                self.checks.finish() if at_end else self.checks.renew()
         since = now, self.clock.at(), self.phases.take(now), self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
         epoch = self.norms.epochs.progress
@@ -99,8 +116,14 @@ class ProbeParts:
         if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):
             self.emit(self.order.measured(self.clock.at(), self.counter.steps, self.evaluation.unused_graphs))
 
-    def flush_if_due(self, now: int) -> None:
-        """Flush if the last flush was some tenths of a second ago."""
+    def steps_ended(self, now: int) -> None:
+        """Measure what several ranks must have in common, if that is due, and flush if the last flush was some time ago."""
+        if self.counter.steps >= self.checks.next_step:
+            with self.hooks.guarded("replicas"):
+                self.checks.on_step_post(self.counter.steps)
+        if self.checks.under_way:
+            with self.hooks.guarded("replicas"):
+                self.checks.poll()
         if self.counter.is_due(now):
             with self.hooks.guarded("states"):
                 self.step_sampler.check_requires_grad(now)
@@ -144,6 +167,10 @@ class ProbeParts:
     def _tree_changed(self, moved: IndexMapping) -> None:
         for part in (self.step_sampler, self.norms, self.dispatcher):
             part.tree_changed(moved)
+
+    def _ranks_changed(self, ranks: int) -> None:
+        self.norms.follow_ranks(ranks)
+        self.checks.follow(ranks)
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
         self.emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))

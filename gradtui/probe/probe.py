@@ -27,10 +27,9 @@ from gradtui.protocol.vocabulary import Phase
 class Probe:
     """Observes every training run of this process from `attach` to `detach`.
 
-    A step of most scripts is, in this order: `on_zero_grad_pre`, `on_zero_grad_post`, `on_forward_pre` (it calls
-    `_on_boundary`, where commands are applied and the step is sampled or not), `on_forward_post`, `on_backward_pre`,
-    `on_backward_post`, `on_step_pre`, `on_step_post` (it calls `_on_step_end`). The events of steps that are not sampled are
-    buffered, and `_on_buffered` receives them later, many at once.
+    A step is mostly, in this order: `on_zero_grad_pre`, `on_zero_grad_post`, `on_forward_pre` (it calls `_on_boundary`, where
+    commands are applied and the step is sampled or not), `on_forward_post`, `on_backward_pre`, `on_backward_post`,
+    `on_step_pre`, `on_step_post` (it calls `_on_step_end`). `_on_buffered` receives the events of steps that are not sampled.
     """
 
     def __init__(self, emit: Callable[[Event], None], allocator: MemoryCounter, options: ProbeOptions) -> None:
@@ -126,6 +125,7 @@ class Probe:
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
+        self.parts.process_group.look()
         # Read before a command may pause the run: the duration of the pause is subtracted only when the run resumes.
         cost = self._cost.of_step()
         if self.step_sampler.times.timed is not None:
@@ -324,7 +324,7 @@ class Probe:
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped)
         with self.hooks.guarded("freezes"):
             self.dispatcher.freezes.after_step(self.counter.steps, optimizer)
-        self.parts.flush_if_due(now)
+        self.parts.steps_ended(now)
         if not self._steps:
             self._boundary_open = True
             if optimizer is not None:
@@ -364,7 +364,7 @@ class Probe:
             # If buffering continues, no code of the script has run since a step or its backward ended.
             self.view.groups.look(self.counter.steps + (not between and not is_over), is_over)
         self.norms.poll()
-        self.parts.flush_if_due(events[-1])
+        self.parts.steps_ended(events[-1])
         if self.step_sampler.steps_until_due(self.counter.steps) == 0:
             self.buffer.steps_left = 0
 
@@ -377,7 +377,7 @@ class Probe:
     def _on_graph_replay_post(self, now: int, work: CapturedWork) -> None:
         if steps := self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand()):
             self._cost.steps_ended((now,) * steps)
-        self.parts.flush_if_due(now)
+        self.parts.steps_ended(now)
         self.counter.stop_if_done()
 
     def _measure_newest(self) -> None:

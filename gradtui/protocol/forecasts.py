@@ -44,6 +44,8 @@ class StepPeaks:
     """The highest total in backward from when it reaches the models; None if it is unknown."""
     backward_of_loss: int | None = None
     """The highest total in backward before that."""
+    keeps_gradients: bool = False
+    """Whether `zero_grad` fills gradients with zeros, so that they are there in all phases."""
 
     @property
     def highest(self) -> tuple[Phase, int]:

@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.reducer.divergence import compare_ranks
-from gradtui.state.job import CHECKS_KEPT, NORMS_KEPT, JobState, ProposalRecord, RankRecord
+from gradtui.reducer.common_steps import least_common
+from gradtui.reducer.divergence import compare_ranks, keep_check
+from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord
 from gradtui.state.run_state import RunState
 from gradtui.text import command_text, plural
 
@@ -28,13 +29,17 @@ def job_of(state: RunState) -> JobState:
 def rank_joined(state: RunState, event: ev.RankJoined) -> None:
     job = job_of(state)
     job.now = max(job.now, event.at)
+    if event.generation < job.generation:
+        return
     if event.generation > job.generation:
         job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
         job.ranks, job.generation, job.size, job.shown = {}, event.generation, 0, None
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
+        job.divergence_changes += 1
         _restart(state)
         state.note(event, "run", f"the launcher has restarted the ranks (generation {event.generation})")
     job.size = max(job.size, event.ranks)
+    is_new = event.rank not in job.ranks
     job.ranks[event.rank] = RankRecord(
         event.rank, event.generation, event.local_rank, event.host, event.pid, event.at, event.at
     )
@@ -43,7 +48,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         if job.shown is not None:
             _restart(state)
         job.shown = event.rank
-    if len(job.ranks) == job.size:
+    if is_new and len(job.ranks) == job.size:
         state.note(event, "run", f"all {plural(job.size, 'rank')} have joined")
 
 
@@ -56,6 +61,8 @@ def _restart(state: RunState) -> None:
         "log",
         "log_count",
         "started",
+        "pending",
+        "refused",
         "interventions",
         "intervention_count",
         "findings",
@@ -143,19 +150,27 @@ def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
 def _models_found(job: JobState, record: RankRecord, event: ev.ModelsFound) -> None:
     record.listing, record.norms, record.checks = event.listing, [], []
     record.buffers = tuple(each.path for each in event.buffers)
-    # Ranks usually have the same parameters: one copy of the list is enough.
+    outline = tuple((each.path, each.shape) for each in event.parameters), record.buffers
+    # Ranks usually have the same models: one copy of what is long is enough.
+    others = job.ranks.values()
+    record.outline = next((each.outline for each in others if each.outline == outline), outline)
     record.parameters = next(
-        (each.parameters for each in job.ranks.values() if each.parameters == event.parameters), event.parameters
+        (each.parameters for each in others if each.parameters == event.parameters), event.parameters
     )
 
 
-def _gradients(_job: JobState, record: RankRecord, event: ev.GradientsMeasured) -> None:
+def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -> None:
     if event.loss is not None:
         record.loss = event.loss
     if event.total is not None:
         record.norm, record.norm_step = event.total, event.step
     if event.norms is not None and event.listing in (None, record.listing):
-        record.norms = [*record.norms, (event.step, event.norms)][-NORMS_KEPT:]
+        record.norms = [*(each for each in record.norms if each[0] != event.step), (event.step, event.norms)]
+        if all(any(step == event.step for step, _ in each.norms) for each in job.live):
+            for each in job.ranks.values():
+                each.norms = [known for known in each.norms if known[0] >= event.step]
+        if len(record.norms) > NORMS_KEPT:
+            del record.norms[least_common([step for step, _ in record.norms])]
 
 
 def _memory(_job: JobState, record: RankRecord, event: ev.MemoryMeasured) -> None:
@@ -183,9 +198,9 @@ def _group(job: JobState, record: RankRecord, event: ev.ProcessGroupFound) -> No
     job.size = max(job.size, event.ranks)
 
 
-def _checked(_job: JobState, record: RankRecord, event: ev.ReplicasMeasured) -> None:
+def _checked(job: JobState, record: RankRecord, event: ev.ReplicasMeasured) -> None:
     if event.listing in (None, record.listing):
-        record.checks = [*record.checks, event][-CHECKS_KEPT:]
+        keep_check(job, record, event)
 
 
 def _answered(job: JobState, record: RankRecord, event: ev.ProposalAnswered) -> None:

@@ -27,11 +27,12 @@ from gradtui.viewing import view
 PROGRESS_S = 5.0
 """Seconds between two progress lines."""
 
-_DRAIN_S = 0.25
+DRAIN_S = 0.25
+"""Seconds between two looks for new events."""
 
 _REPORTED = {
     "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "out of memory", "probe",
-    "checkpoint",
+    "checkpoint", "ranks",
 }  # fmt: skip
 """The kinds of log entries that are written."""
 
@@ -48,8 +49,19 @@ def reported(log: Iterable[LogEntry]) -> Iterator[str]:
 class PlainReporter:
     """Keeps a `RunState` from an event source and reports on it."""
 
-    def __init__(self, source: EventQueue, findings: FindingTracker | None = None, *, silent: bool = False) -> None:
-        """Report on the events of `source`. A `silent` reporter writes only the text passed to `say` and `write`."""
+    def __init__(
+        self,
+        source: EventQueue,
+        findings: FindingTracker | None = None,
+        *,
+        silent: bool = False,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        """Report on the events of `source`. A `silent` reporter writes only the text passed to `say` and `write`.
+
+        It drains the events every `drain_s` seconds.
+        """
+        self._drain_s = drain_s
         self.state = RunState()
         self._findings = findings if findings is not None else FindingTracker()
         self._source = source
@@ -114,7 +126,7 @@ class PlainReporter:
     def _run(self) -> None:
         reported = monotonic()
         self._seen = self.state.log_count
-        while not self._stop.wait(_DRAIN_S):
+        while not self._stop.wait(self._drain_s):
             self.drain()
             if self._silent:
                 continue

@@ -134,6 +134,7 @@ class TrainingRun:
             budget=settings.budget,
             stop_after=settings.steps,
             schedule=settings.schedule,
+            ranks_agree=settings.connect is not None,
             write_file=RunFiles(settings.target.name).write,
         )
         session = Session(self.events.put, options)

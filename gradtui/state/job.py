@@ -9,12 +9,17 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command
 from gradtui.protocol.vocabulary import ParameterInfo, Phase
 
-CHECKS_KEPT = 8
-"""Measurements of what ranks must have in common that are kept per rank: ranks reach the same step at different times."""
+CHECKS_KEPT = 32
+"""Measurements of what ranks must have in common that are kept per rank until all ranks have made them: ranks reach the same
+step, and their events reach the viewer, at different times. Equal ones share their values."""
 NORMS_KEPT = 8
 """Measured steps whose gradient norms are kept per rank, for the same reason."""
 SILENT_S = 3.0
 """Seconds without a sign of life after which a rank is called silent: a sign comes every second."""
+
+
+Outline = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[str, ...]]
+"""The path and shape of each parameter, and the path of each buffer."""
 
 
 @dataclass
@@ -48,11 +53,13 @@ class RankRecord:
     parameters: tuple[ParameterInfo, ...] = ()
     buffers: tuple[str, ...] = ()
     """Their paths."""
+    outline: Outline = ((), ())
+    """What all ranks must have in common of the models. Ranks with equal models have the same object."""
     listing: int | None = None
     norms: list[tuple[int, tuple[float | None, ...]]] = field(default_factory=list)
-    """The newest measured steps, and the norm of each parameter in them."""
+    """Measured steps, and the norm of each parameter in them: from the newest step on that all ranks have measured."""
     checks: list[ev.ReplicasMeasured] = field(default_factory=list)
-    """The newest measurements of what ranks must have in common."""
+    """Measurements of what ranks must have in common, after the newest step that was compared."""
     memory: dict[Phase, ev.MemoryMeasured] = field(default_factory=dict)
     """The last breakdown at the end of each phase."""
     device: ev.DeviceSampled | None = None
@@ -84,8 +91,8 @@ class ProposalRecord:
     reason: str = ""
 
 
-Kind = Literal["trainable", "owned", "rates", "checksums", "buffers"]
-"""What ranks must have in common: the fields of `ReplicasMeasured`."""
+Kind = Literal["models", "trainable", "owned", "rates", "checksums", "buffers"]
+"""What ranks must have in common: their models, and the fields of `ReplicasMeasured`."""
 
 
 @dataclass
@@ -97,14 +104,22 @@ class Divergence:
     """The last step at which they are known to be equal; None if they never were."""
     step: int
     """The first step at which they are known to differ."""
+    compared: tuple[int, ...]
+    """The ranks that were compared."""
     ranks: tuple[int, ...]
     """The ranks that differ from most, or from the lowest rank where no value is that of most."""
     names: tuple[str, ...]
-    """The paths of the parameters or buffers that differ; of learning rates, the numbers of optimizer and group."""
+    """The paths of the parameters or buffers that differ; of learning rates, optimizers and groups by their number."""
+    values: tuple[str, ...]
+    """What the first of `names` is on each of the ranks in `compared`, in words; empty where there are no words for it."""
+    distinct: int = 2
+    """Into how many parts the ranks fall, by the name for which they are most."""
     last_step: int = 0
     """The last step at which they are known to differ."""
     over_step: int | None = None
     """The step at which they were found to be equal again; None while they differ."""
+    equal_checks: int = 0
+    """How many times in a row they were found to be equal since then."""
 
 
 @dataclass
@@ -123,9 +138,11 @@ class JobState:
     """Seconds of the viewer's run at the newest event."""
     proposals: dict[int, ProposalRecord] = field(default_factory=dict)
     """By id of the command: the newest ones."""
-    divergences: dict[str, Divergence] = field(default_factory=dict)
+    divergences: dict[Kind, Divergence] = field(default_factory=dict)
     """By kind: the newest divergence of each."""
-    equal_steps: dict[str, int] = field(default_factory=dict)
+    divergence_changes: int = 0
+    """Grows when a divergence begins, changes or ends."""
+    equal_steps: dict[Kind, int] = field(default_factory=dict)
     """By kind: the last step at which all ranks were found to be equal."""
     compared_step: int = 0
     """The last step at which what all ranks must have in common was compared."""

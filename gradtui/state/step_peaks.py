@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled, StepPeaks
 from gradtui.protocol.vocabulary import Phase
@@ -16,9 +16,13 @@ def step_peaks(state: RunState, step: int | None = None) -> StepPeaks | None:
     With a `step`, only that profile or later measurements count.
     """
     if state.traced is not None:
-        return profiled_peaks(state.traced) if step in (None, state.traced.step) and state.traced.phases else None
+        if step not in (None, state.traced.step) or not state.traced.phases:
+            return None
+        return replace(profiled_peaks(state.traced), keeps_gradients=_keeps_gradients(state, state.traced))
     measured = measured_phases(state)
-    return _measured(measured) if measured and measured[0].step >= (step or 0) else None
+    if not measured or measured[0].step < (step or 0):
+        return None
+    return _measured(measured, accumulates=state.micro_steps > state.step)
 
 
 def profiled_peaks(profile: StepMemoryProfiled) -> StepPeaks:
@@ -30,18 +34,41 @@ def profiled_peaks(profile: StepMemoryProfiled) -> StepPeaks:
     )  # fmt: skip
 
 
-def _stretches(profile: StepMemoryProfiled) -> Iterator[tuple[Phase, int]]:
+def _stretches(profile: StepMemoryProfiled) -> list[tuple[Phase, int]]:
     ends = [begin for _, begin in profile.phases[1:]]
-    for (phase, begin), end in zip(profile.phases, [*ends, len(profile.curve)]):
-        # A point of the curve stands for a stretch of totals, so one that two phases share belongs to the later one.
-        highest = max(profile.curve[begin : max(end, begin + 1)])
-        yield phase, max(highest, profile.peak) if phase is profile.peak_phase else highest
+    # A point of the curve stands for several totals, so one that two phases share belongs to the later one.
+    found = [
+        (phase, max(profile.curve[begin : max(end, begin + 1)]))
+        for (phase, begin), end in zip(profile.phases, [*ends, len(profile.curve)])
+    ]
+    # The peak may be in such a point.
+    of_peak = [(highest, at) for at, (phase, highest) in enumerate(found) if phase is profile.peak_phase]
+    if of_peak:
+        highest, at = max(of_peak)
+        found[at] = profile.peak_phase, max(highest, profile.peak)
+    return found
 
 
-def _measured(phases: list[MemoryMeasured]) -> StepPeaks:
+def _keeps_gradients(state: RunState, profile: StepMemoryProfiled) -> bool:
+    """Return whether gradients are there at the end of a forward before which they are cleared."""
+    forward, backward = (state.phases[phase].last for phase in (Phase.FORWARD, Phase.BACKWARD))
+    phases = [phase for phase, _ in profile.phases]
+    if forward is None or backward is None or Phase.FORWARD not in phases or phases.count(Phase.BACKWARD) > 1:
+        return False
+    after = phases[phases.index(Phase.FORWARD) :]
+    return Phase.ZERO_GRAD not in after and 2 * forward.held.gradients > backward.held.gradients > 0
+
+
+def _measured(phases: list[MemoryMeasured], *, accumulates: bool) -> StepPeaks:
     """Return the peaks that the allocator counted. Not yet confirmed on a CUDA device."""
     totals = [each.held.total or 0 for each in phases]
     # What autograd keeps was not there when the step began.
     first = totals[0] - (phases[0].held.activations or 0)
-    peaks = tuple((each.phase, each.peak or 0) for each in phases)
-    return StepPeaks(phases[0].step, peaks, first, totals[-1], min(first, *totals))
+    peaks = [(each.phase, each.peak or 0) for each in phases]
+    if accumulates:
+        # Each phase has the highest peak of all micro-steps.
+        peaks[:0] = [each for each in peaks if each[0] in (Phase.FORWARD, Phase.BACKWARD)]
+    elif phases[0].held.gradients:
+        # Those of the step before, which are cleared between forward and backward.
+        peaks.insert(1, (Phase.ZERO_GRAD, totals[0]))
+    return StepPeaks(phases[0].step, tuple(peaks), first, totals[-1], min(first, *totals))

@@ -34,7 +34,16 @@ from gradtui.text.parameters import (
     why_never,
     why_so,
 )
-from gradtui.text.ranks import rank_trouble_text, ranks_outcome, ranks_text
+from gradtui.text.ranks import (
+    between_ranks,
+    divergence_text,
+    equal_again_text,
+    rank_names,
+    rank_trouble_text,
+    ranks_outcome,
+    ranks_text,
+    since_text,
+)
 from gradtui.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.text.units import (
     BYTES_WIDTH,
@@ -77,6 +86,7 @@ __all__ = [
     "STATE_WORDS",
     "EndRow",
     "MemoryPart",
+    "between_ranks",
     "breakpoint_text",
     "bytes_text",
     "called",
@@ -90,10 +100,12 @@ __all__ = [
     "contended_text",
     "contending_text",
     "count_text",
+    "divergence_text",
     "dtype_text",
     "effect_results",
     "effect_text",
     "end_rows",
+    "equal_again_text",
     "finding_counts_text",
     "finding_line",
     "finding_lines",
@@ -114,6 +126,7 @@ __all__ = [
     "parts_of_memory",
     "plural",
     "progress_line",
+    "rank_names",
     "rank_trouble_text",
     "ranks_outcome",
     "ranks_text",
@@ -131,6 +144,7 @@ __all__ = [
     "share_text",
     "short_bytes",
     "short_rate",
+    "since_text",
     "size_text",
     "sizes_text",
     "state_counts",

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from gradtui.state.job import SILENT_S, JobState, RankRecord
+from collections.abc import Sequence
+
+from gradtui.state.job import SILENT_S, Divergence, JobState, Kind, RankRecord
 from gradtui.state.rank_figures import RankRow, Trouble
 from gradtui.text.units import listed, plural, seconds_text
 
 _NAMED = 4
+_TITLES: dict[Kind, str] = {
+    "models": "the models",
+    "trainable": "the flags requires_grad",
+    "owned": "the parameters in optimizers",
+    "rates": "learning rates",
+    "checksums": "values of parameters",
+    "buffers": "values of buffers",
+}
 
 
 def ranks_text(job: JobState) -> str:
@@ -65,3 +75,43 @@ def rank_trouble_text(row: RankRow) -> str:
     if row.trouble is Trouble.SLOW:
         return "slow: the others wait for it"
     return "ended" if record.ended is not None else record.host
+
+
+def rank_names(ranks: Sequence[int]) -> str:
+    """Return `rank 3`, or `ranks 0, 1, 2`."""
+    return ("rank " if len(ranks) == 1 else "ranks ") + listed([str(each) for each in ranks], _NAMED)
+
+
+def between_ranks(divergence: Divergence) -> str:
+    """Return which ranks differ: `between ranks 0 and 1`, or `between rank 3 and the other 3 ranks`."""
+    compared, ranks = divergence.compared, divergence.ranks
+    if len(compared) == 2:
+        return f"between ranks {compared[0]} and {compared[1]}"
+    others = len(compared) - len(ranks)
+    if divergence.distinct >= len(compared) or others < 1:
+        return f"between all {plural(len(compared), 'rank')}"
+    other = f"rank {min(set(compared) - set(ranks))}" if others == 1 else f"the other {others} ranks"
+    return f"between {rank_names(ranks)} and {other}"
+
+
+def since_text(divergence: Divergence) -> str:
+    """Return since when ranks differ: `since step 17`, `since one of the steps 17 to 32`, `since step 1, the first compared`.
+
+    What is compared at a step are the values after it.
+    """
+    if divergence.equal_step is None:
+        return f"since step {divergence.step:,}, the first compared"
+    if divergence.equal_step + 1 >= divergence.step:
+        return f"since step {divergence.step:,}"
+    return f"since one of the steps {divergence.equal_step + 1:,} to {divergence.step:,}"
+
+
+def divergence_text(divergence: Divergence) -> str:
+    """Return what differs between ranks, and since when, in a clause."""
+    what = f"{_TITLES[divergence.kind]} differ {between_ranks(divergence)}"
+    return f"{what} {since_text(divergence)}: {listed(divergence.names)}"
+
+
+def equal_again_text(kind: Kind) -> str:
+    """Return that what differed is equal again."""
+    return f"{_TITLES[kind]} are equal on all ranks again"

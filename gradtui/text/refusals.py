@@ -36,12 +36,28 @@ UNKNOWN_COMMAND = "this run does not know this command"
 
 # Several ranks.
 one_of_ranks = "this is one of {} ranks: {}".format
-CHANGE_ON_ALL = "all ranks must make the same change at once, which gradtui cannot do yet"
+CHANGE_ON_ALL = (
+    "all ranks must make the same change at the same step; start the job with gradtui torchrun, whose dashboard does so"
+)
+NOT_CONFIRMED = "not all ranks had accepted it when its step came"
+NOT_ON_RANKS = "it can end differently on the ranks"
 PAUSE_OF_ONE = "while this one pauses, the others wait for it and may time out"
 SAVE_ON_ALL = "all ranks must take part in saving sharded parameters"
 STOP_OF_ONE = "if this one stops, the others wait for it forever"
-change_under = f"under {{}} {CHANGE_ON_ALL}".format
-DATA_PARALLEL = "DistributedDataParallel decided at its construction which gradients it reduces"
+change_under = (
+    "under {} parameters are flattened, and a change of one is not supported; fully_shard (FSDP2) supports it".format
+)
+FREEZE_UNDER_DDP = (
+    "DistributedDataParallel waits for the gradients of all parameters; restart with "
+    "DistributedDataParallel(…, find_unused_parameters=True) to freeze while it trains"
+)
+STATIC_GRAPH = (
+    "DistributedDataParallel has static_graph=True: which gradients it combines is decided; restart without it"
+)
+unknown_to_ddp = (
+    "{} was frozen when DistributedDataParallel was made, which would not combine its gradient over the ranks; restart with it "
+    "trainable, and freeze it after the first steps"
+).format
 
 # Parameters and modules.
 computed_parameter = "{} is computed by a parametrization: freeze or unfreeze its original parameters".format

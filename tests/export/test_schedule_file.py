@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.export.schedule_file import InterventionFiles, load, schedule_text
+from gradtui.export.schedule_file import InterventionFiles, load, plan_text, schedule_text
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, RunStarted
 from gradtui.reducer import apply
 from gradtui.reducer.reducer import INTERVENTIONS_KEPT
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import ModelChange, RunState
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 DONE = st.lists(
@@ -54,6 +54,18 @@ def test_what_is_written_is_read_back(done: list[tuple[int, Command, str, int, b
         assert type(entry.command) is type(command)
         assert [getattr(entry.command, name) for name in fields] == [getattr(command, name) for name in fields]
     assert all(entry.command.id < 0 for entry in entries)
+
+
+@pytest.mark.parametrize("appeared", [0, 100])
+def test_a_plan_begins_when_its_models_begin_to_train(appeared: int, file: Path) -> None:
+    """A script may pretrain other models first, whose modules may have the same paths."""
+    state = state_of([])
+    if appeared:
+        state.model_changes.append(ModelChange(appeared, "Student", replaces=True))
+    commands = [TrainOnly(0, ":head"), SetCheckpointing(0, "blocks.0", True)]
+    file.write_text(plan_text(state, commands, "train.py"), encoding="utf-8")
+    assert [(entry.step, entry.late) for entry in load(file)] == [(appeared, appeared > 0)] * 2
+    assert ("after 100 steps" in file.read_text(encoding="utf-8")) is (appeared > 0)
 
 
 def test_the_file_says_how_to_use_it_and_what_was_answered() -> None:

@@ -15,6 +15,7 @@ from gradtui.job import JobCommands, RankHub, RankLink
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.events import (
+    CommandApplied,
     CommandProposed,
     Event,
     Progress,
@@ -118,10 +119,12 @@ def test_a_command_goes_to_all_ranks_as_a_proposal_and_is_confirmed(job: Job) ->
         assert isinstance(proposal, Proposal)
         assert proposal.command.origin == "keyboard"
         link.take([ProposalAnswered(0.0, 6, proposal.id, True)])
+    assert [next_command(queue) for _, queue in ranks] == [Confirmation(0, proposed.proposal)] * 2
+    for link, _ in ranks:
+        link.take([CommandApplied(0.0, proposed.at_step, sent, "froze a", ())])
     (closed,) = job.seen.wait(lambda event: isinstance(event, ProposalClosed))
     assert isinstance(closed, ProposalClosed)
     assert (closed.command, closed.confirmed) == (sent.id, True)
-    assert [next_command(queue) for _, queue in ranks] == [Confirmation(0, proposed.proposal)] * 2
 
 
 def test_a_rank_that_is_killed_is_said_and_the_others_stay(job: Job) -> None:

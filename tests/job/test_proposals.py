@@ -27,8 +27,8 @@ from gradtui.protocol.events import (
 )
 
 
-def progress(step: int, steps: int = 1) -> Progress:
-    return Progress(0.0, step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
+def progress(step: int, steps: int = 1, at: float = 0.0) -> Progress:
+    return Progress(at, step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
 
 
 def freeze(id_: int) -> Command:
@@ -60,9 +60,19 @@ def test_a_command_is_confirmed_when_all_have_accepted_and_the_next_one_waits_fo
     assert [type(event) for event in proposals.events] == [CommandProposed, ProposalClosed, CommandProposed]
 
 
+def test_a_confirmation_that_comes_too_late_has_the_command_proposed_again() -> None:
+    proposals = two_ranks()
+    proposals.submit(freeze(1), 0.0)
+    for rank in range(2):
+        proposals.take(rank, ProposalAnswered(0.0, 1, 100, True), 0.1)
+    sends = proposals.take(0, ProposalAnswered(0.0, 2, 100, False, "it was not confirmed in time"), 0.2)
+    assert sends[-1] == (1, Proposal(101, freeze(1), 2 + 4))
+    assert proposals.take(1, ProposalAnswered(0.0, 2, 100, False, "it was not confirmed in time"), 0.3) == []
+
+
 def test_the_lead_grows_with_the_speed_of_training() -> None:
     proposals = two_ranks()
-    proposals.take(0, progress(1_000, 1_000), 1.0)
+    proposals.take(0, progress(1_000, 1_000, at=1.0), 0.001)
     ((_, proposal), _) = proposals.submit(freeze(1), 1.0)
     assert isinstance(proposal, Proposal)
     assert proposal.at_step == 1_000 + 1_500
@@ -170,7 +180,7 @@ class Rank:
                     self.carried_out.append((self.step, id_))
                     said.append(CommandApplied(0.0, self.step, proposal.command, "done", ()))
                 else:
-                    said.append(CommandRejected(0.0, self.step, proposal.command, "it was cancelled"))
+                    said.append(ProposalAnswered(0.0, self.step, id_, False, "it was not confirmed in time"))
         return said
 
 

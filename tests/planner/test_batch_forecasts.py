@@ -8,10 +8,9 @@ from fractions import Fraction
 from functools import cache
 
 import pytest
-import torch
-from test_batch import of_the_zoo
-from test_repeated_operations import STEPS
-from watched import Watched, watched
+from profiled_steps import CLEARED_FIRST, LOOPS, STEPS, profiled_run
+from test_batch import repeated
+from watched import Watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, NoBatchDimensionError, NoForecastError, largest_batch
@@ -19,32 +18,26 @@ from gradtui.planner.peak import StepChange, peak_of
 from gradtui.planner.replay import Peaks
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.forecast import forecast_change, question
 from gradtui.state.step_peaks import profiled_peaks
 
 NAMES = "tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "mlp"
-Profiled = Callable[[str, Fraction], Watched]
+Profiled = Callable[..., Watched]
+"""Returns the run of a specimen whose batch is multiplied by a factor, in a loop of `LOOPS`."""
 
 
 @pytest.fixture(scope="module")
 def profiled() -> Profiled:
     @cache
-    def run(name: str, factor: Fraction) -> Watched:
-        model, loss = of_the_zoo(name, factor)
-        optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.01)
-        with pytest.MonkeyPatch.context() as patched, watched() as seen:
+    def run(name: str, factor: Fraction, loop: str = CLEARED_FIRST) -> Watched:
+        specimen = SPECIMENS[name]()
+        batches = [tuple(repeated(each, factor) for each in specimen.batch(step)) for step in range(STEPS)]
+        with pytest.MonkeyPatch.context() as patched:
             # The total of the tests' allocator never changes.
             patched.setattr(AllocationLog, "measured", lambda _, total: None)
-            for step in range(STEPS):
-                if step == STEPS - 1:
-                    seen.commands.submit(lambda number: TraceStep(number))
-                optimizer.zero_grad()
-                loss(step).backward()
-                optimizer.step()
-        return seen
+            return profiled_run(specimen.model, batches.__getitem__, specimen.loss, loop)
 
     return run
 
@@ -63,10 +56,18 @@ def saved(run: Watched) -> int:
     return kept
 
 
-@pytest.mark.parametrize("factor", [Fraction(2), Fraction(3)], ids=str)
-@pytest.mark.parametrize("name", NAMES)
-def test_they_are_those_of_a_run_with_that_batch_size(profiled: Profiled, name: str, factor: Fraction) -> None:
-    before, after = profiled(name, Fraction(1)), profiled(name, factor)
+@pytest.mark.parametrize(
+    ("name", "factor", "loop"),
+    [
+        *((name, factor, CLEARED_FIRST) for name in NAMES for factor in (Fraction(2), Fraction(3))),
+        *((name, Fraction(2), loop) for name in ("tied_gpt", "conv_batchnorm") for loop in LOOPS[1:]),
+    ],
+    ids=str,
+)
+def test_they_are_those_of_a_run_with_that_batch_size(
+    profiled: Profiled, name: str, factor: Fraction, loop: str
+) -> None:
+    before, after = profiled(name, Fraction(1), loop), profiled(name, factor, loop)
     asked = replace(asked_of(before), batch_scale=factor)
     forecaster = Forecaster()
     answer = forecaster.with_peak(forecaster.answer(asked), asked)

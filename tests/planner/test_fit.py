@@ -7,13 +7,13 @@ from itertools import combinations
 
 import pytest
 import torch
+from profiled_steps import LOOPS, profiled_run
 from torch import Tensor, nn
-from watched import Watched, watched
+from watched import Watched
 
 from gradtui.planner import Forecaster, NoForecastError
 from gradtui.planner.stretches import places_of
 from gradtui.probe.memory.allocation_log import AllocationLog
-from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.state.forecast import forecast_change, question
 
@@ -48,20 +48,13 @@ class Stack(nn.Module):
         return self.head(x)  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="module")
-def run() -> Watched:
-    model, batch = Stack(), torch.linspace(-1, 1, 256 * 8).view(256, 8)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    with pytest.MonkeyPatch.context() as patched, watched() as seen:
+@pytest.fixture(scope="module", params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Watched:
+    batch = torch.linspace(-1, 1, 256 * 8).view(256, 8)
+    with pytest.MonkeyPatch.context() as patched:
         # The total of the tests' allocator never changes.
         patched.setattr(AllocationLog, "measured", lambda _, total: None)
-        for step in range(3):
-            if step == 2:
-                seen.commands.submit(lambda number: TraceStep(number))
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
-    return seen
+        return profiled_run(Stack(), lambda _: (batch,), lambda output: output.square().mean(), request.param)
 
 
 def asked_of(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:

@@ -7,11 +7,13 @@ import pytest
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled, StepPeaks
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.run_state import RunState
-from gradtui.state.step_peaks import step_peaks
+from gradtui.state.step_peaks import profiled_peaks, step_peaks
 
 
-def measured(phase: Phase, total: int, peak: int | None, activations: int = 0, step: int = 5) -> MemoryMeasured:
-    held = MemoryBytes(100, 0, 0, 0, activations, total - 100 - activations, total)
+def measured(
+    phase: Phase, total: int, peak: int | None, activations: int = 0, step: int = 5, gradients: int = 0
+) -> MemoryMeasured:
+    held = MemoryBytes(100, 0, gradients, 0, activations, total - 100 - activations - gradients, total)
     return MemoryMeasured(0.0, step, phase, held, peak, peak is not None, True)
 
 
@@ -61,3 +63,49 @@ def test_a_profile_comes_first_and_only_of_the_asked_step() -> None:
     peaks = step_peaks(state, 7)
     assert peaks == StepPeaks(7, ((Phase.FORWARD, 130), (Phase.BACKWARD, 210)), 90, 120, 90)
     assert step_peaks(state, 8) is None
+
+
+def test_gradients_at_the_end_of_the_forward_are_cleared_after_it() -> None:
+    forward = measured(Phase.FORWARD, 170, 180, 60, gradients=10)
+    peaks = step_peaks(state_of(forward, *PHASES[1:]))
+    assert peaks is not None
+    assert peaks.phases == ((Phase.FORWARD, 180), (Phase.ZERO_GRAD, 170), (Phase.BACKWARD, 220), (Phase.OPTIMIZER, 150))
+
+
+def test_several_micro_steps_share_the_peaks_of_their_phases() -> None:
+    state = state_of(*PHASES)
+    state.step, state.micro_steps = 5, 10
+    peaks = step_peaks(state)
+    assert peaks is not None
+    pair = (Phase.FORWARD, 170), (Phase.BACKWARD, 220)
+    assert peaks.phases == (*pair, *pair, (Phase.OPTIMIZER, 150))
+
+
+def test_the_peak_of_a_profile_belongs_to_the_stretch_that_has_it() -> None:
+    """The curve has the highest total of each interval; the peak is in the second forward."""
+    phases = (Phase.FORWARD, 0), (Phase.ZERO_GRAD, 2), (Phase.FORWARD, 3), (Phase.BACKWARD, 5)
+    profile = StepMemoryProfiled(0.0, 7, (90, 120, 80, 130, 140, 60), 9, phases, 145, Phase.FORWARD, -1, (), (), True)
+    expected = (Phase.FORWARD, 120), (Phase.ZERO_GRAD, 80), (Phase.FORWARD, 145), (Phase.BACKWARD, 60)
+    assert profiled_peaks(profile).phases == expected
+
+
+@pytest.mark.parametrize(
+    ("phases", "at_forward", "keeps"),
+    [
+        ("zero_grad forward backward optimizer", 30, True),
+        ("zero_grad forward backward optimizer", 10, False),
+        ("forward backward optimizer", 30, True),
+        ("forward zero_grad backward optimizer", 30, False),
+        ("forward backward forward backward optimizer", 30, False),
+    ],
+)
+def test_gradients_that_are_only_filled_with_zeros(phases: str, at_forward: int, keeps: bool) -> None:
+    """Of 40 bytes of gradients at the end of backward, some are there at the end of forward: all but those of a frozen part."""
+    state = state_of(
+        measured(Phase.FORWARD, 170, None, gradients=at_forward), measured(Phase.BACKWARD, 170, None, gradients=40)
+    )
+    marks = tuple((Phase(name), at) for at, name in enumerate(phases.split()))
+    state.traced = StepMemoryProfiled(0.0, 7, (1,) * 9, 9, marks, 1, Phase.FORWARD, -1, (), (), True)
+    peaks = step_peaks(state)
+    assert peaks is not None
+    assert peaks.keeps_gradients is keeps

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, Hold, RunStopped, raised_by_handler, ranks
+from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import (
     ClearBreakpoint,
     Command,
@@ -59,12 +61,18 @@ class Boundary:
         answered: Callable[[Command, CommandResult | str], None],
         held: Callable[[Hold | None], None],
         breakpoints: Breakpoints,
+        agreement: Agreement,
     ) -> None:
         self._commands = commands
         self._handlers = handlers
         self._answered = answered
         self._held = held
         self._breakpoints = breakpoints
+        self._agreement = agreement
+        self._agreed_breakpoints: set[int] = set()
+        """Ids of the breakpoints that all ranks have set at the same step."""
+        self._hold_is_agreed = False
+        """All ranks hold at the same step."""
         self._hold_at: int | None = None
         """The step count at which to hold; None for no hold."""
         self._hold_command: Command | None = None
@@ -84,7 +92,7 @@ class Boundary:
     @property
     def is_idle(self) -> bool:
         """Whether no command is waiting and no hold is pending. This is the usual case, so the test is as cheap as possible."""
-        is_quiet = not self._stop and not self._commands and not self._deferred
+        is_quiet = not self._stop and not self._commands and not self._deferred and not self._agreement.open
         return self._hold_at is None and is_quiet and not self._breakpoints.is_set
 
     def holds_within(self, executed: int, steps: int) -> bool:
@@ -141,13 +149,15 @@ class Boundary:
     def cross(self, step: int) -> None:
         """Apply waiting commands, and hold if a command asked for it. Raises `RunStopped` if the user ended the run."""
         self._apply_waiting(step)
+        self._carry_out_agreed(step)
         if self._commands.closed:
             # What the viewer has asked for ends with it, also if another one comes later.
             self._breakpoints.remove_all()
             self._set_hold(None)
         reached = self._breakpoints.take_reached(step) if self._breakpoints.is_set else {}
         if reached:
-            self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)))
+            is_agreed = self._agreed_breakpoints.issuperset(reached)
+            self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)), is_agreed=is_agreed)
         self._wait(step)
 
     def _wait(self, step: int) -> None:
@@ -158,16 +168,20 @@ class Boundary:
                 while self._should_hold(step):
                     self._commands.wait(_LOOK_AROUND_S)
                     self._apply_waiting(step)
+                    if self.held_step is None:
+                        self._carry_out_agreed(step)
             finally:
                 self._is_holding = False
                 self._held(None)
+            if self.held_step is None:
+                self._carry_out_agreed(step)
         if self._stop:
             raise RunStopped
 
     def _should_hold(self, step: int) -> bool:
         if self._hold_at is None or step < self._hold_at or self._stop or self._commands.closed:
             return False
-        objection = ranks.objection_to_hold()
+        objection = ranks.objection_to_hold() if not self._hold_is_agreed else None
         if objection is not None:
             # The process group was created after the command that asked for the hold.
             if self._hold_command is not None:
@@ -177,8 +191,18 @@ class Boundary:
             return False
         return True
 
-    def _set_hold(self, step: int | None, command: Command | None = None, hold: Hold | None = None) -> None:
+    def _set_hold(
+        self, step: int | None, command: Command | None = None, hold: Hold | None = None, *, is_agreed: bool = False
+    ) -> None:
         self._hold_at, self._hold_command, self._hold = step, command, hold or Hold()
+        self._hold_is_agreed = is_agreed
+
+    def _carry_out_agreed(self, step: int) -> None:
+        """Carry out the commands on which all ranks have agreed for this step."""
+        if not self._agreement.open:
+            return
+        for command in self._agreement.due(step, is_held=self._is_holding):
+            self.carry_out(command, step, is_agreed=True)
 
     def _apply_waiting(self, step: int) -> None:
         if self.held_step is None:
@@ -186,18 +210,22 @@ class Boundary:
             for each in waiting:
                 self.carry_out(each, step)
         while self._commands and (command := self._commands.take()) is not None:
-            if self.held_step is None or isinstance(command, _BEFORE_STEP):
+            if isinstance(command, (Proposal, Confirmation, Cancellation)):
+                self._agreement.take(command, step, is_held=self._is_holding and self.held_step is None)
+            elif self.held_step is None or isinstance(command, _BEFORE_STEP):
                 self.carry_out(command, step)
             else:
                 self._deferred.append(command)
 
-    def carry_out(self, command: Command, step: int) -> CommandRefused | None:
-        """Apply one command and answer it. Return the refusal, or None if it was applied or is answered later."""
+    def carry_out(self, command: Command, step: int, *, is_agreed: bool = False) -> CommandRefused | None:
+        """Apply one command and answer it. Return the refusal, or None if it was applied or is answered later.
+
+        `is_agreed` says that all ranks carry it out at this step."""
         if isinstance(command, SkipStep) and self.held_step is None:
             self.skips.append(command)
             return None
         try:
-            applied = self.apply(command, step)
+            applied = self.apply(command, step, is_agreed=is_agreed)
         except CommandRefused as refusal:
             self._answered(command, str(refusal))
             return refusal
@@ -211,30 +239,32 @@ class Boundary:
         self._answered(command, applied)
         return None
 
-    def apply(self, command: Command, step: int) -> CommandResult:
+    def apply(self, command: Command, step: int, *, is_agreed: bool = False) -> CommandResult:
         """Apply one command without answering it. Raises `CommandRefused`."""
-        objection = ranks.objection_to(command)
+        objection = ranks.objection_to_agreed(command) if is_agreed else ranks.objection_to(command)
         if objection is not None:
             raise CommandRefused(objection)
+        if is_agreed and isinstance(command, SetBreakpoint):
+            self._agreed_breakpoints.add(command.id)
         handler = self._handlers.get(type(command))
         if handler is not None:
             return handler(command)
         if isinstance(command, Pause):
             ids = (command.breakpoint,) if command.breakpoint else ()
             self._breakpoints.remove(*ids)
-            self._set_hold(step, command, Hold(command.reason, ids))
+            self._set_hold(step, command, Hold(command.reason, ids), is_agreed=is_agreed)
             return CommandResult("pause", ())
         if isinstance(command, Resume):
             self._set_hold(None)
             return CommandResult("resume", ())
         if isinstance(command, RunSteps):
             begin = self._hold_at if isinstance(self._hold_command, RunSteps) and self._hold_at is not None else step
-            self._set_hold(max(step, begin) + command.count, command)
+            self._set_hold(max(step, begin) + command.count, command, is_agreed=is_agreed)
             return CommandResult(f"run {command.count:,} step{'s' if command.count != 1 else ''}", ())
         if isinstance(command, RunTo):
             if command.step <= step:
                 raise CommandRefused(refusals.step_is_over(command.step, step))
-            self._set_hold(command.step, command)
+            self._set_hold(command.step, command, is_agreed=is_agreed)
             return CommandResult(f"run to step {command.step:,}", ())
         if isinstance(command, StopTraining):
             self._stop = True

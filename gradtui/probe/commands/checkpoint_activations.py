@@ -36,6 +36,8 @@ class _Pending:
     path: str
     baseline: Baseline
     """The measurements before the command: the step of the trial computes some of the forward twice."""
+    step: int
+    """The last step before the command."""
     waited: int = 0
     """Number of steps that the trial has been pending."""
 
@@ -48,6 +50,7 @@ class Checkpointing:
     ) -> None:
         """`command` returns the id of the command that is carried out now."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._counter = context.counter
         self._step_sampler = step_sampler
         self._receipts, self._command = receipts, command
         self._checkpoints = step_sampler.checkpoints
@@ -89,7 +92,7 @@ class Checkpointing:
         """Begin the trial of a module. Return the function that undoes it."""
         command = self._command()
         self._checkpoints.add(module, path, command)
-        self._trials[command] = _Pending(command, path, self._receipts.baseline())
+        self._trials[command] = _Pending(command, path, self._receipts.baseline(), self._counter.steps)
         reference = weakref.ref(module)
 
         def undo() -> CommandResult:
@@ -172,7 +175,9 @@ class Checkpointing:
         # Without a sample before the command, its trial's step is the best one.
         baseline = pending.baseline if pending.baseline.memories else None
         title = f"checkpoints {pending.path}"
-        self._receipts.begin(pending.command, title, step, baseline=baseline, is_of_activations=True)
+        self._receipts.begin(
+            pending.command, title, step, baseline=baseline, since=pending.step, is_of_activations=True
+        )
         self._step_sampler.toggled(step)
         return False
 

@@ -6,8 +6,7 @@ Runs on the training thread.
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import chain
 from typing import Any
@@ -17,12 +16,13 @@ from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.commands import preconditions, replayed_schedule, saved_files, trainability
+from gradtui.probe.commands.agreement import Agreement, objection_to_agreed
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.param_group_settings import set_group
-from gradtui.probe.commands.receipts import Receipts
+from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
@@ -68,8 +68,14 @@ from gradtui.protocol.commands import (
     Watch,
     ZeroGradients,
 )
-from gradtui.protocol.events import CommandApplied, CommandRejected, OptimizersExtended, ScheduleNoted
-from gradtui.protocol.vocabulary import Changed, HeldStep
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandRejected,
+    OptimizersExtended,
+    ProposalAnswered,
+    ScheduleNoted,
+)
+from gradtui.protocol.vocabulary import HeldStep
 from gradtui.text import command_text, plural, refusals, size_text
 
 _FEW = 10
@@ -108,11 +114,13 @@ class CommandDispatcher:
             answered=self._answered,
             held=held,
             breakpoints=self._breakpoints,
+            agreement=Agreement(self._objection_to_agreed, self._answer_proposal),
         )
         self._norms = norms
         self.step_hold = OptimizerStepHold(context)
         self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
+        self._ranks_agree = options.ranks_agree
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
         self._away = ExitStack()
@@ -149,6 +157,13 @@ class CommandDispatcher:
             ClearBreakpoint: lambda command: self._breakpoints.clear(command),
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
+
+    def _objection_to_agreed(self, command: Command) -> str | None:
+        self._refresh_once()
+        return objection_to_agreed(command, self.trainability, self._undo)
+
+    def _answer_proposal(self, proposal: int, objection: str | None) -> None:
+        self._emit(ProposalAnswered(self._clock.at(), self._step, proposal, objection is None, objection or ""))
 
     def hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run before the next optimizer step with bad gradients, at the latest at the next boundary.
@@ -272,19 +287,19 @@ class CommandDispatcher:
             if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
                 self._give_up(objection)
         while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
-            refusal = self._boundary.carry_out(entry.command, self._step)
+            refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self._ranks_agree)
             # The recorded session refused this command too, and the user repeated it. Schedules record applied commands
             # only.
             while isinstance(refusal, TargetGone):
-                refusal = self._boundary.carry_out(entry.command, self._step)
+                refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self._ranks_agree)
             # A run whose memory cannot be profiled is the same run.
             is_same = isinstance(refusal, NothingToDo) or isinstance(entry.command, TraceStep)
             if refusal is not None and not is_same:
                 self._give_up(f"{entry.title}: cannot {command_text(entry.command)}: {refusal}")
 
     def _give_up_on_several_ranks(self) -> None:
-        objections = (ranks.objection_to(entry.command) for entry in self.schedule.left)
-        reason = next((each for each in objections if each is not None), None)
+        left = [entry.command for entry in self.schedule.left]
+        reason = ranks.objection_to_schedule(left, is_agreed=self._ranks_agree)
         if reason is not None:
             self._give_up(reason)
 
@@ -380,7 +395,7 @@ class CommandDispatcher:
         )  # fmt: skip
         if applied.changed or applied.is_measured:
             title = applied.text.partition(":")[0].partition(";")[0]
-            joined = self._joined(applied.changed)
+            joined = joined_optimizers(applied.changed, self._view.live_optimizers())
             self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
             self._undo.applied(command.id, applied)
@@ -388,9 +403,3 @@ class CommandDispatcher:
             self._view.describe_optimizers(self._step)
             self._view.groups.read(self._step + 1)
             self._step_sampler.toggled(self._step)
-
-    def _joined(self, changes: Sequence[Changed]) -> tuple[tuple[str, int], ...]:
-        """Return the optimizers that parameters have joined in these changes, each with the number of parameters."""
-        optimizers = self._view.live_optimizers()
-        counts = Counter(index for changed in changes for _, index, _ in changed.joined)
-        return tuple((type(optimizers[index]).__name__, count) for index, count in counts.items())

@@ -19,8 +19,8 @@ from gradtui.text import refusals
 SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 """Classes of modules whose parameters are sharded across ranks."""
 
-_RANKS_AGREE = ("DistributedDataParallel", *SHARDED)
-"""Classes of modules that need the same change on all ranks."""
+_UNSUPPORTED = ("FullyShardedDataParallel", "DeepSpeedEngine")
+"""Classes of modules that flatten their parameters, or take their gradients."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,37 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
     raise CommandRefused(unknown_path(path, tree))
 
 
-def refuse_data_parallel(tree: ModuleTree) -> None:
-    """Refuse to change what a data-parallel wrapper assumes of its parameters. See `ranks` for several ranks in general."""
-    wrapper = _wrapper(tree, _RANKS_AGREE)
-    if wrapper == "DistributedDataParallel":
-        raise CommandRefused(refusals.DATA_PARALLEL)
+def refuse_data_parallel(
+    chosen: Mapping[int, torch.Tensor], tree: ModuleTree, trained: Set[int], *, trainable: bool
+) -> None:
+    """Refuse to change what a data-parallel wrapper assumes of its parameters. See `ranks` for several ranks in general.
+
+    `DistributedDataParallel` registers the parameters that are trainable at its construction. With `find_unused_parameters` it
+    does not wait for those that get no gradient, unless the graph is static; the gradient of one that it did not register is
+    not combined over the ranks (PyTorch: DistributedDataParallel, "Parameters"). `fully_shard` (FSDP2) reads `requires_grad` in
+    each backward.
+
+    Args:
+        chosen: the parameters to change, by index.
+        tree: the models.
+        trained: indexes of the parameters that commands have frozen and that trained before.
+        trainable: whether they are to be trainable.
+    """
+    wrapper = _wrapper(tree, _UNSUPPORTED)
     if wrapper is not None:
         raise CommandRefused(refusals.change_under(wrapper))
+    changed = {id(tensor): index for index, tensor in chosen.items()}
+    for _, module in tree.live_modules():
+        if not isinstance(module, nn.parallel.DistributedDataParallel):
+            continue
+        within = [changed[id(tensor)] for tensor in module.parameters() if id(tensor) in changed]
+        if within and module.static_graph:
+            raise CommandRefused(refusals.STATIC_GRAPH)
+        if within and not module.find_unused_parameters:
+            raise CommandRefused(refusals.FREEZE_UNDER_DDP)
+        unknown = [index for index in within if index not in trained] if trainable else []
+        if unknown:
+            raise CommandRefused(refusals.unknown_to_ddp(tree.parameters[unknown[0]].path))
 
 
 def refuse_sharded(tree: ModuleTree) -> None:

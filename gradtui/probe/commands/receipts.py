@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby, islice
+
+from torch.optim import Optimizer
 
 from gradtui.probe.commands.time_change import LEAST_STEPS, time_change
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.events import ReceiptTaken
+from gradtui.protocol.vocabulary import Changed
 from gradtui.text import effect_text
 
 _MEMORY_ROUNDS = 2
@@ -141,9 +144,12 @@ class Receipts:
         joined: tuple[tuple[str, int], ...] = (),
         baseline: Baseline | None = None,
         *,
+        since: int | None = None,
         is_of_activations: bool = False,
     ) -> None:
         """Begin the receipt of a change that was made at the boundary after step `step`.
+
+        It is measured together with the changes since `since` whose memory has not been measured yet.
 
         Args:
             command: the id of the command.
@@ -151,11 +157,16 @@ class Receipts:
             step: the last step before the change.
             joined: the optimizers that parameters joined, each with their number.
             baseline: the measurements before it, if they were taken earlier.
+            since: the last step before the command, if its change was made later.
             is_of_activations: whether it changes what autograd keeps for backward in any case.
         """
-        for each in [each for each in self.open if each.step != step]:
-            self._settle(each, step, is_over=True)
-        here = [each for each in self.open if each.step == step]
+        first = step if since is None else since
+        here = [each for each in self.open if each.step >= first and not each.is_emitted]
+        for each in self.open:
+            if each not in here:
+                self._settle(each, step, is_over=True)
+            else:
+                each.step, each.counted = step, self._time.count
         if baseline is None:
             baseline = here[0].baseline if here else self.baseline()
         self._changed_at = self._time.count
@@ -225,3 +236,9 @@ def _rounds(steps: Sequence[StepMemory], length: int) -> list[StepMemory]:
     """Return the memory of each round of `length` steps, oldest first. The first round may lack steps."""
     ends = range(len(steps), 0, -length)
     return [reduce(StepMemory.joined, steps[max(0, end - length) : end]) for end in reversed(ends)]
+
+
+def joined_optimizers(changes: Sequence[Changed], optimizers: Sequence[Optimizer]) -> tuple[tuple[str, int], ...]:
+    """Return the optimizers that parameters have joined in these changes, each with the number of parameters."""
+    counts = Counter(index for changed in changes for _, index, _ in changed.joined)
+    return tuple((type(optimizers[index]).__name__, count) for index, count in counts.items())

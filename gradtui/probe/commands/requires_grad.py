@@ -6,7 +6,7 @@ backward, and no closure is running.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 
 import torch
@@ -43,38 +43,48 @@ def set_trainable(
     training: Training,
     states: OptimizerStates,
     step: int,
+    trained: Set[int],
 ) -> tuple[str, Restore | None]:
     """Freeze or unfreeze the chosen parameters. Raises `CommandRefused`, and changes nothing, where that would break the run.
 
-    `step` is the step at the boundary. Return what was done, and a function that restores the optimizer state that the command
-    dropped.
+    `trained` has the indexes of the parameters that commands have frozen and that trained before, `step` is the step at the
+    boundary. Return what was done, and a function that restores the optimizer state that the command dropped.
     """
-    preconditions.refuse_data_parallel(tree)
-    preconditions.refuse_special(chosen, tree)
+    refuse(chosen, tree, training, trained, trainable=command.trainable)
     restore = None
     if command.trainable:
         more = _unfreeze(chosen, tree, training, states, step)
     else:
-        more, restore = _freeze(chosen, tree, training, states, command.state, step)
+        more, restore = _freeze(chosen, training, states, command.state, step)
     done = "unfroze" if command.trainable else "froze"
     text = f"{done} {command.path or 'the model'}: {_extent(command.path, chosen, tree)}{more}"
     return text + _of_compiled(chosen, tree), restore
 
 
+def refuse(
+    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, trained: Set[int], *, trainable: bool
+) -> None:
+    """Refuse a freeze or an unfreeze that would break the run, as far as that is known before. Raises `CommandRefused`."""
+    preconditions.refuse_data_parallel(chosen, tree, trained, trainable=trainable)
+    preconditions.refuse_special(chosen, tree)
+    if trainable:
+        preconditions.refuse_untrainable(chosen, tree, training.optimizers)
+        return
+    if training.by_hand:
+        # A freeze removes the gradient, which code such as `p -= lr * p.grad` does not expect.
+        raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
+    preconditions.refuse_lbfgs(chosen, training.optimizers)
+    preconditions.refuse_to_end_training(chosen, tree, training)
+
+
 def _freeze(
     chosen: dict[int, torch.Tensor],
-    tree: ModuleTree,
     training: Training,
     states: OptimizerStates,
     state: str,
     step: int,
 ) -> tuple[str, Restore | None]:
     optimizers = training.optimizers
-    if training.by_hand:
-        # A freeze removes the gradient, which code such as `p -= lr * p.grad` does not expect.
-        raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
-    preconditions.refuse_lbfgs(chosen, optimizers)
-    preconditions.refuse_to_end_training(chosen, tree, training)
     joined = {id(tensor) for tensor in states.joined.inside()}
     leaving = [tensor for tensor in chosen.values() if id(tensor) in joined]
     staying = [tensor for tensor in chosen.values() if id(tensor) not in joined]
@@ -95,7 +105,6 @@ def _unfreeze(
     chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates, step: int
 ) -> str:
     optimizers, joined = training.optimizers, states.joined
-    preconditions.refuse_untrainable(chosen, tree, optimizers)
     owners = membership.owners(optimizers)
     orphans = {index: tensor for index, tensor in chosen.items() if id(tensor) not in owners}
     preconditions.refuse_joining_in_backward(orphans, tree, training)

@@ -83,6 +83,24 @@ class TrainabilityController:
         done = self._set(replace(command, path=path), named)
         return self._warned(done, {index: named[index] for index in done.parameters} if command.trainable else {})
 
+    def objection(self, command: SetTrainable | TrainOnly) -> str | None:
+        """Return why a command would be refused, as far as that is known without a change; None if nothing is."""
+        tree = self._view.tree
+        try:
+            if isinstance(command, SetTrainable):
+                _, named = requires_grad.select(command.path, tree)
+                self._refuse(self._to_be_set(named, command.trainable), trainable=command.trainable)
+            else:
+                _, wanted = requires_grad.select(command.selection, tree)
+                # The freeze of the rest is not known to leave nothing before the unfreeze.
+                self._refuse(self._to_be_set(wanted, True), trainable=True)
+        except CommandRefused as refusal:
+            return str(refusal)
+        return None
+
+    def _refuse(self, chosen: dict[int, torch.Tensor], *, trainable: bool) -> None:
+        requires_grad.refuse(chosen, self._view.tree, self._training(), self._frozen, trainable=trainable)
+
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
         tree = self._view.tree
@@ -225,7 +243,7 @@ class TrainabilityController:
         text, restore = "", None
         if chosen:
             text, restore = requires_grad.set_trainable(
-                command, chosen, tree, self._training(), self.states, self._here()[0]
+                command, chosen, tree, self._training(), self.states, self._here()[0], self._frozen
             )
         self._register(command, chosen, modules)
         words = norm_statistics.words(modules, held=not command.trainable)

@@ -58,6 +58,11 @@ class UndoStack:
         if applied.undo is not None:
             self._undos.append((command, applied.text, applied.undo))
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is a command to undo."""
+        return bool(self._undos)
+
     def take_back(self) -> CommandResult:
         """Undo the latest command. Raises `CommandRefused` if there is none, or if it cannot be undone.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -22,7 +23,11 @@ _PIECE = PIECE_BYTES // 8
 """Words that are multiplied at once, as int64."""
 _ELEMENTS = 64
 """Elements per tensor in a sample of a few."""
+_TURN = 2654435769
+"""2**32 divided by the golden ratio. The fractions of its multiples spread evenly over an interval, wherever they stop."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_JOINED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64})
+"""Types of elements that `torch.cat` joins on any device. The others are read as integers."""
 _FACTOR = 6364136223846793005
 _Key = TypeVar("_Key")
 _PLAIN = (torch.Tensor, nn.Parameter)
@@ -40,16 +45,17 @@ class BitSample(Generic[_Key]):
     """The checksums of tensors at one moment, by any key; with `few`, a few elements of each instead.
 
     Bits that are read on a device arrive on the host later. On a device that lacks memory for this, tensors have no bits.
+    Which elements the few are depends on `turn` and on the number of elements: over many turns they are all.
     """
 
-    def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]], *, few: bool = False) -> None:
+    def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]], *, few: bool = False, turn: int = 0) -> None:
         self._known: dict[_Key, Bits] = {}
         """Bits on the host."""
-        read = few_elements if few else checksum
+        read = partial(few_elements, turn=turn) if few else checksum
         pairs = list(tensors)
         room = devices_with_room(tensor for _, tensor in pairs)
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Key, torch.Tensor]]] = {}
-        with of_this_process.apart(device.index for device in room):
+        with of_this_process.apart(device.index for device in room), torch.no_grad():
             for key, tensor in pairs:
                 found = read(tensor) if room.get(tensor.device, True) else None
                 if isinstance(found, bytes):
@@ -145,19 +151,31 @@ def _digest(tensor: torch.Tensor) -> bytes | None:
     return hashlib.sha256((ctypes.c_char * size).from_address(tensor.data_ptr())).digest()
 
 
-def few_elements(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the bits of a few elements spread over a tensor, as a view; None where they cannot be read safely."""
+def few_elements(tensor: torch.Tensor, turn: int = 0) -> torch.Tensor | None:
+    """Return a few elements spread over a tensor, as a view; None where they cannot be read safely.
+
+    Each turn takes others. Call it without grad mode.
+    """
     if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or tensor.is_meta:
         return None
-    if not tensor.numel() or not _is_dense(tensor) or (tensor.is_cuda and is_capturing()):
+    size = tensor.numel()
+    if not size or not (tensor.is_contiguous() or _is_dense(tensor)) or (tensor.is_cuda and is_capturing()):
         return None
-    plain = tensor.detach()
-    count = min(_ELEMENTS, plain.numel())
-    spread = plain.as_strided((count,), (plain.numel() // count,))
-    if spread.is_complex():
-        spread = torch.view_as_real(spread).flatten()
-    integers = _INTEGERS.get(spread.element_size())
-    return None if integers is None else spread.view(integers)
+    count = min(_ELEMENTS, size)
+    every = size // count
+    # Whole numbers: every rank of a job has the same elements.
+    begin = (turn * _TURN % (1 << 32)) * (size - (count - 1) * every) >> 32
+    try:
+        spread = tensor.as_strided((count,), (every,), tensor.storage_offset() + begin)
+        if spread.dtype in _JOINED:
+            return spread
+        if spread.is_complex():
+            spread = torch.view_as_real(spread).flatten()
+        integers = _INTEGERS.get(spread.element_size())
+        return None if integers is None else spread.view(integers)
+    except (RuntimeError, NotImplementedError, TypeError):
+        # A script may have freed the memory (`resize_(0)` of the storage).
+        return None
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

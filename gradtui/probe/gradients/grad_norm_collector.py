@@ -17,13 +17,13 @@ from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_histograms import GradHistograms
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, unscaled
 from gradtui.probe.gradients.grad_stats import GradStats
-from gradtui.probe.gradients.latest_norms import LatestNorms
+from gradtui.probe.gradients.latest_norms import ROWS_NS, LatestNorms
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import ProbeContext, SamplingSchedule
+from gradtui.probe.runtime import ProbeContext, SamplingSchedule, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
@@ -177,6 +177,15 @@ class GradNormCollector:
             self._meter.finish()
         with self._hooks.guarded("first bad step"):
             self.bad_steps.finish()
+
+    def follow_ranks(self, ranks: int) -> None:
+        """Measure the same steps as the other `ranks`: norms of parameters that ranks share are combined by their squares."""
+        self._cadence.has_common_rounds = ranks > 1
+        self.latest.rows_every = self._rows_every if ranks > 1 else None
+
+    def _rows_every(self) -> int:
+        """Return the interval in steps at which norms of all parameters are emitted, if other ranks emit theirs too."""
+        return power_of_two(ROWS_NS / 1e9 / max(self._cadence.step_time.typical, 1e-5))
 
     def follow(self, receiver: Callable[[GradNormSample], None] | None) -> None:
         """Measure every step, and pass each sample to `receiver`; None ends this."""

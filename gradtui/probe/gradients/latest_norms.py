@@ -10,7 +10,7 @@ from gradtui.probe.model import IndexMapping, optimizer_membership
 from gradtui.probe.runtime import ProbeContext
 from gradtui.protocol.events import GradientsMeasured
 
-_ROWS_NS = 100_000_000
+ROWS_NS = 100_000_000
 """Minimum nanoseconds between two events with per-parameter norms. The total is sent with every sample."""
 _ALL_ROWS = 32
 """Number of samples at the start of a run that all include per-parameter norms."""
@@ -26,6 +26,9 @@ class LatestNorms:
         """Parameter index -> step of its norm."""
         self.receiver: Callable[[GradNormSample], None] | None = None
         """Called with each sample, for breakpoints. While it is set, every step is measured."""
+        self.rows_every: Callable[[], int] | None = None
+        """Returns the interval, in steps, of the events with per-parameter norms, if other ranks emit theirs at the same steps.
+        None: time alone decides."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._rows_at = 0
         self._samples = 0
@@ -47,7 +50,8 @@ class LatestNorms:
             self.receiver(sample)
         now = self._clock.now()
         is_finite = sample.total is None or math.isfinite(sample.total)
-        is_due = self._samples <= _ALL_ROWS or now - self._rows_at >= _ROWS_NS
+        is_late = now - self._rows_at >= ROWS_NS if self.rows_every is None else sample.step % self.rows_every() == 0
+        is_due = self._samples <= _ALL_ROWS or is_late
         has_rows = is_due or (self._was_finite and not is_finite)
         self._was_finite = is_finite
         if has_rows:

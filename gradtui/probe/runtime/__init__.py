@@ -6,6 +6,7 @@ measurement of gradtui's own overhead, and the result types of commands.
 
 from gradtui.probe.runtime import ranks
 from gradtui.probe.runtime.by_identity import ByIdentity
+from gradtui.probe.runtime.common_steps import CheckSchedule
 from gradtui.probe.runtime.context import ProbeContext, ProbeOptions, RunClock
 from gradtui.probe.runtime.failures import raised_by_handler
 from gradtui.probe.runtime.forked_children import call_in_forked_children
@@ -20,10 +21,12 @@ from gradtui.probe.runtime.outcome import (
     TargetGone,
 )
 from gradtui.probe.runtime.overhead import OverheadMeter
-from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
+from gradtui.probe.runtime.process_group import ProcessGroupWatch
+from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime, power_of_two
 
 __all__ = [
     "ByIdentity",
+    "CheckSchedule",
     "CommandRefused",
     "CommandResult",
     "Handler",
@@ -33,6 +36,7 @@ __all__ = [
     "OverheadMeter",
     "ProbeContext",
     "ProbeOptions",
+    "ProcessGroupWatch",
     "RunClock",
     "RunStopped",
     "SamplingSchedule",
@@ -40,6 +44,7 @@ __all__ = [
     "TargetGone",
     "alone",
     "call_in_forked_children",
+    "power_of_two",
     "raised_by_handler",
     "ranks",
 ]

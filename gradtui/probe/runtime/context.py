@@ -60,5 +60,7 @@ class ProbeOptions:
     """The number of steps after which the probe ends the script; None for no end."""
     schedule: Sequence[Scheduled] = ()
     """Commands to apply at given steps, before those that the user submits there."""
+    ranks_agree: bool = False
+    """All ranks of the job have this schedule."""
     write_file: WriteFile | None = None
     """Writes the files that the user requests, and reports; None if this run has no directory for files."""

@@ -1,6 +1,11 @@
-"""Refuse commands that one rank of a distributed run must not carry out alone. Training thread only."""
+"""Refuse commands that one rank of a distributed run must not carry out alone. Training thread only.
+
+`commands/agreement.py` carries out commands on all ranks at the same step.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from torch import distributed
 
@@ -12,12 +17,17 @@ from gradtui.protocol.commands import (
     RunSteps,
     RunTo,
     SetBreakpoint,
+    SetCheckpointing,
+    SkipStep,
     StopTraining,
+    TakeUpFreezes,
 )
 from gradtui.text import refusals
 
 HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo, SetBreakpoint)
 """Commands that hold the training thread."""
+_UNEQUAL = (PauseAtBadStep, SetCheckpointing, SkipStep, TakeUpFreezes)
+"""Commands whose outcome depends on what a rank measures: ranks that agree on them may still do different things."""
 
 
 def world_size() -> int:
@@ -41,6 +51,17 @@ def objection_to(command: Command) -> str | None:
     if isinstance(command, Intervention):
         return _objection(refusals.CHANGE_ON_ALL)
     return None
+
+
+def objection_to_agreed(command: Command) -> str | None:
+    """Return why not even all ranks together may carry out `command` at the same step, None if they may."""
+    return _objection(refusals.NOT_ON_RANKS) if isinstance(command, _UNEQUAL) else None
+
+
+def objection_to_schedule(left: Iterable[Command], *, is_agreed: bool) -> str | None:
+    """Return why this process must not carry out the commands of a schedule; `is_agreed` says that all ranks have it."""
+    objection = objection_to_agreed if is_agreed else objection_to
+    return next((each for each in map(objection, left) if each is not None), None)
 
 
 def objection_to_hold() -> str | None:

@@ -25,6 +25,11 @@ _MIN_STEP_S = 5e-5
 """The shortest step time assumed. A step may seem shorter after the estimated overhead is subtracted."""
 
 
+def power_of_two(number: float) -> int:
+    """Return the smallest power of two that is at least `number`."""
+    return 1 << (math.ceil(max(1.0, number)) - 1).bit_length()
+
+
 class StepTime:
     """Tracks the recent duration of the script's steps, in seconds."""
 
@@ -75,12 +80,17 @@ class SamplingSchedule:
 
     After the first measurement, the schedule selects no step that the measurement would make longer by more than `longest`
     times the step's own duration.
+
+    With `has_common_rounds` the interval is a power of two, and the rounds at its multiples are measured: those of the rank
+    that measures least are then measured on every rank. Rounds count from 1.
     """
 
     def __init__(
         self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf, *, spread: int = 0
     ) -> None:
         self.every = 1
+        self.has_common_rounds = False
+        """Whether measurements of several ranks are to be combined."""
         self._budget = budget
         self.step_time = step_time
         self._warmup = warmup
@@ -127,7 +137,10 @@ class SamplingSchedule:
         """
         self._forced_next = 0
         began = executed - executed % round_length
-        due = began == self._measured or began >= self._measured + self._interval * round_length
+        if self.has_common_rounds:
+            due = began == self._measured or (began // round_length + 1) % self._interval == 0
+        else:
+            due = began == self._measured or began >= self._measured + self._interval * round_length
         if early and not due and not self._is_too_long():
             due = True
             self._debt += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
@@ -151,12 +164,15 @@ class SamplingSchedule:
         if self._is_too_long():
             # Whether steps have become longer need not be checked as often as a measurement could be paid for.
             return until_spread
+        if self.has_common_rounds:
+            return min(until_spread, -(executed + 2) % self._interval)
         return min(until_spread, max(0, self._measured + self._interval - executed - 1))
 
     @property
     def _interval(self) -> int:
         """The interval for the present step time: steps may have become longer since `every` was computed."""
-        return self.every if self.every <= _MAX_INTERVAL else min(self.every, self._rarest)
+        interval = self.every if self.every <= _MAX_INTERVAL else min(self.every, self._rarest)
+        return power_of_two(interval) if self.has_common_rounds else interval
 
     @property
     def _rarest(self) -> int:
@@ -192,4 +208,5 @@ class SamplingSchedule:
         self._paid = typical + min(self._debt, typical)
         allowed = self._budget * self.step_time.mean
         wanted = self._paid / allowed if allowed > 0 else math.inf
-        self.every = max(1, math.ceil(min(self._rarest, wanted)))
+        every = max(1, math.ceil(min(self._rarest, wanted)))
+        self.every = power_of_two(every) if self.has_common_rounds else every

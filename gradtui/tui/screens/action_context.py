@@ -46,7 +46,7 @@ class Schedules(Protocol):
         """Write what was done to the run."""
         ...
 
-    def save_plan(self, commands: Sequence[Command]) -> str:
+    def save_plan(self, state: RunState, commands: Sequence[Command]) -> str:
         """Write commands with which a run begins."""
         ...
 
@@ -154,7 +154,7 @@ def open_plans(app: App[Any], context: ActionContext) -> None:
             context.send(refusal_of("model", context.state) or make)
         if context.schedules is not None:
             try:
-                text = context.schedules.save_plan([make(0) for make in chosen.commands])
+                text = context.schedules.save_plan(context.state, [make(0) for make in chosen.commands])
             except OSError as error:
                 text = f"The plan could not be written as a schedule: {error.strerror or error}"
             app.notify(text, timeout=15)

@@ -122,6 +122,17 @@ def test_changes_at_one_boundary_say_so() -> None:
         assert receipt.text.endswith(", together with 1 other change")
 
 
+def test_checkpointing_after_its_trial_is_measured_with_the_changes_at_its_boundary() -> None:
+    """The trial takes one step, and the measurements before are those of before all of them."""
+    checkpoint = lambda number: SetCheckpointing(number, "0", True)  # noqa: E731
+    receipts = train({5: [freeze("2"), checkpoint]}).all(ReceiptTaken)
+    assert sorted(receipt.command for receipt in receipts) == [1, 2]
+    for receipt in receipts:
+        assert totals(receipt) == (6 * LAYER, 5 * LAYER)
+        assert receipt.effect is not None
+        assert receipt.effect.others == 1
+
+
 def test_a_later_change_is_not_part_of_a_receipt() -> None:
     first, second = train({5: [freeze("2")], 6: [freeze("0.bias")]}).all(ReceiptTaken)
     assert (first.step, *totals(first)) == (6, 6 * LAYER, 5 * LAYER)

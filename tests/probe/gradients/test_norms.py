@@ -533,7 +533,7 @@ def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
 
 
 def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latest_norms, "_ROWS_NS", 10**15)
+    monkeypatch.setattr(latest_norms, "ROWS_NS", 10**15)
     model = nn.Linear(3, 2)
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

@@ -1,0 +1,131 @@
+"""Ranks that choose their steps by their own cost have steps in common."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.probe.runtime import CheckSchedule, SamplingSchedule, StepTime, power_of_two
+
+STEP_S = 0.01
+
+
+def step_time(seconds: float = STEP_S) -> StepTime:
+    time = StepTime()
+    time.add(seconds)
+    return time
+
+
+def checked(cost: float, steps: int, budget: float = 0.01) -> list[int]:
+    """The steps, of so many of a hundredth of a second, after which a rank checks at a cost each."""
+    schedule, step, found = CheckSchedule(budget, step_time()), 0, []
+    while (step := schedule.next_after(step)) <= steps:
+        assert schedule.is_due(step)
+        found.append(step)
+        schedule.record_cost(cost)
+    return found
+
+
+@pytest.mark.parametrize(("number", "power"), [(0.3, 1), (1, 1), (1.1, 2), (2, 2), (3, 4), (1000, 1024), (1025, 2048)])
+def test_powers_of_two(number: float, power: int) -> None:
+    assert power_of_two(number) == power
+
+
+def test_a_cheap_check_is_made_at_the_first_step_and_at_every_sixteenth() -> None:
+    # A hundredth of 10 ms is 100 µs. A quarter of that pays for 0.4 ms every 16 steps.
+    assert checked(0.4e-3, 64) == [1, 16, 32, 48, 64]
+
+
+@pytest.mark.parametrize("cost", [0.5e-3, 3.2e-3])
+def test_a_dearer_one_at_every_thirty_second(cost: float) -> None:
+    assert checked(cost, 128) == [1, 16, 32, 64, 96, 128]
+
+
+def test_a_much_dearer_one_as_seldom_as_the_budget_pays_for() -> None:
+    # 10 ms are paid for by 100 steps: the next power of two is 128.
+    assert checked(10e-3, 400) == [1, 16, 32, 128, 256, 384]
+    # One that takes long is not made early either: 600 steps pay for it.
+    assert checked(60e-3, 2048) == [1, 1024, 2048]
+
+
+def test_without_a_budget_only_the_first_steps_are_checked() -> None:
+    assert checked(1e-4, 10_000, budget=0.0) == [1, 16, 32]
+
+
+def test_one_check_that_was_disturbed_thins_out_nothing() -> None:
+    schedule = CheckSchedule(0.01, step_time())
+    for cost in (1e-4, 30e-3, 1e-4):
+        schedule.record_cost(cost)
+        assert schedule.every == 16
+
+
+def test_the_interval_follows_the_time_of_a_step() -> None:
+    time = step_time(1e-3)
+    schedule = CheckSchedule(0.01, time)
+    schedule.record_cost(2e-3)
+    schedule.record_cost(2e-3)
+    assert schedule.next_after(32) == 256
+    for _ in range(50):
+        time.add(1.0)
+    assert schedule.next_after(32) == 48
+
+
+@given(costs=st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=4), budget=st.floats(1e-4, 0.1))
+def test_whoever_checks_least_checks_what_all_others_check(costs: list[float], budget: float) -> None:
+    found = sorted((checked(cost, 5_000, budget) for cost in costs), key=len)
+    regular = [{step for step in steps if step > 32} for steps in found]
+    assert all(regular[0] <= each for each in regular)
+
+
+def measured(cadence: SamplingSchedule, steps: int, cost: float, round_length: int = 1) -> list[int]:
+    """The steps, from 1, that are measured at a cost each; checks what is said of the steps in between."""
+    found, free = [], 0
+    for executed in range(steps):
+        if cadence.is_due(executed, round_length):
+            assert not free
+            found.append(executed + 1)
+            cadence.record_cost(cost)
+        free = max(0, free - 1)
+        if round_length == 1 and not free:
+            free = cadence.steps_until_due(executed)
+        cadence.step_time.add(STEP_S)
+    return found
+
+
+@given(costs=st.lists(st.floats(1e-6, 0.1), min_size=2, max_size=4))
+def test_ranks_measure_norms_at_common_steps(costs: list[float]) -> None:
+    every, steps = [], []
+    for cost in costs:
+        cadence = SamplingSchedule(0.01, StepTime(), warmup=0)
+        cadence.has_common_rounds = True
+        found = measured(cadence, 4_096, cost)
+        every.append(cadence.every)
+        steps.append({step for step in found if step > 2_048})
+    rarest = max(every)
+    assert rarest == power_of_two(rarest)
+    expected = set(range(2_048 + rarest, 4_097, rarest))
+    assert expected <= set.intersection(*steps)
+
+
+def test_the_interval_is_rounded_up_so_that_the_share_is_kept() -> None:
+    """A measurement takes 6 ms, a step 10 ms, and a hundredth is allowed: one step of 60, so one of 64."""
+    cadence = SamplingSchedule(0.01, step_time(), warmup=0)
+    cadence.has_common_rounds = True
+    assert measured(cadence, 300, 6e-3) == [1, 64, 128, 192, 256]
+
+
+def test_whole_rounds_are_measured() -> None:
+    cadence = SamplingSchedule(0.01, step_time(), warmup=0)
+    cadence.has_common_rounds = True
+    cadence.record_cost(0.35e-3)
+    assert cadence.every == 4
+    # Rounds of two steps, from 1: the fourth one has the steps 7 and 8, the eighth 15 and 16.
+    due = [executed + 1 for executed in range(2, 20) if cadence.is_due(executed, 2)]
+    assert due == [7, 8, 15, 16]
+
+
+def test_alone_the_interval_is_what_the_budget_pays_for() -> None:
+    cadence = SamplingSchedule(0.01, step_time(), warmup=0)
+    cadence.record_cost(6e-3)
+    assert cadence.every == 60
