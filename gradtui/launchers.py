@@ -29,8 +29,8 @@ _SCRIPTS = {
 
 _MODULES = {*_SCRIPTS.values(), "torch.distributed.launch"}
 
-_WITH_COMMANDS = {"accelerate", "accelerate.commands.accelerate_cli"}
-"""Those whose first argument is a command: only `launch` starts ranks."""
+_WITH_COMMANDS = "accelerate.commands.accelerate_cli"
+"""The one whose first argument is a command: only `launch` starts ranks."""
 
 _SCRIPT_BYTES = 4_096
 _LOCAL_RANK = "${local_rank}"
@@ -43,10 +43,8 @@ class LauncherError(Exception):
 
 def is_launcher(target: Target) -> bool:
     """Return whether a program is a launcher of ranks: `torchrun …`, `accelerate launch …`, or the module of one."""
-    name = target.module if target.module is not None else _console_script(target)
-    if name in _WITH_COMMANDS:
-        return target.arguments[:1] == ("launch",)
-    return name in _SCRIPTS or name in _MODULES
+    module = target.module if target.module is not None else _SCRIPTS.get(_console_script(target) or "")
+    return module in _MODULES and (module != _WITH_COMMANDS or target.arguments[:1] == ("launch",))
 
 
 def program_of(target: Target) -> Target:

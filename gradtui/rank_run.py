@@ -9,7 +9,16 @@ from pathlib import Path
 from gradtui.job import RankLink
 from gradtui.job.link import identity_of
 from gradtui.rank_environment import CONNECT, TOKEN
-from gradtui.serving import Client, NoAnswerError, UnixAddress
+from gradtui.serving import (
+    Address,
+    BadAddressError,
+    Client,
+    NoAnswerError,
+    TcpAddress,
+    UnixAddress,
+    check_token,
+    host_and_port,
+)
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -40,14 +49,27 @@ def connected(
 def _link(connect: str, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]) -> RankLink | None:
     try:
         link = RankLink(
-            Client(UnixAddress(Path(connect))),
+            Client(_address(connect)),
             identity_of(),
             commands,
             lambda why: say(f"{why}; training continues"),
         )
-    except NoAnswerError as error:
+    except (NoAnswerError, BadAddressError) as error:
         say(f"{error}; this rank has no viewer")
         return None
     events.follow(link.take)
     link.start()
     return link
+
+
+def _address(connect: str) -> Address:
+    """Return the address of a viewer. Raises `BadAddressError`."""
+    if not connect:
+        raise BadAddressError("the launcher could not open a socket for its ranks")
+    if os.path.isabs(connect):
+        return UnixAddress(Path(connect))
+    host, port = host_and_port(connect)
+    try:
+        return TcpAddress(host, port, check_token(os.environ.get(TOKEN, "")))
+    except BadAddressError as error:
+        raise BadAddressError(f"no connection to {connect} without its token in {TOKEN}: {error}") from None

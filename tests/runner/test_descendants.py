@@ -1,0 +1,93 @@
+"""Signals for the processes that descend from a launcher."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from gradtui.runner.descendants import Descendants
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+
+PARENT = """
+import signal, subprocess, sys
+child = subprocess.Popen([sys.executable, '-Sc', {child!r}], stdout=subprocess.PIPE, text=True, {options})
+child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+WAITING = "import signal; print(flush=True); signal.pause()"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, lambda *_: None)\nwhile True:\n    {WAITING}"
+
+
+@contextmanager
+def family(child: str, options: str = "") -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """A process and its child."""
+    source = PARENT.format(child=child, options=options)
+    parent = subprocess.Popen([sys.executable, "-Sc", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    grandchild = psutil.Process(int(parent.stdout.readline()))
+    try:
+        yield parent, grandchild
+    finally:
+        for each in (parent, grandchild):
+            if each.poll() is None if isinstance(each, subprocess.Popen) else each.is_running():
+                each.kill()
+        parent.communicate()
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """A process that nobody has waited for is a zombie."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_signal_reaches_the_group_as_from_a_terminal() -> None:
+    with family(WAITING) as (parent, child):
+        Descendants(parent.pid).signal_group(signal.SIGINT)
+        psutil.wait_procs([child], 10)
+        assert has_ended(child)
+        assert parent.poll() is None
+
+
+def test_a_session_of_its_own_is_left_to_its_launcher() -> None:
+    with family(WAITING, "start_new_session=True") as (parent, child):
+        found = Descendants(parent.pid)
+        found.signal_group(signal.SIGTERM)
+        assert parent.poll() is None
+        assert not has_ended(child)
+        # … but does not outlive a launcher that was killed.
+        parent.kill()
+        parent.wait()
+        found.kill(0.0)
+        psutil.wait_procs([child], 10)
+        assert has_ended(child)
+
+
+def test_processes_have_time_to_end_and_are_killed_then() -> None:
+    with family(STUBBORN) as (parent, child):
+        found = Descendants(parent.pid)
+        found.signal_group(signal.SIGTERM)
+        parent.kill()
+        parent.wait()
+        found.kill(0.05)
+        psutil.wait_procs([child], 10)
+        assert has_ended(child)
+    with family(WAITING) as (parent, child):
+        found = Descendants(parent.pid)
+        found.signal_group(signal.SIGTERM)
+        found.kill(60.0)  # it returns as soon as they have ended
+        assert has_ended(child)
+
+
+def test_a_process_that_is_gone_has_none() -> None:
+    gone = subprocess.Popen([sys.executable, "-Sc", ""])
+    gone.wait()
+    found = Descendants(gone.pid)
+    found.signal_group(signal.SIGKILL)
+    found.kill(60.0)
