@@ -127,7 +127,8 @@ class Recorder:
     def _lines(self, event: Event) -> list[str]:
         lines = list(self._writer.lines(event))
         if isinstance(event, TorchImported):
-            lines.append(to_line({"torch": event.version}))
+            # The device is an assumption until a model is found.
+            lines.append(to_line({"torch": event.version, "device": event.device}))
         elif isinstance(event, DeviceFound):
             lines.append(to_line({"device": event.device}))
         return lines
