@@ -1,4 +1,4 @@
-"""What the threads of gradtui's own take of a core while a script trains: the screen, the samplers.
+"""What the threads of gradtui's own take of a core while a script trains: the screen, the samplers, the recorder.
 
     python benchmarks/duty.py 0.5 gpt
 
@@ -19,6 +19,7 @@ from rounds import Rounds, Sample
 
 _PLAIN = ("-m", "gradtui", "--plain")
 _SCREEN = ("-m", "gradtui")
+_RECORD, _COMPRESSED = ("--record", "{folder}/run.jsonl"), ("--record", "{folder}/run.jsonl.zst")
 
 
 def measured(contender: Contender, size: str, length: Length) -> Sample:
@@ -35,13 +36,18 @@ def print_table(size: str, length: Length, rounds_wanted: int) -> None:
         if before and shutil.which(before[0]) is None:
             rounds.absent["one core"] = "there is no taskset here"
             continue
-        ways = {"none": Contender(before=before), "--plain": Contender(_PLAIN, before=before),
-                "screen": Contender(_SCREEN, before=before, on_a_terminal=True)}  # fmt: skip
+        ways = {
+            "none": Contender(before=before),
+            "--plain": Contender(_PLAIN, before=before),
+            "--plain --record": Contender((*_PLAIN, *_RECORD), before=before),
+            "... to a .zst file": Contender((*_PLAIN, *_COMPRESSED), before=before),
+            "screen": Contender(_SCREEN, before=before, on_a_terminal=True),
+        }
         contenders |= {name + where: partial(measured, way, size, length) for name, way in ways.items()}
     rounds.take_turns(contenders, rounds_wanted)
     print(f"\n{size}: {length.seconds:g} s after {length.warmup:g} s, {rounds_wanted} rounds")
     for name in rounds.present():
-        print(f"  {name:<20} {100 * rounds.median(name, 'others_share'):6.2f} % of the time in other threads")
+        print(f"  {name:<28} {100 * rounds.median(name, 'others_share'):6.2f} % of the time in other threads")
     rounds.print_absent()
 
 

@@ -33,6 +33,7 @@ WAYS: dict[str, Contender] = {
     _NO_THREAD: Contender(),
     "plain": Contender(_PLAIN),
     "screen": Contender(("-m", "gradtui"), on_a_terminal=True),
+    "record": Contender((*_PLAIN, "--record", "{folder}/run.jsonl")),
     **{f"plain,{budget}": Contender((*_PLAIN, "--budget", budget)) for budget in ("0.1%", "5%")},
 }
 

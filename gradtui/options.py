@@ -75,11 +75,12 @@ def parse_output_file(_context: click.Context, _option: click.Parameter, value: 
     if value is None:
         return None
     path = Path(os.path.abspath(os.path.expanduser(value)))
-    if path.is_dir():
+    # Unlike the methods of `Path`, these functions answer also if a directory may not be searched.
+    if os.path.isdir(path):
         raise click.BadParameter(f"{value!r} is a directory")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise click.BadParameter(f"there is no directory {str(path.parent)!r}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    if not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
         raise click.BadParameter(f"{value!r} cannot be written")
     return path
 

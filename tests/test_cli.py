@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -136,6 +137,24 @@ def test_summary_that_cannot_be_written_is_refused(
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(SystemExit) as caught:
         parse(["--summary", str(tmp_path / "s.json"), "train.py"])
+    assert caught.value.code == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_file_in_a_directory_that_may_not_be_searched_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, stat = str(tmp_path / "run.jsonl"), os.stat
+
+    def refused(path: Any, **options: Any) -> os.stat_result:
+        if str(path) == target:
+            raise PermissionError(13, os.strerror(13), target)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(SystemExit) as caught:
+        parse(["--record", target, "train.py"])
     assert caught.value.code == 2
     assert "cannot be written" in capsys.readouterr().err
 

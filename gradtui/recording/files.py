@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from gradtui.descriptors import OwnDescriptor
 
@@ -18,8 +19,11 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 """RFC 8878, section 3.1.1."""
 _LEVEL = 3
 _CHUNK = 1 << 16
-_MAX_LINE = 1 << 28
-"""Bytes: the events of a step of a model with a million tensors fit."""
+_START = b'{"' + KEY.encode()
+"""What a recording begins with."""
+MAX_LINE = 1 << 26
+"""Bytes: the norms of a model with a million tensors fit. Of a longer line only its start is kept, which is no JSON."""
+_KEPT_OF_LONG_LINE = 64
 
 
 class RecordingError(Exception):
@@ -44,8 +48,8 @@ class Sink(Protocol):
 
 
 class _PlainSink:
-    def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+    def __init__(self, path: Path, flags: int = os.O_TRUNC) -> None:
+        flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = OwnDescriptor(os.open(path, flags, 0o600))
         self._path = path
         self.size = 0
@@ -68,10 +72,10 @@ class _PlainSink:
 
 
 class _ZstdSink(_PlainSink):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, flags: int = os.O_TRUNC) -> None:
         self._zstd = _zstandard(path)
         self._compressor = self._zstd.ZstdCompressor(level=_LEVEL).compressobj()
-        super().__init__(path)
+        super().__init__(path, flags)
 
     def write(self, data: bytes) -> None:
         compressed = self._compressor.compress(data)
@@ -102,7 +106,9 @@ def check_writable(path: Path) -> None:
     if path.suffix == ".zst":
         _zstandard(path)
     try:
-        if path.is_file() and path.stat().st_size and not is_recording(path):
+        if path.exists() and not path.is_file():
+            raise RecordingError(f"cannot write {path}: it is no regular file")
+        if path.exists() and path.stat().st_size and not is_recording(path):
             raise RecordingError(f"{path} is there and is no recording; choose another name, or remove it")
     except OSError as error:
         raise RecordingError(f"cannot write {path}: {error.strerror or error}") from None
@@ -116,22 +122,51 @@ def create(path: Path) -> Sink:
     """
     check_writable(path)
     try:
-        return _ZstdSink(path) if path.suffix == ".zst" else _PlainSink(path)
+        return _sink(path)
     except OSError as error:
         raise RecordingError(f"cannot write {path}: {error.strerror or error}") from None
 
 
+def create_new(path: Path) -> Sink:
+    """Create a file that nobody else has made, in place of one that is there.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path.unlink(missing_ok=True)
+    return _sink(path, os.O_EXCL)
+
+
+def _sink(path: Path, flags: int = os.O_TRUNC) -> Sink:
+    return _ZstdSink(path, flags) if path.suffix == ".zst" else _PlainSink(path, flags)
+
+
 def is_recording(path: Path) -> bool:
-    """Return whether a file begins as recordings do. Raises OSError."""
-    with open(path, "rb") as file:
-        start = file.read(len(KEY) + 8)
-        if start.startswith(_ZSTD_MAGIC):
-            file.seek(0)
-            try:
-                start = next(_lines(_decompressed(file, path)), (b"", False))[0]
-            except RecordingError:
-                return path.suffix == ".zst"
-    return start.startswith(b'{"' + KEY.encode())
+    """Return whether a file begins as recordings do. A file that cannot be decompressed here is judged by its name.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    try:
+        return begins_as_recording(path)
+    except RecordingError:
+        return path.suffix == ".zst"
+
+
+def begins_as_recording(path: Path) -> bool:
+    """Return whether a file begins as recordings do, without a look at the rest of it.
+
+    Raises:
+        OSError: the file cannot be read.
+        RecordingError: it is no regular file, or compressed and zstandard is missing.
+    """
+    start = b""
+    with _opened(path) as file:
+        for chunk in _content(file, path):
+            start += chunk
+            if len(start) >= len(_START):
+                break
+    return start.startswith(_START)
 
 
 def read_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
@@ -141,45 +176,50 @@ def read_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
         RecordingError: the file cannot be read.
     """
     try:
-        with open(path, "rb") as file:
-            start = file.read(len(_ZSTD_MAGIC))
-            file.seek(0)
-            yield from _lines(_decompressed(file, path) if start == _ZSTD_MAGIC else _chunks(file))
+        with _opened(path) as file:
+            yield from _lines(_content(file, path))
     except OSError as error:
         raise RecordingError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def _chunks(file: io.BufferedReader) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
+def _opened(path: Path) -> BinaryIO:
+    # Opening a FIFO waits for its other end, and a device may have no end.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise RecordingError(f"cannot read {path}: it is no regular file")
+    return file
 
 
-def _decompressed(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
+def _content(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    """Yield what is in a file, decompressed, in pieces of a bounded size. What follows damaged blocks is left out."""
+    is_compressed = file.read(len(_ZSTD_MAGIC)) == _ZSTD_MAGIC
+    file.seek(0)
+    if not is_compressed:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+        return
     zstd = _zstandard(path)
-    decompressor = zstd.ZstdDecompressor().decompressobj()
-    for chunk in _chunks(file):
-        try:
-            yield decompressor.decompress(chunk)
-        except zstd.ZstdError:
-            # What came before can be read.
-            yield b"\n"
-            return
-        if decompressor.eof:
-            return
+    stream = zstd.ZstdDecompressor().stream_reader(file, read_size=_CHUNK, read_across_frames=True, closefd=False)
+    with contextlib.suppress(zstd.ZstdError):
+        while chunk := stream.read1(_CHUNK):
+            yield chunk
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    rest = b""
+    begun: list[bytes] = []
+    size = 0
     for chunk in chunks:
-        *lines, last = chunk.split(b"\n")
-        if lines:
-            yield rest + lines[0], True
-            for line in lines[1:]:
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        size += len(first)
+        if size > MAX_LINE:
+            begun = [begun[0][:_KEPT_OF_LONG_LINE]]
+        if others:
+            yield b"".join(begun), True
+            *whole, last = others
+            for line in whole:
                 yield line, True
-            rest = last
-        else:
-            rest += last
-        if len(rest) > _MAX_LINE:
-            return
-    if rest:
-        yield rest, False
+            begun, size = [last], len(last)
+    if size:
+        yield b"".join(begun), False

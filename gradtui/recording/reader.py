@@ -10,7 +10,8 @@ from typing import Any
 from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import Event, RunEnded
 from gradtui.protocol.json_values import NotReadableError
-from gradtui.recording.files import FORMAT, KEY, RecordingError, read_lines
+from gradtui.recording.files import FORMAT, KEY, RecordingError, begins_as_recording, read_lines
+from gradtui.text import plural
 
 
 class Recording:
@@ -33,7 +34,11 @@ class Recording:
         self._lines = read_lines(path)
         self._damaged = 0
         self._is_cut = False
-        line, _ = next(self._lines, (b"", False))
+        try:
+            # The first line of another file may be the whole file.
+            line, _ = next(self._lines, (b"", False)) if begins_as_recording(path) else (b"", False)
+        except OSError as error:
+            raise RecordingError(f"cannot read {path}: {error.strerror or error}") from None
         with contextlib.suppress(NotReadableError):
             self._reader.read(line)
         if not isinstance(self.header.get(KEY), int):
@@ -81,10 +86,11 @@ class Recording:
             )
         if unknown:
             names = ", ".join(sorted(self._reader.unknown)[:3])
-            found.append(f"{unknown:,} events are left out, because this gradtui does not know them ({names})")
+            found.append(f"{plural(unknown, 'event')} left out, which this gradtui does not know ({names})")
         if self._damaged:
-            found.append(f"{self._damaged:,} lines are damaged, and left out")
-        if not self.is_complete:
-            what = "in the middle of a line" if self._is_cut else "before the run does"
-            found.append(f"the recording ends {what}: the run was killed, or is still running")
+            found.append(f"{plural(self._damaged, 'damaged line')} left out")
+        if self._is_cut:
+            found.append("the recording ends in the middle of a line: it is cut off, or damaged")
+        elif not self.is_complete:
+            found.append("the recording ends before the run does: the run was killed, or is still running")
         return tuple(found)

@@ -12,8 +12,8 @@ from typing import Any
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import DeviceFound, Event, Measurement, ProbeFailed, TorchImported
 from gradtui.protocol.json_values import to_line
-from gradtui.recording.files import FORMAT, KEY, create
-from gradtui.recording.thinning import thin_file
+from gradtui.recording.files import FORMAT, KEY, RecordingError, create
+from gradtui.recording.thinning import Thinning
 
 _WRITE_S = 0.25
 """Seconds between two writings."""
@@ -39,16 +39,24 @@ class Recorder:
     def __init__(self, path: Path, header: dict[str, Any], emit: Callable[[Event], None], limit: int = 1 << 62) -> None:
         self.path = path
         self._emit, self._limit = emit, limit
-        self._sink = create(path)
+        # Thinning replaces the file, which a link stays to.
+        file = Path(os.path.realpath(path))
+        self._sink = create(file)
         self._writer = EventWriter()
         self._waiting: deque[Sequence[Event]] = deque()
-        self._count = 0
-        self._dropped = 0
+        self._taken = self._written = 0
+        """Events that came, and that were written. Each number is changed on one thread only."""
+        self._dropped = self._left_out = 0
+        self._newest: Event | None = None
+        self._thinning = Thinning(file, limit)
         self._stop = threading.Event()
         self._has_failed = False
         self._owner = os.getpid()
         self._thread = threading.Thread(target=self._run, name="gradtui-recorder", daemon=True)
-        self._sink.write(to_line({KEY: FORMAT, **header}).encode() + b"\n")
+        try:
+            self._sink.write(to_line({KEY: FORMAT, **header}).encode() + b"\n")
+        except OSError as error:
+            raise RecordingError(f"cannot write {path}: {error.strerror or error}") from None
 
     def start(self) -> None:
         """Begin to write."""
@@ -59,11 +67,11 @@ class Recorder:
         """Take the events that a viewer has drained. Never blocks."""
         if self._has_failed or self._stop.is_set():
             return
-        if self._count > _MOST_WAITING:
+        if self._taken - self._written > _MOST_WAITING:
             kept = [event for event in events if not isinstance(event, Measurement)]
             self._dropped += len(events) - len(kept)
             events = kept
-        self._count += len(events)
+        self._taken += len(events)
         self._waiting.append(events)
 
     def finish(self, dropped: int = 0) -> None:
@@ -77,44 +85,50 @@ class Recorder:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(_WRITE_S):
-                self._write_waiting()
-            self._write_waiting()
-            if self._dropped:
-                self._sink.write(to_line({"dropped": self._dropped}).encode() + b"\n")
-            self._sink.close()
+            self._write_until_the_end()
         except OSError as error:
             self._fail(error.strerror or str(error))
         except Exception as error:  # noqa: BLE001 - an error of gradtui ends the recording, not the run
             self._fail(f"{type(error).__name__}: {error}")
+        finally:
+            self._thinning.stop()
+
+    def _write_until_the_end(self) -> None:
+        while not self._stop.wait(_WRITE_S):
+            self._write_waiting()
+            self._sink = self._thinning.go_on(self._sink)
+        self._write_waiting()
+        dropped = self._dropped + self._left_out
+        if dropped:
+            self._sink.write(to_line({"dropped": dropped}).encode() + b"\n")
+        self._sink.close()
 
     def _fail(self, reason: str) -> None:
         self._has_failed = True
         self._waiting.clear()
-        self._emit(ProbeFailed(0.0, 0, "recording", f"{self.path} ends here: {reason}", True))
+        at, step = (self._newest.at, self._newest.step) if self._newest is not None else (0.0, 0)
+        self._emit(ProbeFailed(at, step, "recording", f"{self.path} ends here: {reason}", True))
 
     def _write_waiting(self) -> None:
         lines: list[str] = []
+        is_full = self._sink.size >= self._limit
         while self._waiting:
             events = self._waiting.popleft()
-            self._count -= len(events)
+            self._written += len(events)
             for event in events:
-                lines += self._lines(event)
-        if not lines:
-            return
-        self._sink.write("".join(f"{line}\n" for line in lines).encode())
-        if self._sink.size > self._limit:
-            self._thin()
+                if is_full and isinstance(event, Measurement):
+                    self._left_out += 1
+                else:
+                    lines += self._lines(event)
+                    self._newest = event
+        if lines:
+            self._sink.write("".join(f"{line}\n" for line in lines).encode())
 
     def _lines(self, event: Event) -> list[str]:
         lines = list(self._writer.lines(event))
         if isinstance(event, TorchImported):
-            lines.append(to_line({"torch": event.version}))
+            # The device is an assumption until a model is found.
+            lines.append(to_line({"torch": event.version, "device": event.device}))
         elif isinstance(event, DeviceFound):
             lines.append(to_line({"device": event.device}))
         return lines
-
-    def _thin(self) -> None:
-        """Replace the file by one that is at most two thirds as large."""
-        self._sink.close()
-        self._sink, self._writer = thin_file(self.path, self._limit * 2 // 3)

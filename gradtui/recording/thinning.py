@@ -1,17 +1,22 @@
 """Make a recording smaller: of measurements far back, every other one of each kind goes. What happened, and when, stays.
 
-Steps and times are counted by `Progress` events, so two of them become one with their sums.
+Steps and times are counted by `Progress` events, so two of them become one with their sums. No event stays in memory, and most
+are not even parsed: a recording is larger than what a training has to spare. Thinning takes a small part of the time, because
+Python's lock is the training's, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+import contextlib
+from collections import Counter
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from time import monotonic
 
-from gradtui.protocol.event_rows import EventReader, EventWriter
+from gradtui.protocol.event_rows import DECLARES, EventReader
 from gradtui.protocol.events import (
+    CallOrderMeasured,
     DeviceSampled,
     DeviceTimesMeasured,
     Event,
@@ -23,129 +28,219 @@ from gradtui.protocol.events import (
     MicroStepMeasured,
     ParametersClassified,
     PhaseSampled,
-    PhaseTime,
     Progress,
     RulesRun,
     SavedBytesMeasured,
     StepMemoryProfiled,
 )
-from gradtui.protocol.json_values import NotReadableError, to_line
-from gradtui.recording.files import Sink, create, read_lines
+from gradtui.protocol.joined_progress import is_from_the_start, joined
+from gradtui.protocol.json_values import NotReadableError, encoder, to_line
+from gradtui.protocol.vocabulary import Phase
+from gradtui.recording.files import RecordingError, Sink, create_new, read_lines
 
-_THINNED = (
-    DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured, GradientHistogramsMeasured,
-    GradientsMeasured, MemoryMeasured, MicroStepMeasured, ParametersClassified, PhaseSampled, RulesRun, SavedBytesMeasured,
-    StepMemoryProfiled,
+_THINNED = frozenset(
+    kind.__name__.encode()
+    for kind in (
+        CallOrderMeasured, DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured,
+        GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ParametersClassified, PhaseSampled,
+        RulesRun, SavedBytesMeasured, StepMemoryProfiled,
+    )
 )  # fmt: skip
 """Samples, of which a later one says the same about a later step. Measurements of a single moment are no samples."""
-_KEPT = 64
-"""The newest of each kind that always stay."""
+_PROGRESS, _MEMORY, _NORMS = (kind.__name__.encode() for kind in (Progress, MemoryMeasured, GradientsMeasured))
+_DECLARES = DECLARES.encode()
+_LINES_AT_ONCE = 128
+_AT_ONCE_S = 0.005
+"""Seconds of thinning between two writings of the recorder, which come four times a second."""
+NEWEST = 64
+"""The newest samples of each kind, which stay if that is possible."""
 
 
-def thin_file(path: Path, most: int) -> tuple[Sink, EventWriter]:
-    """Replace a recording by one of at most `most` bytes, if thinning can achieve that, and return what continues it.
+class Thinning:
+    """Keeps a recording below its limit, a little at a time."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._path, self._limit = path, limit
+        self._begins_at = self._first = limit - limit // 8
+        """Bytes of the recording at which thinning begins: it also grows while it is thinned."""
+        self._newest = NEWEST
+        self._pass: Generator[None, None, Sink] | None = None
+
+    def go_on(self, sink: Sink) -> Sink:
+        """Take the time that thinning has now, and return what continues the recording."""
+        if self._pass is None:
+            if sink.size <= self._begins_at:
+                return sink
+            self._pass = thin(self._path, self._newest)
+        until = monotonic() + _AT_ONCE_S
+        try:
+            while monotonic() < until:
+                next(self._pass)
+        except StopIteration as done:
+            thinned: Sink = done.value
+            self._plan(sink.size, thinned.size)
+            sink.close()
+            return thinned
+        except (OSError, RecordingError):
+            # Without room for a second file, the recording goes on to its limit.
+            self.stop()
+            self._begins_at = 1 << 62
+        return sink
+
+    def stop(self) -> None:
+        """Leave the recording as it is."""
+        if self._pass is not None:
+            with contextlib.suppress(OSError):
+                self._pass.close()
+            self._pass = None
+
+    def _plan(self, before: int, after: int) -> None:
+        """Decide when the next pass begins, and how much it leaves."""
+        self._pass = None
+        if after <= self._limit * 2 // 3:
+            self._newest, self._begins_at = NEWEST, self._first
+        elif self._newest > 1 or after < before * 0.95:
+            self._newest, self._begins_at = max(1, self._newest // 2), 0
+        else:
+            # What is left cannot be thinned.
+            self._begins_at = max(self._first, after + self._limit // 8)
+
+
+def thin(path: Path, newest: int) -> Generator[None, None, Sink]:
+    """Replace a recording by a smaller one, a little for each `next`. The recording may grow in between.
+
+    Args:
+        path: the recording.
+        newest: how many samples of each kind stay in any case, the newest ones.
+
+    Returns:
+        What continues the smaller recording.
 
     Raises:
-        OSError: the new file cannot be written. The old one is as it was.
+        OSError: the smaller recording cannot be written. The recording is as it was then.
+        RecordingError: the recording cannot be read.
     """
-    header: dict[str, Any] = {}
-    events = _events(path, header)
-    beside = path.with_name(f".{path.name}.thinned{path.suffix}")
-    while True:
-        before = len(events)
-        events = thinned(events)
-        sink, writer = create(beside), EventWriter()
-        lines = [to_line(header), *(line for event in events for line in writer.lines(event))]
-        sink.write("".join(f"{line}\n" for line in lines).encode())
-        if sink.size <= most or len(events) >= before:
-            break
-        sink.close()
-    beside.replace(path)
-    sink.renamed(path)
-    return sink, writer
-
-
-def _events(path: Path, header: dict[str, Any]) -> list[Event]:
-    reader, events = EventReader(header), []
+    survey = _Survey()
     for line, _ in read_lines(path):
-        try:
-            event = reader.read(line)
-        except NotReadableError:
-            continue
-        if event is not None:
-            events.append(event)
-    return events
+        survey.take(line)
+        if survey.lines % _LINES_AT_ONCE == 0:
+            yield
+    beside = path.with_name(f".{path.name}.thinned{path.suffix}")
+    sink = create_new(beside)
+    try:
+        waiting: list[bytes] = []
+        for kept in _kept(path, survey, newest):
+            if kept is not None:
+                waiting.append(kept)
+            else:
+                sink.write(_text(waiting))
+                waiting.clear()
+                yield
+        sink.write(_text(waiting))
+        beside.replace(path)
+    except BaseException:
+        sink.close()
+        beside.unlink(missing_ok=True)
+        raise
+    sink.renamed(path)
+    return sink
 
 
-def thinned(events: Sequence[Event]) -> list[Event]:
-    """Return events of which every other sample is left out, but for the newest and those that a summary names."""
-    left: dict[type, int] = {}
-    for event in events:
-        left[type(event)] = left.get(type(event), 0) + 1
-    extremes = _extremes(events)
-    kept: list[Event] = []
-    for event in events:
-        kind = type(event)
-        left[kind] -= 1
-        goes = isinstance(event, _THINNED) and left[kind] >= _KEPT and left[kind] % 2 == 0
-        if not goes or id(event) in extremes:
-            kept.append(event)
-    return list(_joined(kept))
+class _Parser:
+    """Makes events of the lines of one recording."""
+
+    def __init__(self) -> None:
+        self._reader = EventReader({})
+
+    def event(self, line: bytes) -> Event | None:
+        with contextlib.suppress(NotReadableError):
+            return self._reader.read(line)
+        return None
 
 
-def _extremes(events: Iterable[Event]) -> set[int]:
-    """Return the identities of the measurements with the highest peak of each phase, and of norms that are not finite."""
-    highest: dict[Any, MemoryMeasured] = {}
-    kept: set[int] = set()
-    for event in events:
+@dataclass
+class _Survey:
+    """What is in a recording: how many events of each kind, and the numbers of the lines that a summary names."""
+
+    lines: int = 0
+    counts: Counter[bytes] = field(default_factory=Counter)
+    _highest: dict[Phase, tuple[int, int]] = field(default_factory=dict)
+    """The highest peak of each phase, with the number of its line."""
+    _not_finite: set[int] = field(default_factory=set)
+    _was_finite: bool = True
+    _parser: _Parser = field(default_factory=_Parser)
+
+    def take(self, line: bytes) -> None:
+        name = _name(line)
+        self.counts[name] += 1
+        if name == _DECLARES:
+            self._parser.event(line)
+        elif name == _MEMORY:
+            self._measured(self._parser.event(line))
+        elif name == _NORMS:
+            is_finite = b'"NaN"' not in line and b'Infinity"' not in line
+            if self._was_finite and not is_finite:
+                self._not_finite.add(self.lines)
+            self._was_finite = is_finite
+        self.lines += 1
+
+    def _measured(self, event: Event | None) -> None:
         if isinstance(event, MemoryMeasured):
-            known = highest.get(event.phase)
-            if known is None or (event.peak or 0) > (known.peak or 0):
-                highest[event.phase] = event
-        elif isinstance(event, GradientsMeasured) and event.total is not None and event.total - event.total != 0:
-            kept.add(id(event))
-    return kept | {id(event) for event in highest.values()}
+            known = self._highest.get(event.phase)
+            if known is None or (event.peak or 0) > known[0]:
+                self._highest[event.phase] = event.peak or 0, self.lines
+
+    @property
+    def extremes(self) -> set[int]:
+        """The lines with the highest peak of each phase, and with norms that are not finite after ones that were."""
+        return self._not_finite | {line for _, line in self._highest.values()}
 
 
-def _joined(events: Sequence[Event]) -> Iterator[Event]:
-    """Yield the events, with pairs of neighbouring `Progress` in one, but for the newest."""
-    waiting: Progress | None = None
-    progress_left = sum(isinstance(event, Progress) for event in events)
-    for event in events:
-        if not isinstance(event, Progress):
-            if waiting is not None:
-                yield waiting
-                waiting = None
-            yield event
+def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
+    """Yield the lines that stay, and None for each pause. Lines that came after the survey stay as they are."""
+    left, extremes, parser = Counter(survey.counts), survey.extremes, _Parser()
+    declared: set[bytes] = set()
+    first: Progress | None = None
+    for number, (line, _) in enumerate(read_lines(path)):
+        if number % _LINES_AT_ONCE == 0:
+            yield None
+        name = _name(line) if number < survey.lines else b""
+        left[name] -= 1
+        if name == _DECLARES:
+            if line not in declared:
+                declared.add(line)
+                parser.event(line)
+                yield line
             continue
-        progress_left -= 1
-        if waiting is not None:
-            yield join(waiting, event)
-            waiting = None
-        elif progress_left < _KEPT:
-            yield event
-        else:
-            waiting = event
-    if waiting is not None:
-        yield waiting
+        is_far_back = left[name] >= newest
+        if name in _THINNED and is_far_back and left[name] % 2 == 0 and number not in extremes:
+            continue
+        event = parser.event(line) if name == _PROGRESS and is_far_back else None
+        if isinstance(event, Progress) and not is_from_the_start(event):
+            if first is None:
+                first = event
+            else:
+                yield _line(joined(first, event))
+                first = None
+            continue
+        if first is not None:
+            yield _line(first)
+            first = None
+        yield line
+    if first is not None:
+        yield _line(first)
 
 
-def join(first: Progress, second: Progress) -> Progress:
-    """Return one event that counts what two counted, one after the other."""
-    times: dict[Any, PhaseTime] = {}
-    for each in (*first.phases, *second.phases):
-        known = times.get(each.phase, PhaseTime(each.phase, 0.0, 0))
-        times[each.phase] = PhaseTime(each.phase, known.seconds + each.seconds, known.count + each.count)
-    longer, shorter = sorted((first.optimizer_steps, second.optimizer_steps), key=len, reverse=True)
-    return replace(
-        second,
-        steps=first.steps + second.steps,
-        micro_steps=first.micro_steps + second.micro_steps,
-        skipped_steps=first.skipped_steps + second.skipped_steps,
-        optimizer_steps=tuple(steps + (shorter[at] if at < len(shorter) else 0) for at, steps in enumerate(longer)),
-        phases=tuple(times.values()),
-        own_seconds=first.own_seconds + second.own_seconds,
-        exempt_steps=first.exempt_steps + second.exempt_steps,
-        exempt_seconds=first.exempt_seconds + second.exempt_seconds,
-        own_device_seconds=first.own_device_seconds + second.own_device_seconds,
-    )
+def _line(event: Progress) -> bytes:
+    convert = encoder(Progress)
+    assert convert is not None
+    return to_line([Progress.__name__, *convert(event)]).encode()
+
+
+def _name(line: bytes) -> bytes:
+    """Return the name in a line; nothing for that of a header."""
+    return line[2 : line.find(b'"', 2)] if line.startswith(b'["') else b""
+
+
+def _text(lines: list[bytes]) -> bytes:
+    return b"".join(b"%b\n" % line for line in lines)

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import Event, Measurement, Progress
+from gradtui.protocol.joined_progress import joined
 from gradtui.protocol.json_values import to_line
 
 MOST_WAITING = 20_000
-"""Events that wait for a viewer that does not read. Beyond them measurements are dropped and counted; at twice as many other
-events the viewer is given up."""
+"""Events that wait for a viewer that does not read. Beyond them measurements are dropped and counted, and steps are added up.
+At twice as many other events the viewer is given up."""
 _ALIVE_S = 1.0
 """Seconds after which a viewer that has received nothing hears that the run is alive."""
 
@@ -24,6 +25,8 @@ class Follower:
         self._waiting: deque[Sequence[Event]] = deque()
         self._count = 0
         self._dropped = 0
+        self._progress: Progress | None = None
+        """The steps of the events that came beyond the bound: a viewer adds up what it receives, so none may be missing."""
         self._changed = threading.Condition()
         self._is_ending = False
         self.is_over = False
@@ -35,9 +38,7 @@ class Follower:
             if self.is_over:
                 return
             if self._count > MOST_WAITING:
-                kept = [event for event in events if not isinstance(event, (Measurement, Progress))]
-                self._dropped += len(events) - len(kept)
-                events = kept
+                events = self._without_measurements(events)
             self._count += len(events)
             self._waiting.append(events)
             if self._count > 2 * MOST_WAITING:
@@ -65,14 +66,29 @@ class Follower:
                     return
                 batches, self._count, dropped = list(self._waiting), 0, self._dropped
                 self._waiting.clear()
+                if self._progress is not None:
+                    batches.append([self._progress])
+                    self._progress = None
             lines = [line for events in batches for event in events for line in writer.lines(event)]
             if dropped != told:
                 lines.append(to_line({"dropped": dropped}))
                 told = dropped
             yield lines or ["{}"]
 
+    def _without_measurements(self, events: Sequence[Event]) -> list[Event]:
+        kept: list[Event] = []
+        for event in events:
+            if isinstance(event, Progress):
+                self._progress = joined(self._progress, event) if self._progress is not None else event
+            elif isinstance(event, Measurement):
+                self._dropped += 1
+            else:
+                kept.append(event)
+        return kept
+
     def _give_up(self) -> None:
         self.is_over = True
+        self._progress = None
         self._waiting.clear()
         self._count = 0
         self._changed.notify()

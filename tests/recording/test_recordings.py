@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pytest
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.recording import FORMAT, Recorder, Recording, RecordingError, check_writable
+from gradtui.recording import files as files_module
 from gradtui.recording import recorder as recorder_module
-from gradtui.recording.thinning import join, thinned
 
 NAMES = ["run.jsonl", "run.jsonl.zst"]
 
@@ -53,7 +54,7 @@ def test_a_recording_has_the_events_and_the_header(name: str, tmp_path: Path) ->
     recording = Recording(tmp_path / name)
     assert recording.header["script"] == "train.py"
     assert list(recording.events()) == EVENTS
-    assert recording.header["torch"] == "2.13.0"
+    assert (recording.header["torch"], recording.header["device"]) == ("2.13.0", "cpu")
     assert recording.troubles == ()
     assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
@@ -120,6 +121,48 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         Recording(tmp_path)
 
 
+def test_a_fifo_and_a_device_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, Path(os.devnull)):
+        with pytest.raises(RecordingError, match="it is no regular file"):
+            Recording(path)
+        with pytest.raises(RecordingError, match="it is no regular file"):
+            check_writable(path)
+
+
+def test_a_line_without_an_end_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    monkeypatch.setattr(files_module, "MAX_LINE", 1 << 20)
+    path = tmp_path / "run.zst"
+    recorded(path, EVENTS[:3])
+    lines = b"".join(line + b"\n" for line, _ in files_module.read_lines(path))
+    endless = bytes(1 << 26)
+    path.write_bytes(zstandard.ZstdCompressor().compress(lines + endless + b"\n" + lines.splitlines()[-1] + b"\n"))
+    assert path.stat().st_size < 10_000
+    recording = Recording(path)
+    tracemalloc.start()
+    try:
+        assert list(recording.events()) == [*EVENTS[:3], EVENTS[2]]
+        assert tracemalloc.get_traced_memory()[1] < 3 << 20
+    finally:
+        tracemalloc.stop()
+    assert recording.troubles[0] == "1 damaged line left out"
+    path.write_bytes(zstandard.ZstdCompressor().compress(endless))
+    with pytest.raises(RecordingError, match="is no recording"):
+        Recording(path)
+
+
+def test_a_file_of_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    path = tmp_path / "run.jsonl"
+    recorded(path, EVENTS)
+    whole = path.read_bytes()
+    compress = zstandard.ZstdCompressor().compress
+    path.write_bytes(compress(whole[:1000]) + compress(whole[1000:]))
+    assert list(Recording(path).events()) == EVENTS
+
+
 def test_damaged_lines_and_newer_events_are_left_out_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     recorded(path, EVENTS)
@@ -131,8 +174,8 @@ def test_damaged_lines_and_newer_events_are_left_out_and_counted(tmp_path: Path)
     assert list(recording.events()) == EVENTS
     newer, left_out, damaged = recording.troubles
     assert "format 2 is newer than 1" in newer
-    assert left_out == "1 events are left out, because this gradtui does not know them (NewEvent)"
-    assert damaged == "1 lines are damaged, and left out"
+    assert left_out == "1 event left out, which this gradtui does not know (NewEvent)"
+    assert damaged == "1 damaged line left out"
 
 
 def test_an_earlier_recording_is_replaced(tmp_path: Path) -> None:
@@ -149,6 +192,8 @@ def test_a_full_disk_ends_the_recording_and_is_said_once(tmp_path: Path, monkeyp
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    recorder.take(EVENTS[:4])
+    recorder._write_waiting()
     monkeypatch.setattr(os, "write", full)
     recorder.take(EVENTS)
     recorder.start()
@@ -156,9 +201,21 @@ def test_a_full_disk_ends_the_recording_and_is_said_once(tmp_path: Path, monkeyp
     recorder.take(EVENTS)
     (failed,) = emitted
     assert isinstance(failed, ev.ProbeFailed)
+    assert (failed.at, failed.step) == (EVENTS[-1].at, EVENTS[-1].step)
     assert failed.part == "recording"
     assert "No space left on device" in failed.error
     assert not recorder._waiting
+
+
+def test_a_disk_that_is_full_from_the_beginning_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(RecordingError, match=r"^cannot write .*run\.jsonl: No space left on device$"):
+        Recorder(tmp_path / "run.jsonl", {}, lambda _: None)
 
 
 def test_measurements_are_dropped_and_counted_while_the_disk_hangs(
@@ -175,44 +232,6 @@ def test_measurements_are_dropped_and_counted_while_the_disk_hangs(
     found = list(recording.events())
     assert found == [*EVENTS[:20], *(each for each in EVENTS[20:] if not isinstance(each, ev.Measurement))]
     assert recording.dropped == 5 + len(EVENTS) - len(found)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recording_stays_below_its_limit_and_keeps_what_happened(name: str, tmp_path: Path) -> None:
-    many: list[ev.Event] = [EVENTS[0]]
-    for step in range(1, 4000):
-        many += [progress(step), norms(step, float("inf") if step == 77 else 1.0 + step)]
-        many += [ev.PauseChanged(float(step), step, True)] if step % 1000 == 0 else []
-    path = tmp_path / name
-    limit = 10_000 if name.endswith("zst") else 300_000
-    batches = [many[at : at + 200] for at in range(0, len(many), 200)]
-    recorder = Recorder(path, {"script": "train.py"}, lambda _: None, limit)
-    for batch in [*batches, [EVENTS[-1]]]:
-        recorder.take(batch)
-        recorder._write_waiting()
-        assert path.stat().st_size <= limit
-    recorder._sink.close()
-    recording = Recording(path)
-    found = list(recording.events())
-    assert recording.header["script"] == "train.py"
-    counted = [each for each in found if isinstance(each, ev.Progress)]
-    assert (sum(each.steps for each in counted), counted[-1].step) == (3999, 3999)
-    assert sum(each.micro_steps for each in counted) == 2 * 3999
-    assert [each.step for each in found if isinstance(each, ev.PauseChanged)] == [1000, 2000, 3000]
-    measured = [each.step for each in found if isinstance(each, ev.GradientsMeasured)]
-    assert 77 in measured
-    assert measured[-64:] == list(range(3936, 4000))
-    assert len(measured) < 3000
-
-
-def test_two_counts_become_one_with_their_sums() -> None:
-    first, second = progress(1), progress(2)
-    joined = join(first, ev.Progress(2.0, 2, 1, 2, 1, (0, 1), (ev.PhaseTime(Phase.FORWARD, 1.0, 2),), 0.25, 30, 40))
-    assert (joined.at, joined.step, joined.steps, joined.micro_steps, joined.skipped_steps) == (2.0, 2, 2, 4, 1)
-    assert joined.optimizer_steps == (1, 1)
-    assert joined.phases == (ev.PhaseTime(Phase.FORWARD, 1.5, 3), ev.PhaseTime(Phase.BACKWARD, 0.25, 1))
-    assert (joined.own_seconds, joined.norms_every, joined.ledger_every) == (0.375, 30, 40)
-    assert thinned([first, second]) == [first, second], "the newest stay"
 
 
 @pytest.mark.parametrize("name", NAMES)

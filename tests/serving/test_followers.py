@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.event_rows import EventReader
 from gradtui.serving.follower import MOST_WAITING, Follower
 
 
@@ -14,6 +15,10 @@ def measurement(step: int) -> ev.Event:
 
 def fact(step: int) -> ev.Event:
     return ev.PauseChanged(0.0, step, True)
+
+
+def progress(step: int) -> ev.Event:
+    return ev.Progress(0.0, step, 1, 1, 0, (1,), (), 0.0, 1, 1)
 
 
 def given(follower: Follower) -> list[tuple[str, object]]:
@@ -37,6 +42,24 @@ def test_measurements_that_nobody_reads_are_dropped_and_counted() -> None:
     follower.take([measurement(2), fact(2), measurement(2)])
     rows = given(follower)
     assert rows == [("MicroStepMeasured", 1)] * (MOST_WAITING + 1) + [("PauseChanged", 2), ("dropped", 2)]
+
+
+def test_the_steps_that_nobody_reads_are_counted_in_one_event() -> None:
+    follower = Follower()
+    follower.take([measurement(1)] * (MOST_WAITING + 1))
+    for step in range(2, 5):
+        follower.take([progress(step), fact(step)])
+    *_, two, three, four, joined = given(follower)
+    assert [two, three, four] == [("PauseChanged", step) for step in (2, 3, 4)]
+    assert joined == ("Progress", 4)
+    follower = Follower()
+    follower.take([measurement(1)] * (MOST_WAITING + 1))
+    follower.take([progress(2), progress(3)])
+    follower.finish()
+    reader = EventReader({})
+    found = [reader.read(line) for lines in follower.lines() for line in lines]
+    assert [each.steps for each in found if isinstance(each, ev.Progress)] == [2]
+    assert "dropped" not in reader.header
 
 
 def test_a_viewer_that_never_reads_is_given_up() -> None:

@@ -1,0 +1,242 @@
+"""Thinning: a recording stays below its limit, keeps what happened, and goes on meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.joined_progress import joined
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.recording import Recorder, Recording, thinning
+from gradtui.recording.files import create_new, read_lines
+
+NAMES = ["run.jsonl", "run.jsonl.zst"]
+STARTED = ev.RunStarted(0.0, 0, "train.py", ("--lr", "1"), 7, "", "", "", None)
+HELD = MemoryBytes(1, 2, 3, 4, 5, 6, 21)
+ENDED = ev.RunEnded(5000.0, 3999, 0, None)
+
+
+def progress(step: int) -> ev.Progress:
+    times = (ev.PhaseTime(Phase.FORWARD, 0.5, 1), ev.PhaseTime(Phase.BACKWARD, 0.25, 1))
+    return ev.Progress(float(step), step, 1, 2, 0, (1,), times, 0.125, 10, 20)
+
+
+def norms(step: int, total: float = 1.0) -> ev.GradientsMeasured:
+    return ev.GradientsMeasured(float(step), step, total, 0.5, (1.0, None))
+
+
+def events(steps: int) -> Iterator[ev.Event]:
+    yield STARTED
+    for step in range(1, steps):
+        yield progress(step)
+        yield norms(step, float("inf") if step in (77, 78, 79) else 1.0 + step)
+        if step % 1000 == 0:
+            yield ev.PauseChanged(float(step), step, True)
+    yield ENDED
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_stays_below_its_limit_and_keeps_what_happened(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinning, "_AT_ONCE_S", 10.0)
+    many = list(events(4000))
+    path = tmp_path / name
+    limit = 20_000 if name.endswith("zst") else 300_000
+    recorder = Recorder(path, {"script": "train.py"}, lambda _: None, limit)
+    largest = 0
+    for at in range(0, len(many), 100):
+        recorder.take(many[at : at + 100])
+        recorder._write_waiting()
+        largest = max(largest, path.stat().st_size)
+        recorder._sink = recorder._thinning.go_on(recorder._sink)
+    recorder._sink.close()
+    assert limit / 2 < largest <= limit
+    recording = Recording(path)
+    found = list(recording.events())
+    assert recording.header["script"] == "train.py"
+    assert recording.troubles == ()
+    counted = [each for each in found if isinstance(each, ev.Progress)]
+    assert (sum(each.steps for each in counted), counted[-1].step) == (3999, 3999)
+    assert sum(each.micro_steps for each in counted) == 2 * 3999
+    assert [each.step for each in found if isinstance(each, ev.PauseChanged)] == [1000, 2000, 3000]
+    measured = [each.step for each in found if isinstance(each, ev.GradientsMeasured)]
+    assert 77 in measured, "the first norm that is not finite"
+    assert measured[-thinning.NEWEST :] == list(range(4000 - thinning.NEWEST, 4000))
+    assert len(measured) < 3000
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def thinned(path: Path, newest: int = thinning.NEWEST) -> None:
+    one = thinning.thin(path, newest)
+    while True:
+        try:
+            next(one)
+        except StopIteration as done:
+            done.value.close()
+            return
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_while_a_recording_is_thinned_is_kept_as_it_is(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    many = list(events(1000))
+    recorder = Recorder(path, {"script": "train.py"}, lambda _: None)
+    recorder.take(many[:1500])
+    recorder._write_waiting()
+    one = thinning.thin(path, 10)
+    written = surveyed = 1500
+    sink = None
+    while sink is None:
+        try:
+            next(one)
+        except StopIteration as done:
+            sink = done.value
+        else:
+            surveyed = surveyed if len(list(tmp_path.iterdir())) == 2 else written
+            recorder.take(many[written : written + 10])
+            recorder._write_waiting()
+            written += 10
+    recorder._sink.close()
+    sink.close()
+    assert 1530 < surveyed < written - 30 < len(many) - 30, "the recording has grown in both passes"
+    found = list(Recording(path).events())
+    assert found[surveyed - written :] == many[surveyed:written]
+    counted = [each for each in found if isinstance(each, ev.Progress)]
+    assert sum(each.steps for each in counted) == counted[-1].step
+    assert len(found) < 1200
+
+
+def test_memory_does_not_grow_with_the_recording(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, {}, lambda _: None)
+    recorder.take(list(events(8_000)))
+    recorder._write_waiting()
+    recorder._sink.close()
+    size = path.stat().st_size
+    tracemalloc.start()
+    try:
+        thinned(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20 < 2 * size
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_highest_peak_of_each_phase_stays(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    peaks = {(Phase.FORWARD, 33): 9000, (Phase.BACKWARD, 34): 8000}
+    many = [
+        ev.MemoryMeasured(float(step), step, phase, HELD, peaks.get((phase, step), 200), True, True)
+        for step in range(100)
+        for phase in (Phase.FORWARD, Phase.BACKWARD)
+    ]
+    recorder = Recorder(path, {}, lambda _: None)
+    recorder.take(many)
+    recorder._write_waiting()
+    recorder._sink.close()
+    thinned(path, 1)
+    thinned(path, 1)
+    found = list(Recording(path).events())
+    assert len(found) < 60
+    assert {
+        (each.phase, each.step) for each in found if isinstance(each, ev.MemoryMeasured) and each.peak != 200
+    } == set(peaks)
+
+
+def test_the_first_count_stays_alone_since_its_cost_is_no_step_s(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, {}, lambda _: None)
+    recorder.take([progress(step) for step in range(1, 6)])
+    recorder._write_waiting()
+    recorder._sink.close()
+    thinned(path, 1)
+    expected = [progress(1), joined(progress(2), progress(3)), progress(4), progress(5)]
+    assert list(Recording(path).events()) == expected
+
+
+def test_a_disk_without_room_for_a_second_file_ends_thinning_and_not_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> Any:
+        sink = create_new(path)
+
+        def write(_: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        sink.write = write  # type: ignore[method-assign]
+        return sink
+
+    monkeypatch.setattr(thinning, "create_new", full)
+    monkeypatch.setattr(thinning, "_AT_ONCE_S", 10.0)
+    path = tmp_path / "run.jsonl"
+    many = list(events(1000))
+    emitted: list[ev.Event] = []
+    recorder = Recorder(path, {}, emitted.append, limit := 40_000)
+    for at in range(0, len(many), 50):
+        recorder.take(many[at : at + 50])
+        recorder._write_waiting()
+        recorder._sink = recorder._thinning.go_on(recorder._sink)
+    recorder.start()
+    recorder.finish()
+    assert emitted == []
+    assert list(tmp_path.iterdir()) == [path]
+    recording = Recording(path)
+    found = list(recording.events())
+    assert recording.dropped == sum(isinstance(each, ev.Measurement) for each in many) - sum(
+        isinstance(each, ev.Measurement) for each in found
+    )
+    kept = sum(len(line) + 1 for line, _ in read_lines(path) if b"GradientsMeasured" in line)
+    assert kept < limit, "measurements end at the limit"
+    assert [each for each in found if not isinstance(each, ev.Measurement)] == [
+        each for each in many if not isinstance(each, ev.Measurement)
+    ]
+
+
+def test_a_limit_that_what_happened_exceeds_is_not_tried_at_every_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinning, "_AT_ONCE_S", 10.0)
+    passes: list[int] = []
+    thin = thinning.thin
+    monkeypatch.setattr(thinning, "thin", lambda path, newest: passes.append(newest) or thin(path, newest))
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, {}, lambda _: None, 2_000)
+    for step in range(1000):
+        recorder.take([ev.PauseChanged(float(step), step, step % 2 == 0)])
+        recorder._write_waiting()
+        recorder._sink = recorder._thinning.go_on(recorder._sink)
+    recorder._sink.close()
+    assert len(list(Recording(path).events())) == 1000
+    assert len(passes) < 200
+
+
+def test_a_link_to_a_recording_stays_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thinning, "_AT_ONCE_S", 10.0)
+    link, target = tmp_path / "latest.jsonl", tmp_path / "run.jsonl"
+    target.touch()
+    link.symlink_to(target)
+    recorder = Recorder(link, {}, lambda _: None, 20_000)
+    recorder.take(list(events(500)))
+    recorder._write_waiting()
+    before = target.stat().st_size
+    recorder._sink = recorder._thinning.go_on(recorder._sink)
+    recorder._sink.close()
+    assert link.is_symlink()
+    assert target.stat().st_size < before
+
+
+def test_two_counts_become_one_with_their_sums() -> None:
+    first = progress(1)
+    second = ev.Progress(2.0, 2, 1, 2, 1, (0, 1), (ev.PhaseTime(Phase.FORWARD, 1.0, 2),), 0.25, 30, 40)
+    both = joined(first, second)
+    assert (both.at, both.step, both.steps, both.micro_steps, both.skipped_steps) == (2.0, 2, 2, 4, 1)
+    assert both.optimizer_steps == (1, 1)
+    assert both.phases == (ev.PhaseTime(Phase.FORWARD, 1.5, 3), ev.PhaseTime(Phase.BACKWARD, 0.25, 1))
+    assert (both.own_seconds, both.norms_every, both.ledger_every) == (0.375, 30, 40)
