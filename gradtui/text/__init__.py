@@ -13,6 +13,7 @@ from gradtui.text.effects import (
     receipt_text,
     receipt_texts,
     sizes_text,
+    title_of_answer,
 )
 from gradtui.text.ending import EndRow, closing_line, closing_lines, end_rows
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
@@ -152,6 +153,7 @@ __all__ = [
     "steps_text",
     "stop_text",
     "time_left_text",
+    "title_of_answer",
     "unregistered_lines",
     "untrained_lines",
     "verified_text",

@@ -92,13 +92,21 @@ def sizes_text(before: int, after: int) -> str:
     return f"{number if second.endswith(' ' + unit) else first} → {second}"
 
 
+def title_of_answer(text: str) -> str:
+    """Return what an answer to a command says was done, without its figures: the part before the first `: ` or `;`.
+
+    A colon without a space belongs to a selection: `trains only :head: 1 tensor`.
+    """
+    return text.partition(": ")[0].partition(";")[0]
+
+
 def change_words(change: Change) -> str:
     """Return the name of a change: `froze blocks.7`, `undo: unfroze ctx`; before it is applied `freeze blocks.7`."""
     words = command_text(change.command)
     if change.status in (ChangeStatus.PENDING, ChangeStatus.REFUSED):
         return words
     if isinstance(change.command, commands.Undo):
-        return f"undo: {change.text.partition(':')[0].partition(';')[0]}"
+        return f"undo: {title_of_answer(change.text)}"
     verb, _, rest = words.partition(" ")
     return f"{_DONE.get(verb, verb)} {rest}"
 

@@ -76,7 +76,7 @@ from gradtui.protocol.events import (
     ScheduleNoted,
 )
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.text import command_text, plural, refusals, size_text
+from gradtui.text import command_text, plural, refusals, size_text, title_of_answer
 
 _FEW = 10
 """Steps before a hold: the user observes these one by one."""
@@ -394,7 +394,7 @@ class CommandDispatcher:
             )
         )  # fmt: skip
         if applied.changed or applied.is_measured:
-            title = applied.text.partition(":")[0].partition(";")[0]
+            title = title_of_answer(applied.text)
             joined = joined_optimizers(applied.changed, self._view.live_optimizers())
             self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
-from gradtui.text import refusals
+from gradtui.text import refusals, title_of_answer
 
 Change = Callable[[], CommandResult]
 
@@ -75,7 +75,7 @@ class UndoStack:
         try:
             done = undo()
         except CommandRefused as refusal:
-            answer = refusals.cannot_be_undone(text.partition(":")[0], refusal)
+            answer = refusals.cannot_be_undone(title_of_answer(text), refusal)
             if not isinstance(refusal, TargetGone):
                 raise CommandRefused(answer) from None
             self._undos.pop()

@@ -80,6 +80,11 @@ def test_a_freeze_gives_back_the_gradients_of_what_it_freezes() -> None:
     )
 
 
+def test_the_receipt_names_a_selection_with_a_colon() -> None:
+    (receipt,) = train({5: [lambda number: TrainOnly(number, ":biases")]}).all(ReceiptTaken)
+    assert receipt.text.startswith("trains only :biases: memory at the end of backward ")
+
+
 def test_an_unfreeze_names_the_optimizer_that_parameters_joined() -> None:
     (receipt,) = train({5: [unfreeze("2")]}, frozen=True).all(ReceiptTaken)
     # The momentum of the layer is there in the second step.
