@@ -28,7 +28,7 @@ from gradtui.protocol.events import (
 from gradtui.serving.follower import Follower
 from gradtui.serving.server import Answer, Stream
 from gradtui.state.findings import Status, by_gravity
-from gradtui.state.objections import objection_to
+from gradtui.state.objections import in_full, objection_to
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -187,9 +187,29 @@ class LiveRun:
         words = request.get("command")
         if not isinstance(words, dict):
             raise BadEntry("command is an object with a command and its fields")
-        return self._previews.of(from_words(words, 0))
+        complete = self._complete(words)
+        return self._previews.of(from_words(complete, 0)) if complete is not None else None
 
-    def _do(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _complete(self, words: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the words of a command with what it leaves out; None if the run does not answer now. Raises `BadEntry`."""
+        from_words(in_full(words, None), 0)
+
+        def completed(state: RunState) -> tuple[dict[str, Any] | None, str]:
+            # What is raised on the thread of the state is not raised here.
+            try:
+                return in_full(words, state), ""
+            except BadEntry as bad:
+                return None, str(bad)
+
+        found = self._look(completed)
+        if found is None:
+            return None
+        complete, objection = found
+        if objection:
+            raise BadEntry(objection)
+        return complete  # type: ignore[no-any-return]
+
+    def _do(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         words, origin, id_ = request.get("command"), request.get("client"), request.get("id")
         if self._commands is None:
             raise BadEntry("this run takes no commands of other processes (--read-only)")
@@ -199,6 +219,9 @@ class LiveRun:
             raise BadEntry("client is a name of 1 to 80 characters")
         if id_ is not None and (isinstance(id_, bool) or not isinstance(id_, int) or id_ < _IDS_PER_VIEWER):
             raise BadEntry("id is a whole number from `first_id` on")
+        words = self._complete(words)
+        if words is None:
+            return None
         command = from_words(words, 0)
         objection = objection_to(command)
         if objection is not None:

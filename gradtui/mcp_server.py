@@ -14,6 +14,7 @@ from gradtui.diagnostics.selection import rule_named
 from gradtui.export.rule_pages import rule_text
 from gradtui.live_client import RunChoice, asked, asked_at, events_after, fields_of_event, live_runs, result_of
 from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.state.objections import in_full
 from gradtui.version import __version__
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class _Tools:
 
         def previewed() -> dict[str, Any]:
             command = words_of(words)
-            from_words(command, 0)
+            from_words(in_full(command, None), 0)
             return dict(asked(self._chosen(run_id), "preview", command=command))
 
         return _answer(previewed)
@@ -125,7 +126,7 @@ class _Tools:
 
         def done() -> dict[str, Any]:
             command = words_of(words)
-            from_words(command, 0)
+            from_words(in_full(command, None), 0)
             address = self._chosen(run_id).address()
             sent = asked_at(address, "do", command=command, client="MCP")
             return {"id": sent["id"], **result_of(address, sent, max(0.0, min(wait_seconds, _LONGEST_WAIT_S)))}

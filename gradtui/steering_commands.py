@@ -24,6 +24,7 @@ from gradtui.network_options import run_options
 from gradtui.options import settings_in_force
 from gradtui.printable import printable
 from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.state.objections import in_full
 from gradtui.text import listed
 
 REFUSED = 3
@@ -68,7 +69,7 @@ def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, w
     """Send a command to a live run: gradtui do freeze image_encoder."""
     try:
         command = words_of(words)
-        from_words(command, 0)
+        from_words(in_full(command, None), 0)
     except BadEntry as bad:
         raise LiveError("bad_command", str(bad)) from None
     address = run.address()

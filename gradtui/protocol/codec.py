@@ -67,21 +67,24 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the dictionary of a command that a person has typed: its word, then values in the order of its fields, or
     `field=value`. A word may have - for _, and short forms: `set-lr 0.01`, `step 5`, `checkpoint PATH`.
 
+    A `set-lr` need not name the param group: the run chooses it if it has only one (`gradtui.state.objections.in_full`).
+
     Raises:
         BadEntry: it is no command. The message is one line.
     """
     if not arguments:
-        raise BadEntry(f"which command? It is one of {', '.join(sorted({*_SHORT, *_kinds()}))}")
+        raise BadEntry(f"which command? It is one of {', '.join(typed_words())}")
     typed = arguments[0].replace("-", "_")
     word, preset = _SHORT.get(typed, (typed, {}))
     if word not in _kinds():
-        raise BadEntry(f"there is no command {arguments[0]!r}{_near(typed, {**_SHORT, **_kinds()})}")
+        near = difflib.get_close_matches(arguments[0].replace("_", "-"), typed_words(), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(typed_words())}"
+        raise BadEntry(f"there is no command {arguments[0]!r}; {hint}")
     kind, fixed = _kinds()[word]
     hints = {name: get_type_hints(kind)[name] for name in _fields(kind, {**fixed, **preset})}
     free = list(hints)
     found = {"command": word, **preset}
     if typed == "set_lr":
-        found |= {"optimizer": 0, "group": 0}
         free = ["learning_rate"]
     for argument in arguments[1:]:
         name, equals, value = argument.partition("=")
@@ -90,6 +93,8 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
         if not name:
             raise BadEntry(f"{arguments[0]} does not take {argument!r}; it takes {', '.join(hints) or 'nothing more'}")
         found[name] = _value_of(value, hints[name])
+    if typed == "set_lr" and "learning_rate" not in found:
+        raise BadEntry("set-lr needs the learning rate: set-lr 0.001")
     return found
 
 
@@ -100,7 +105,15 @@ _SHORT: dict[str, tuple[str, dict[str, Any]]] = {
     "step": ("run_steps", {}),
     "stop": ("stop_training", {}),
 }
-"""Short forms: the word, and what they set. `set_lr` is for the first group of the first optimizer unless it says otherwise."""
+"""Short forms: the word, and what they set."""
+
+
+def typed_words() -> list[str]:
+    """Return the words with which a typed command begins, in alphabetical order."""
+    return sorted(word.replace("_", "-") for word in {*_SHORT, *_kinds()})
+
+
+_TRUTH = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
 
 def _value_of(text: str, hint: Any) -> Any:
@@ -109,7 +122,7 @@ def _value_of(text: str, hint: Any) -> Any:
     if get_origin(hint) is tuple:
         return [_value_of(each, get_args(hint)[0]) for each in text.split(",") if each]
     if bool in parts:
-        return {"true": True, "false": False}.get(text, text)
+        return _TRUTH.get(text.lower(), text)
     for number in (int, float):
         if number in parts:
             with contextlib.suppress(ValueError):

@@ -15,6 +15,7 @@ from gradtui.protocol import codec, commands
 from gradtui.protocol.codec import BadEntry, from_words, to_words, words_of
 from gradtui.protocol.commands import Command, Intervention, RunSteps, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.schedule import Scheduled, read, to_table
+from gradtui.state.objections import in_full
 
 KINDS = [
     kind
@@ -140,8 +141,8 @@ def test_tables_are_entries() -> None:
         (["freeze", "0", "state=drop"], {"command": "freeze", "path": "0", "state": "drop"}),
         (["train-only", ":head"], {"command": "train_only", "selection": ":head"}),
         (["checkpoint", "blocks.1"], {"command": "set_checkpointing", "on": True, "path": "blocks.1"}),
-        (["set-lr", "0.002"], {"command": "set_group", "optimizer": 0, "group": 0, "learning_rate": 0.002}),
-        (["set-lr", "1e-3", "group=1"], {"command": "set_group", "optimizer": 0, "group": 1, "learning_rate": 0.001}),
+        (["set-lr", "0.002"], {"command": "set_group", "learning_rate": 0.002}),
+        (["set-lr", "1e-3", "group=1"], {"command": "set_group", "group": 1, "learning_rate": 0.001}),
         (["set-mode", "bn", "false"], {"command": "set_mode", "path": "bn", "training": False}),
         (["step", "5"], {"command": "run_steps", "count": 5}),
         (["watch", "a,b"], {"command": "watch", "parameters": ["a", "b"]}),
@@ -151,6 +152,7 @@ def test_tables_are_entries() -> None:
 )
 def test_what_a_person_types(typed: list[str], words: dict[str, object]) -> None:
     assert words_of(typed) == words
+    words = in_full(words, None)
     assert to_words(from_words(words, 1))["command"] == words["command"]
 
 

@@ -61,14 +61,14 @@ class Boundary:
         answered: Callable[[Command, CommandResult | str], None],
         held: Callable[[Hold | None], None],
         breakpoints: Breakpoints,
-        agreement: Agreement,
     ) -> None:
         self._commands = commands
         self._handlers = handlers
         self._answered = answered
         self._held = held
         self._breakpoints = breakpoints
-        self._agreement = agreement
+        self.agreement = Agreement(lambda _: refusals.UNKNOWN_COMMAND, lambda _id, _why: None)
+        """The commands that all ranks carry out at the same step. By itself it accepts none."""
         self._agreed_breakpoints: set[int] = set()
         """Ids of the breakpoints that all ranks have set at the same step."""
         self._hold_is_agreed = False
@@ -92,7 +92,7 @@ class Boundary:
     @property
     def is_idle(self) -> bool:
         """Whether no command is waiting and no hold is pending. This is the usual case, so the test is as cheap as possible."""
-        is_quiet = not self._stop and not self._commands and not self._deferred and not self._agreement.open
+        is_quiet = not self._stop and not self._commands and not self._deferred and not self.agreement.open
         return self._hold_at is None and is_quiet and not self._breakpoints.is_set
 
     def holds_within(self, executed: int, steps: int) -> bool:
@@ -199,9 +199,9 @@ class Boundary:
 
     def _carry_out_agreed(self, step: int) -> None:
         """Carry out the commands on which all ranks have agreed for this step."""
-        if not self._agreement.open:
+        if not self.agreement.open:
             return
-        for command in self._agreement.due(step, is_held=self._is_holding):
+        for command in self.agreement.due(step, is_held=self._is_holding):
             self.carry_out(command, step, is_agreed=True)
 
     def _apply_waiting(self, step: int) -> None:
@@ -211,7 +211,7 @@ class Boundary:
                 self.carry_out(each, step)
         while self._commands and (command := self._commands.take()) is not None:
             if isinstance(command, (Proposal, Confirmation, Cancellation)):
-                self._agreement.take(command, step, is_held=self._is_holding and self.held_step is None)
+                self.agreement.take(command, step, is_held=self._is_holding and self.held_step is None)
             elif self.held_step is None or isinstance(command, _BEFORE_STEP):
                 self.carry_out(command, step)
             else:

@@ -114,8 +114,8 @@ class CommandDispatcher:
             answered=self._answered,
             held=held,
             breakpoints=self._breakpoints,
-            agreement=Agreement(self._objection_to_agreed, self._answer_proposal),
         )
+        self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
         self.step_hold = OptimizerStepHold(context)
         self.write_file = options.write_file

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Hold, RunStopped
@@ -307,7 +306,6 @@ def boundary(queue: CommandQueue, log: list[object]) -> Boundary:
         answered=lambda command, answer: log.append((command.id, answer if isinstance(answer, str) else answer.text)),
         held=log.append,
         breakpoints=Breakpoints(lambda _: None, lambda _: ()),
-        agreement=Agreement(lambda _: None, lambda *answer: log.append(answer), lambda _, wanted: wanted),
     )
 
 
