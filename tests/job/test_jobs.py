@@ -216,7 +216,8 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         assert answer("stop")["text"] == "stop"
         process.wait(60)
     finally:
-        process.kill()
+        # SIGTERM lets torchrun end its processes.
+        process.terminate()
         process.wait()
     ranks = [(place / f"rank-{rank}.txt").read_text() for rank in range(2)]
     assert ranks[0] == ranks[1]
