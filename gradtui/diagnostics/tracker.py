@@ -15,6 +15,7 @@ from gradtui.protocol.events import (
     GradientFlowMeasured,
     NonFiniteFound,
     OutOfMemory,
+    RankEvent,
     RunEnded,
 )
 from gradtui.state.findings import Finding, Status
@@ -38,6 +39,8 @@ class FindingTracker:
         self._rules = tuple(rule for rule in all_rules() if rule.is_default) if rules is None else tuple(rules)
         self._began = perf_counter()
         self._spent_s = 0.0
+        self._compared = 0
+        """The changes of what differs between ranks (`JobState.divergence_changes`) that the rules have seen."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -47,7 +50,10 @@ class FindingTracker:
     def on_event(self, state: RunState, event: Event) -> bool:
         """Run the rules if this event, which has been applied to the state, may change what they say. Return whether it did."""
         allowed_s = _START_S + _SHARE * (perf_counter() - self._began)
-        if isinstance(event, RunEnded) or (isinstance(event, _OCCASIONS) and self._spent_s <= allowed_s):
+        is_new = state.job is not None and state.job.divergence_changes != self._compared
+        may_run = (is_new or isinstance(event, _OCCASIONS)) and self._spent_s <= allowed_s
+        is_end = isinstance(event.event if isinstance(event, RankEvent) else event, RunEnded)
+        if is_end or may_run:
             self.run(state, event.step)
             return True
         return False
@@ -76,10 +82,11 @@ class FindingTracker:
             if is_new and each.status is Status.CONFIRMED:
                 state.note(Event(state.seconds, step), "finding", finding_text(each))
         # Only a later sample shows that something is mended: an optimizer that ends with the run mends nothing.
-        mended = [each.is_open and not are_gone and state.tree.measured != each.last_sample for each in past]
+        mended = [each.is_open and not are_gone and _sample(state) != each.last_sample for each in past]
         cleared = [replace(each, cleared_step=step) if now else each for each, now in zip(past, mended)]
         state.findings = cleared + found
         self._spent_s += perf_counter() - began
+        self._compared = state.job.divergence_changes if state.job is not None else 0
 
     def without_chance(self, state: RunState) -> dict[str, list[str]]:
         """Return the ids of the rules that had no chance to match, by what the run lacked."""
@@ -113,7 +120,8 @@ class FindingTracker:
         for key, (rule, match) in matches.items():
             for other, (symptom, seen) in matches.items():
                 # Two rules that explain each other must not remove each other.
-                if symptom.id in rule.explains and key not in folded and _concern_the_same(match, seen):
+                explains = rule.explains if match.explains is None else match.explains
+                if symptom.id in explains and key not in folded and _concern_the_same(match, seen):
                     explained.setdefault(key, set()).add(symptom.id)
                     folded.add(other)
         for key in folded:
@@ -124,7 +132,7 @@ class FindingTracker:
 def _found(
     state: RunState, step: int, known: Finding | None, rule: Rule, match: Match, explains: tuple[str, ...]
 ) -> Finding:
-    sample = state.tree.measured
+    sample = _sample(state)
     samples = 1 if known is None else known.samples + (sample != known.last_sample)
     was_confirmed = known is not None and known.status is Status.CONFIRMED
     is_confirmed = was_confirmed or match.is_exact or samples >= rule.samples
@@ -151,6 +159,11 @@ def _found(
         sample,
         match.key,
     )
+
+
+def _sample(state: RunState) -> int:
+    """Return a number that changes with each sampled step, and with each change of what differs between ranks."""
+    return state.tree.measured + (state.job.divergence_changes if state.job is not None else 0)
 
 
 def _concern_the_same(match: Match, other: Match) -> bool:

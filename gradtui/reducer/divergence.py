@@ -39,6 +39,7 @@ def keep_check(job: JobState, record: RankRecord, check: ReplicasMeasured) -> No
     """Keep a measurement of a rank until its step is compared."""
     if check.step <= job.compared_step:
         return
+    job.has_replicas |= any(each is not None for each in check.checksums)
     others = [each for other in job.ranks.values() for each in other.checks if each.step == check.step]
     record.checks.append(_shared(check, [*others, *record.checks[-1:]]))
     if len(record.checks) > CHECKS_KEPT:

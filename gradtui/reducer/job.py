@@ -35,7 +35,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
         job.ranks, job.generation, job.size, job.shown = {}, event.generation, 0, None
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
-        job.divergence_changes += 1
+        job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
         _restart(state)
         state.note(event, "run", f"the launcher has restarted the ranks (generation {event.generation})")
     job.size = max(job.size, event.ranks)

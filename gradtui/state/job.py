@@ -144,6 +144,8 @@ class JobState:
     """Grows when a divergence begins, changes or ends."""
     equal_steps: dict[Kind, int] = field(default_factory=dict)
     """By kind: the last step at which all ranks were found to be equal."""
+    has_replicas: bool = False
+    """Whether any rank has parameters that `DistributedDataParallel` keeps equal."""
     compared_step: int = 0
     """The last step at which what all ranks must have in common was compared."""
 

@@ -95,7 +95,7 @@ def between_ranks(divergence: Divergence) -> str:
 
 
 def since_text(divergence: Divergence) -> str:
-    """Return since when ranks differ: `since step 17`, `since one of the steps 17 to 32`, `since step 1, the first compared`.
+    """Return since when ranks differ: `since step 17`, `since a step from 17 to 32`, `since step 1, the first compared`.
 
     What is compared at a step are the values after it.
     """
@@ -103,7 +103,7 @@ def since_text(divergence: Divergence) -> str:
         return f"since step {divergence.step:,}, the first compared"
     if divergence.equal_step + 1 >= divergence.step:
         return f"since step {divergence.step:,}"
-    return f"since one of the steps {divergence.equal_step + 1:,} to {divergence.step:,}"
+    return f"since a step from {divergence.equal_step + 1:,} to {divergence.step:,}"
 
 
 def divergence_text(divergence: Divergence) -> str:

@@ -1,6 +1,6 @@
 """The examples of the rules: the faulty form gives the rule's finding and no other one, the corrected form gives none.
 
-A rule that is off by default runs beside those that are on.
+A rule that is off by default runs beside those that are on. The examples of rules about ranks run as two.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rule_runs import state_after_script
+from ranks import outcomes_of_ranks, state_of_ranks
+from rule_runs import EVERY_STEP, state_after_script
 
 from gradtui.diagnostics import all_rules
 from gradtui.state.findings import Level, Status
@@ -21,6 +22,9 @@ RULES = {rule.id: rule for rule in all_rules()}
 def state_with(name: str, *arguments: str) -> RunState:
     """Return the state after the example of a rule, with the findings of this rule and of those that are on by default."""
     rules = [rule for rule in all_rules() if rule.is_default or rule.id == name]
+    if name.startswith("GT6"):
+        outcomes = outcomes_of_ranks(DOCS / f"{name}.py", *arguments, budget=EVERY_STEP)
+        return state_of_ranks([each.events for each in outcomes], rules)
     return state_after_script(DOCS / f"{name}.py", *arguments, rules=rules)
 
 

@@ -173,9 +173,9 @@ def test_it_is_over_when_ranks_are_equal_and_begins_again() -> None:
     found = job.divergence("trainable")
     assert (found.equal_step, found.step, found.names, found.over_step) == (64, 80, ("a.bias",), None)
     assert job.texts == [
-        "the flags requires_grad differ between ranks 0 and 1 since one of the steps 17 to 32: a.weight",
+        "the flags requires_grad differ between ranks 0 and 1 since a step from 17 to 32: a.weight",
         "the flags requires_grad are equal on all ranks again",
-        "the flags requires_grad differ between ranks 0 and 1 since one of the steps 65 to 80: a.bias",
+        "the flags requires_grad differ between ranks 0 and 1 since a step from 65 to 80: a.bias",
     ]
 
 
@@ -279,8 +279,8 @@ def test_a_restart_begins_anew() -> None:
     [
         (None, 1, "since step 1, the first compared"),
         (16, 17, "since step 17"),
-        (16, 32, "since one of the steps 17 to 32"),
-        (1008, 1024, "since one of the steps 1,009 to 1,024"),
+        (16, 32, "since a step from 17 to 32"),
+        (1008, 1024, "since a step from 1,009 to 1,024"),
     ],
 )
 def test_since_when(equal: int | None, step: int, text: str) -> None:
@@ -292,7 +292,7 @@ def test_the_entry_of_the_log() -> None:
     job.check_all(16)
     job.check_all(32, but=1, checksums=(0, 0))
     assert job.texts == [divergence_text(job.divergence("checksums"))]
-    expected = "values of parameters differ between ranks 0 and 1 since one of the steps 17 to 32: a.weight, a.bias"
+    expected = "values of parameters differ between ranks 0 and 1 since a step from 17 to 32: a.weight, a.bias"
     assert job.texts == [expected]
 
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 
 from gradtui.diagnostics.parameters import are, elements, named, paths
+from gradtui.diagnostics.ranks import open_divergence
 from gradtui.diagnostics.rule import Match, Rule
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree
-from gradtui.text import size_text
+from gradtui.text import between_ranks, since_text, size_text
 
 _WRAPPER = "DistributedDataParallel"
 _WAITS = re.compile(r"Parameter indices which did not receive grad for rank \d+: (\d+(?: \d+)*)")
@@ -44,14 +45,22 @@ def check(state: RunState) -> Iterator[Match]:
     if averaged and averaged < trainable and unknown:
         yield Match(
             f"{named(tree, unknown)} {are(unknown)} trainable since DistributedDataParallel was made, which does not know "
-            f"{'it' if len(unknown) == 1 else 'them'}: the gradient is not averaged over the ranks",
+            f"{'it' if len(unknown) == 1 else 'them'}: the gradient is not averaged over the ranks{_diverged(state, unknown)}",
             {"tensors": len(unknown), "elements": elements(tree, unknown)},
             paths(tree, unknown),
             is_exact=True,
-            level=Level.WARNING,
+            level=None if _diverged(state, unknown) else Level.WARNING,
             remedy="wrap the model again after the change, or freeze after wrapping with find_unused_parameters=True",
             key="unknown",
         )
+
+
+def _diverged(state: RunState, unknown: list[int]) -> str:
+    """Return since when ranks have other values of these parameters, and which ranks; empty if they are not known to differ."""
+    found = open_divergence(state, "checksums")
+    if found is None or set(found.names).isdisjoint(state.tree.parameters[index].path for index in unknown):
+        return ""
+    return f", and the values differ {between_ranks(found)} {since_text(found)}"
 
 
 def _averaged(tree: TreeState) -> tuple[int, int]:
@@ -93,7 +102,7 @@ RULE = Rule(
     "it reduces the parameters that were trainable when it was made, and waits for all of them in each backward",
     "freeze or remove what forward does not use before wrapping, or pass find_unused_parameters=True",
     check,
-    explains=frozenset({"GT201"}),
+    explains=frozenset({"GT201", "GT604"}),
     needs=lambda state: (
         None
         if any(module.type_name == _WRAPPER for module in state.tree.modules)

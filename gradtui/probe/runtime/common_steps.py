@@ -11,7 +11,7 @@ from gradtui.protocol.ranks import CHECK_EVERY
 
 _FIRST = (1, CHECK_EVERY, 2 * CHECK_EVERY)
 """The steps that every rank checks, unless a check takes longer than `_LONG_S` seconds."""
-_LONG_S = 0.05
+_LONG_S = 0.25
 _LATEST = 2 * CHECK_EVERY
 """Ranks that diverge are to be found within this many steps: up to this interval a check may cost more."""
 _SHARE = 0.25

@@ -9,6 +9,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
 from gradtui.reducer import apply
 from gradtui.state.findings import Level
+from gradtui.state.job import Divergence, JobState
 from gradtui.state.run_state import RunState
 
 NAMES = ("a", "b", "c")
@@ -71,6 +72,17 @@ def test_parameters_that_were_unfrozen_later() -> None:
 )
 def test_what_the_wrapper_knows(trainable: tuple[str, ...], buckets: int) -> None:
     assert list(RULE.check(state_of(*trainable, buckets=buckets))) == []
+
+
+@pytest.mark.parametrize(("names", "level"), [(("a", "c"), None), (("c",), Level.WARNING)])
+def test_values_that_are_known_to_differ(names: tuple[str, ...], level: Level | None) -> None:
+    state = state_of("011", "111", buckets=2 * BYTES)
+    state.job = JobState()
+    state.job.divergences["checksums"] = Divergence("checksums", 16, 32, (0, 1), (1,), names, ())
+    (match,) = RULE.check(state)
+    words = ", and the values differ between ranks 0 and 1 since a step from 17 to 32"
+    assert match.message.endswith("is not averaged over the ranks" + (words if level is None else ""))
+    assert match.level is level
 
 
 def test_parameters_that_were_added_later() -> None:

@@ -45,8 +45,8 @@ def test_a_dearer_one_at_every_thirty_second(cost: float) -> None:
 def test_a_much_dearer_one_as_seldom_as_the_budget_pays_for() -> None:
     # 10 ms are paid for by 100 steps: the next power of two is 128.
     assert checked(10e-3, 400) == [1, 16, 32, 128, 256, 384]
-    # One that takes long is not made early either: 600 steps pay for it.
-    assert checked(60e-3, 2048) == [1, 1024, 2048]
+    # One that takes long is not made early either: 3,000 steps pay for it.
+    assert checked(0.3, 9_000) == [1, 4096, 8192]
 
 
 def test_without_a_budget_only_the_first_steps_are_checked() -> None:
