@@ -116,20 +116,19 @@ def test_every_format_has_what_the_run_has_measured(recording: Path, tmp_path: P
 def assert_slices_nest(entries: list[dict[str, object]]) -> None:
     """Check that the slices of each track begin in order, and that each lies within those that are open, or after them."""
     for track in {entry["tid"] for entry in entries if entry["ph"] == "X"}:
-        open_ends: list[float] = []
-        last_start = -math.inf
+        open_ends: list[int] = []
+        last_start = 0
         found = [entry for entry in entries if entry["ph"] == "X" and entry["tid"] == track]
         assert found
         for entry in found:
             start, duration = entry["ts"], entry["dur"]
-            assert isinstance(start, float)
-            assert isinstance(duration, float)
+            assert isinstance(start, int)
+            assert isinstance(duration, int)
             assert start >= last_start
             last_start = start
-            # A nanosecond of rounding to microseconds.
-            while open_ends and open_ends[-1] <= start + 0.001:
+            while open_ends and open_ends[-1] <= start:
                 open_ends.pop()
-            assert not open_ends or start + duration <= open_ends[-1] + 0.001
+            assert not open_ends or start + duration <= open_ends[-1]
             open_ends.append(start + duration)
 
 

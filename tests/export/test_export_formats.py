@@ -251,6 +251,32 @@ def test_slices_of_a_trace_nest_and_follow_each_other(tmp_path: Path) -> None:
     assert slices(entries, "pause") == [("paused", 1_750_000.0, 5_750_000.0)]
 
 
+def test_no_rounding_lets_a_phase_end_after_its_report(tmp_path: Path) -> None:
+    """Perfetto multiplies the times by 1,000, and cuts off the rest. It drops slices that overlap."""
+    reports = [
+        progress(0.7 + step * 1.1000003, step, 1, forward=0.333333333, backward=0.7666669) for step in range(1, 99)
+    ]
+    entries = read_trace(exported("trace", tmp_path / "trace.json", [*EVENTS[:3], *reports, EVENTS[-1]]))
+    spans = {
+        kind: [
+            (int(each["ts"] * 1000), int(each["ts"] * 1000) + int(each["dur"] * 1000))
+            for each in entries
+            if each.get("cat") == kind
+        ]
+        for kind in ("report", "phase")
+    }
+    assert len(spans["report"]) == 98
+    at = 0
+    for start, end in spans["report"]:
+        assert start >= at
+        at = start
+        while spans["phase"] and spans["phase"][0][0] < end:
+            begun, ended = spans["phase"].pop(0)
+            assert at <= begun <= ended <= end
+            at = ended
+    assert not spans["phase"]
+
+
 def test_a_trace_marks_changes_and_counts_memory(tmp_path: Path) -> None:
     entries = read_trace(exported("trace", tmp_path / "trace.json"))
     marks = [(each["cat"], each["ts"]) for each in entries if each["ph"] == "i"]

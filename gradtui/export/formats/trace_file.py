@@ -99,21 +99,18 @@ def _entries(rows: Rows) -> Iterator[Entry]:
             yield from _counter("learning rate", row, {"learning rate": row["learning_rate"]})
         elif table is tables.EVENTS:
             about = {"step": row["step"]}
-            yield _entry("i", str(row["text"]), _EVENTS, ts=_us(row), s="t", cat=row["kind"], args=about)
+            yield _entry("i", str(row["text"]), _EVENTS, ts=_us(row["time_s"]), s="t", cat=row["kind"], args=about)
         elif table is tables.PAUSES and row["duration_s"] is not None:
             about = {"step": row["step"], "reason": row["reason"]}
             yield _entry(
-                "X", "paused", _PAUSES, ts=_us(row), dur=_ns(row["duration_s"]) / 1000, cat="pause", args=about
+                "X", "paused", _PAUSES, ts=_us(row["time_s"]), dur=_us(row["duration_s"]), cat="pause", args=about
             )
 
 
-def _ns(seconds: Any) -> int:
-    """Return a time of a row in nanoseconds. A sum of integers never ends later than what contains it."""
-    return max(0, round(seconds * 1e9)) if isinstance(seconds, (int, float)) and math.isfinite(seconds) else 0
-
-
-def _us(row: Row) -> float:
-    return _ns(row["time_s"]) / 1000
+def _us(seconds: Any) -> int:
+    """Return a time of a row in whole microseconds. Their sums are exact, so that no slice ends later than what contains it:
+    Perfetto drops slices that overlap."""
+    return max(0, round(seconds * 1e6)) if isinstance(seconds, (int, float)) and math.isfinite(seconds) else 0
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,25 +121,25 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
 def _counter(name: str, row: Row, values: Mapping[str, Any]) -> Iterator[Entry]:
     known = _finite(values)
     if known:
-        yield _entry("C", name, 0, ts=_us(row), args=known)
+        yield _entry("C", name, 0, ts=_us(row["time_s"]), args=known)
 
 
 def _report(row: Row) -> Iterator[Entry]:
     """Yield the slice of a report, and those of its phases, which fill it."""
-    start, end = _ns(row["began_s"]), _ns(row["ended_s"])
+    start, end = _us(row["began_s"]), _us(row["ended_s"])
     # A time that was counted for another phase before is taken from that phase: it is negative then.
-    spent = {phase: _ns(row[f"{phase}_s"]) for phase in _ORDER}
+    spent = {phase: _us(row[f"{phase}_s"]) for phase in _ORDER}
     total = sum(spent.values())
     if start >= end or not total:
         return
     about = _finite({name: row[name] for name in ("steps", "micro_steps", "skipped_steps", "overhead_s")})
-    yield _entry("X", _report_name(row), _PHASES, ts=start / 1000, dur=(end - start) / 1000, cat="report", args=about)
+    yield _entry("X", _report_name(row), _PHASES, ts=start, dur=end - start, cat="report", args=about)
     at = start
     for phase, seconds in spent.items():
         lasts = seconds if total <= end - start else seconds * (end - start) // total
         if lasts:
             about = _finite({"seconds": row[f"{phase}_s"]})
-            yield _entry("X", phase.value, _PHASES, ts=at / 1000, dur=lasts / 1000, cat="phase", args=about)
+            yield _entry("X", phase.value, _PHASES, ts=at, dur=lasts, cat="phase", args=about)
             at += lasts
 
 
