@@ -88,11 +88,13 @@ def launch(settings: Settings) -> int:
         return USAGE_ERROR
     try:
         server = _listening(settings)
-    except (BadAddressError, OSError) as error:
+    except (BadAddressError, OSError, UnicodeError) as error:
         where = settings.listen_on
         place = f"{where.host}:{where.port}" if where is not None else ""
         reason = (
-            str(error) if isinstance(error, BadAddressError) else f"cannot listen on {place}: {error.strerror or error}"
+            str(error)
+            if isinstance(error, BadAddressError)
+            else f"cannot listen on {place}: {getattr(error, 'strerror', None) or error}"
         )
         write_line(reason)
         return USAGE_ERROR

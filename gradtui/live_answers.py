@@ -161,11 +161,13 @@ class LiveRun:
         # What has happened so far is in the history once the viewer has applied it.
         self._look(lambda _: None)
         with self._changed:
+            if since > self._count:
+                raise BadEntry(f"the newest event has the cursor {self._count:,}; {since:,} is of another run")
             oldest = self._history[0][0] if self._history else self._count + 1
         return Stream({"newest": self._count, "lost": max(0, oldest - since - 1)}, self._events_after(since, goes_on))
 
     def _events_after(self, since: int, goes_on: bool) -> Iterator[Sequence[str]]:
-        writer = EventWriter()
+        writer, was_told = EventWriter(), False
         while True:
             with self._changed:
                 if goes_on and self._count <= since and not self._is_over:
@@ -173,6 +175,10 @@ class LiveRun:
                 found = [(number, event) for number, event in self._history if number > since]
                 is_over = self._is_over
             lines = []
+            if found and found[0][0] > since + 1 and goes_on and was_told:
+                # The client was so slow that the history no longer has what comes next.
+                lines.append(f'{{"lost":{found[0][0] - since - 1}}}')
+            was_told = True
             for number, event in found:
                 since = number
                 lines += [*writer.lines(event), f'{{"cursor":{number}}}']

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradtui.protocol.commands import Intervention
 from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ReceiptTaken, RunEnded
 from gradtui.protocol.json_values import named
@@ -56,6 +55,8 @@ class RunChoice:
     token_file: Path | None = None
     is_encrypted: bool = False
     authority: Path | None = None
+    is_insecure: bool = False
+    """The token may go over the network without encryption."""
 
     def address(self) -> Address:
         """Return the address of the run. Raises `LiveError`."""
@@ -86,12 +87,17 @@ class RunChoice:
             raise BadAddressError(f"no directory of live runs: {error.strerror or error}") from None
 
     def _remote(self, connect: str) -> Address:
-        from gradtui.serving import BadAddressError, TcpAddress, client_tls, host_and_port
+        from gradtui.serving import BadAddressError, TcpAddress, client_tls, host_and_port, is_loopback
 
         if self.id is not None:
             raise BadAddressError("--run is for this machine; leave it out with --connect")
         host, port = host_and_port(connect)
         tls = client_tls(self.authority) if self.is_encrypted or self.authority is not None else None
+        if tls is None and not is_loopback(host) and not self.is_insecure:
+            raise BadAddressError(
+                f"others could read the token on the way to {host}: use --tls if the run has --tls-cert, forward the port by "
+                "ssh -L, or accept it (--insecure)"
+            )
         return TcpAddress(host, port, self._token(), tls)
 
     def _token(self) -> str:
@@ -139,7 +145,7 @@ def events_after(
     *,
     lost: Callable[[int], None] = lambda _count: None,
     follow: bool = False,
-    seconds: float | None = None,
+    until: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, Event]]:
     """Yield the events of a run after a cursor, each with its own.
 
@@ -148,11 +154,11 @@ def events_after(
         since: the cursor; 0 for all.
         lost: is told how many events after the cursor the run no longer has, if any.
         follow: go on until the run ends.
-        seconds: end after this time; None for no such end.
+        until: is asked at each sign of life of the run, at least once a second: True ends the events.
     """
     from gradtui.serving import Client, NoAnswerError
 
-    reader, began = EventReader({}), monotonic()
+    reader = EventReader({})
     try:
         with Client(address) as client:
             first = client.ask("tail", since=since, follow=follow)
@@ -161,19 +167,21 @@ def events_after(
             waiting: Event | None = None
             for line in client.lines():
                 event = reader.read(line)
+                if "lost" in reader.header:
+                    lost(int(reader.header.pop("lost")))
                 if event is not None:
                     waiting = event
                 elif waiting is not None and "cursor" in reader.header:
                     yield int(reader.header.pop("cursor")), waiting
                     waiting = None
-                if seconds is not None and monotonic() - began > seconds:
+                if until():
                     return
     except (NoAnswerError, OSError, ValueError) as error:
         raise live_error(error) from None
 
 
 def result_of(address: Address, sent: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
-    """Wait for what became of a command, for the receipt too if it changes the script's objects.
+    """Wait for what became of a command, for the receipt too if its effect is measured.
 
     Args:
         address: where the run is.
@@ -181,21 +189,61 @@ def result_of(address: Address, sent: Mapping[str, Any], seconds: float | None =
         seconds: the longest to wait; None for no limit.
 
     Returns:
-        `text` and `step` of what was done, `receipt` if there is one, or `refused` with the reason. Empty if the time is over.
+        `text` and `step` of what was done, and `receipt` if its effect was measured, else `not_measured` with the reason; or
+        `refused` with the reason. Empty if the time is over before the run has answered.
     """
+    waiting = _Waiting(address, seconds)
     found: dict[str, Any] = {}
-    for _, event in events_after(address, sent["cursor"], follow=True, seconds=seconds):
+    for _, event in events_after(address, sent["cursor"], follow=True, until=waiting.is_over):
         if isinstance(event, RunEnded):
-            return found or {"refused": "the run has ended"}
+            return {**found, "not_measured": "the run has ended"} if found else {"refused": "the run has ended"}
         if isinstance(event, CommandRejected) and event.command.id == sent["id"]:
             return {"refused": event.reason, "step": event.step}
+        if isinstance(event, ReceiptTaken) and event.command == sent["id"]:
+            # A trial of checkpointing that fails changes nothing.
+            failed = {"refused": event.text, "step": event.step}
+            return {**found, "receipt": fields_of_event(event)} if event.held else failed
         if isinstance(event, CommandApplied) and event.command.id == sent["id"]:
             found = {"text": event.text, "step": event.step}
-            if not isinstance(event.command, Intervention):
+            if not event.is_measured:
                 return found
-        if isinstance(event, ReceiptTaken) and event.command == sent["id"]:
-            return {**found, "receipt": fields_of_event(event)}
-    return found
+            waiting.applied_at = event.step
+        elif isinstance(event, CommandApplied) and found and event.is_measured and event.step > found["step"]:
+            return {**found, "not_measured": "another change came before it was measured"}
+    return {**found, "not_measured": waiting.why} if found else {}
+
+
+_PATIENCE = 100
+"""Steps after which no measurement of a change is expected."""
+
+
+class _Waiting:
+    """Decides how long to wait for the measurement of a change."""
+
+    def __init__(self, address: Address, seconds: float | None) -> None:
+        self._address, self._seconds, self._began = address, seconds, monotonic()
+        self._looked_at = self._began
+        self.applied_at: int | None = None
+        """The step after which the change was applied; None before that."""
+        self.why = "the run gives no more answers"
+
+    def is_over(self) -> bool:
+        """Return whether to wait no longer, with the reason in `why`."""
+        now = monotonic()
+        if self._seconds is not None and now - self._began > self._seconds:
+            self.why = f"not within {self._seconds:g} s"
+            return True
+        if self.applied_at is None or now - self._looked_at < 1.0:
+            return False
+        self._looked_at = now
+        status = asked_at(self._address, "status")
+        if status["paused"]:
+            self.why = "the run is paused: it is measured when the run goes on"
+        elif status["step"] > self.applied_at + _PATIENCE:
+            self.why = "no steps could be compared"
+        else:
+            return False
+        return True
 
 
 def fields_of_event(event: Event) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def run_options(command: F) -> F:
     """Add `--run` and `--connect` with what belongs to it; the command gets them as `run`, a `RunChoice`."""
 
     def chosen(**values: Any) -> Any:
-        names = ("id_", "connect", "token_file", "is_encrypted", "authority")
+        names = ("id_", "connect", "token_file", "is_encrypted", "authority", "is_insecure")
         return command(run=RunChoice(*(values.pop(name) for name in names)), **values)
 
     chosen.__doc__, chosen.__name__ = command.__doc__, command.__name__
@@ -85,6 +85,9 @@ def run_options(command: F) -> F:
     # What decorators below this one have added.
     made.__click_params__ = getattr(command, "__click_params__", [])
     for option in (
+        click.option(
+            "--insecure", "is_insecure", is_flag=True, help="Send the token to --connect HOST:PORT without encryption."
+        ),
         click.option("--tls-ca", "authority", **_FILE, help="Trust the certificates in FILE, in PEM. Implies --tls."),
         click.option("--tls", "is_encrypted", is_flag=True, help="The run at --connect has --tls-cert."),
         click.option(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from time import monotonic
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, Watch
 from gradtui.protocol.events import CommandRejected, Event, EventsEnded, Progress
 from gradtui.protocol.json_values import to_line
-from gradtui.recording import Recording, tracker_of
+from gradtui.recording import Recording, RecordingError, tracker_of
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import restored, snapshot
 from gradtui.viewing import view_again
@@ -224,9 +225,11 @@ class ReplayPlayer:
 
     def _read(self, limit: int) -> list[Event]:
         events: list[Event] = []
-        for event, line in islice(self._rows, limit):
+        for event, line in self._some_rows(limit):
             self._lines.append(line)
-            self._at.append(max(event.at, self._at[-1]) if self._at else event.at)
+            # A damaged recording may have times that are no numbers.
+            at = event.at if math.isfinite(event.at) else 0.0
+            self._at.append(max(at, self._at[-1]) if self._at else max(at, 0.0))
             step = event.step if isinstance(event, Progress) else 0
             self._steps.append(max(step, self._steps[-1]) if self._steps else step)
             events.append(event)
@@ -239,6 +242,13 @@ class ReplayPlayer:
     def share_of(self, position: int) -> float:
         """Return the share of the recorded time that has passed at a position."""
         return self._at[position - 1] / self.last_seconds if position and self.last_seconds > 0 else 0.0
+
+    def _some_rows(self, limit: int) -> Iterator[tuple[Event, bytes]]:
+        try:
+            yield from islice(self._rows, limit)
+        except RecordingError:
+            # What was read can be shown; the recording then counts as cut off.
+            return
 
     def note_marks(self, state: RunState) -> None:
         """Take the findings and changes of the state at the end, once."""

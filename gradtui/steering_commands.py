@@ -86,6 +86,8 @@ def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, w
         click.echo(printable(str(answer.get("refused") or answer.get("text") or "sent")))
         if "receipt" in answer:
             click.echo(printable(str(answer["receipt"]["text"])))
+        elif "not_measured" in answer:
+            click.echo(printable(f"not measured: {answer['not_measured']}"))
     if "refused" in answer:
         raise SystemExit(REFUSED)
 

@@ -176,6 +176,8 @@ class CommandApplied(Event):
     """The models that it changed were found only after training began."""
     undone: int | None = None
     """The id of the command that it has undone, if it is an undo."""
+    is_measured: bool = False
+    """Whether its effect is measured over the next steps: a `ReceiptTaken` follows, unless no steps can be compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import stat
@@ -101,8 +102,11 @@ def host_and_port(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host can only be reached from the machine itself."""
-    return host == "localhost" or host == "::1" or host.startswith("127.")
+    """Return whether a host, by its name or address, can only be reached from the machine itself."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_token(token: str) -> str:
@@ -119,9 +123,15 @@ def read_token(path: Path) -> str:
         BadAddressError: it cannot be read, others may read it, or it is no token.
     """
     try:
-        if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise BadAddressError(f"{path} can be read by other users: chmod 600 {path}")
-        with path.open(encoding="ascii", errors="replace") as file:
+        # A pipe would wait for a writer, and the file must be the one whose owner and mode are checked.
+        with open(
+            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="ascii", errors="replace"
+        ) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise BadAddressError(f"{path} is no file")
+            if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid != os.getuid():
+                raise BadAddressError(f"{path} can be read by other users: chmod 600 {path}")
             token = file.readline(MAX_TOKEN + 2).strip()
     except OSError as error:
         raise BadAddressError(f"the token cannot be read from {path}: {error.strerror or error}") from None
@@ -166,7 +176,9 @@ def client_tls(authority: Path | None) -> ssl.SSLContext:
 def keep_alive(connected: socket.socket) -> None:
     """Let the system find out that the other side of a TCP connection is gone."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", _KEEP_ALIVE_S), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+    # While data waits to be acknowledged, the system does not probe: the last one bounds that time, in milliseconds.
+    probes = (("TCP_KEEPIDLE", _KEEP_ALIVE_S), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000))
+    for name, value in probes:
         if hasattr(socket, name):
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

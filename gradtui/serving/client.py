@@ -54,8 +54,10 @@ class Client:
         except (FileNotFoundError, ConnectionRefusedError):
             hint = "nothing listens there" if is_tcp else "gradtui runs lists them"
             raise NoRunError(f"there is no run {self.name}; {hint}") from None
-        except OSError as error:
-            raise NoRunError(f"run {self.name} cannot be reached: {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:
+            # A name with a label that is too long cannot be looked up.
+            reason = getattr(error, "strerror", None) or error
+            raise NoRunError(f"run {self.name} cannot be reached: {reason}") from None
         self._socket.settimeout(_ANSWER_S)
         self._connection = Connection(self._socket, MOST_ANSWER)
         if isinstance(address, TcpAddress):

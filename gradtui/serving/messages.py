@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 from gradtui.protocol.json_values import to_line
@@ -67,11 +68,16 @@ class Connection:
         """Send lines of JSON. Raises OSError as `send` does."""
         self._socket.sendall("".join(f"{line}\n" for line in lines).encode())
 
-    def receive_line(self) -> bytes | None:
+    def receive_line(self, seconds: float | None = None) -> bytes | None:
         """Return the next line; None at the end. Raises as `receive` does."""
+        began = monotonic()
         while b"\n" not in self._rest:
             if len(self._rest) > self._most:
                 raise ValueError("a line is too long")
+            if seconds is not None:
+                self._socket.settimeout(max(0.01, began + seconds - monotonic()))
+                if monotonic() - began > seconds:
+                    raise TimeoutError("no line in time")
             chunk = self._socket.recv(1 << 16)
             if not chunk:
                 return None
@@ -79,14 +85,14 @@ class Connection:
         line, self._rest = self._rest.split(b"\n", 1)
         return line
 
-    def receive(self) -> Any:
-        """Return the next value; None at the end.
+    def receive(self, seconds: float | None = None) -> Any:
+        """Return the next value; None at the end. `seconds` bounds the time for all of it.
 
         Raises:
             OSError: nothing came in time.
             ValueError: what came is no line of JSON, or too long.
         """
-        line = self.receive_line()
+        line = self.receive_line(seconds)
         try:
             return json.loads(line) if line is not None else None
         except RecursionError:

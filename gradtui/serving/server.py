@@ -133,7 +133,7 @@ class RunServer:
 
     def _greet(self, connected: socket.socket, token: str) -> None:
         connection = Connection(connected, _MOST_GREETING)
-        greeting = connection.receive()
+        greeting = connection.receive(_GREETING_S)
         objection = objection_to_greeting(greeting, token)
         if objection is not None:
             # Guessing takes long: few strangers are heard at a time, and each waits.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import select
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -180,7 +182,8 @@ def test_what_is_no_address(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "is_own"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False)]
+    ("host", "is_own"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("127.example.org", False)],
 )
 def test_who_can_reach_an_address(host: str, is_own: bool) -> None:
     assert is_loopback(host) is is_own
@@ -202,6 +205,28 @@ def test_a_token_is_read_from_a_file_that_only_its_owner_can_read(tmp_path: Path
         read_token(tmp_path / "none")
 
 
+def test_a_pipe_is_no_token_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(BadAddressError, match="is no file"):
+        read_token(tmp_path / "pipe")
+
+
+def test_a_client_that_sends_its_greeting_byte_by_byte_is_not_heard_for_longer(
+    address: TcpAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_GREETING_S", 0.2)
+    with socket.create_connection((address.host, address.port), 5) as slow:
+        with contextlib.suppress(OSError):
+            while not select.select([slow], [], [], 0.05)[0]:
+                slow.sendall(b" ")
+        assert slow.recv(1) == b""
+
+
+def test_a_name_that_cannot_be_looked_up_is_one_line() -> None:
+    with pytest.raises(NoRunError, match="cannot be reached"):
+        ask(TcpAddress("a" * 64 + ".b", 7000, TOKEN), "status")
+
+
 def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
     for certificate, key in ((tmp_path / "none", None), (CERTIFICATE, None), (KEY, CERTIFICATE)):
         with pytest.raises(BadAddressError, match="no TLS with"):
@@ -213,10 +238,12 @@ def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_how_a_command_names_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADTUI_TOKEN", TOKEN)
-    assert RunChoice(connect="host:7000").address() == TcpAddress("host", 7000, TOKEN)
+    assert RunChoice(connect="localhost:7000").address() == TcpAddress("localhost", 7000, TOKEN)
+    assert RunChoice(connect="host:7000", is_insecure=True).address() == TcpAddress("host", 7000, TOKEN)
     for choice, reason in (
         (RunChoice(connect="host:7000", id="1-ab"), "--run is for this machine"),
         (RunChoice(connect="host"), "is no HOST:PORT"),
+        (RunChoice(connect="host:7000"), "others could read the token"),
         (RunChoice(is_encrypted=True), "need --connect"),
         (RunChoice(id="../x"), "is no id of a run"),
     ):
@@ -225,4 +252,4 @@ def test_how_a_command_names_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert refused.value.code == "bad_address"
     monkeypatch.delenv("GRADTUI_TOKEN")
     with pytest.raises(LiveError, match="needs the token of the run"):
-        RunChoice(connect="host:7000").address()
+        RunChoice(connect="localhost:7000").address()

@@ -246,7 +246,8 @@ class GradtuiApp(App[str]):
             return
         jump = self._player.take_state()
         if jump is not None:
-            # All panels have this object.
+            # All panels have this object, and keep what they have computed until the structure of the tree changes.
+            jump.tree.version = max(jump.tree.version, self.run_state.tree.version) + 1
             vars(self.run_state).update(vars(jump))
         self._apply_arrived()
         self._player.note_marks(self.run_state)
@@ -267,7 +268,8 @@ class GradtuiApp(App[str]):
             seen += self._view(self.run_state, self._findings, event, "screen")
             event = of_run(self.run_state, event)
             self._pause_at_breakpoints(event, before)
-            if self._player is None or self._player.is_loaded or isinstance(event, RunEnded):
+            if self._player is None or isinstance(event, RunEnded):
+                # What happened in a recording asks for no answer.
                 self._notifier.announce(event)
             if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):
                 self._watched.awaits_histograms = False
