@@ -163,6 +163,9 @@ class Proposals:
         if isinstance(command, commands.SetBreakpoint) and command.metric in _OF_ONE_RANK:
             self._reject(command, now, _OF_ONE_RANK[command.metric])
             return []
+        if isinstance(command, commands.Resume) and self._held_step is not None:
+            # What is proposed for a later step must not keep the ranks from being released.
+            return list(self._to_all(command))
         self._waiting.append((command, 0, LEAST_LEAD))
         return self.tick(now)
 
@@ -188,7 +191,7 @@ class Proposals:
             )
             return []
         base = at_step = self._newest
-        if not all(each.is_held and each.step == base for each in self._ranks.values()):
+        if self._held_step is None:
             rate = max(each.rate for each in self._ranks.values())
             at_step = base + max(lead, math.ceil(rate * LEAD_S))
         self._open = made = _Open(next(self._ids), command, at_step, base, now, tries + 1)
@@ -267,6 +270,12 @@ class Proposals:
 
     def _reject(self, command: Command, now: float, reason: str) -> None:
         self.events.append(CommandRejected(now, self._newest, command, reason))
+
+    @property
+    def _held_step(self) -> int | None:
+        """The step at which all ranks are held; None if they are not."""
+        steps = {each.step if each.is_held else None for each in self._ranks.values()}
+        return steps.pop() if len(steps) == 1 else None
 
     @property
     def _newest(self) -> int:

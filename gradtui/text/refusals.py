@@ -51,7 +51,7 @@ FREEZE_UNDER_DDP = (
     "DistributedDataParallel waits for the gradients of all parameters; restart with "
     "DistributedDataParallel(…, find_unused_parameters=True) to freeze while it trains"
 )
-STATIC_GRAPH = (
+FREEZE_UNDER_STATIC_GRAPH = (
     "DistributedDataParallel has static_graph=True: which gradients it combines is decided; restart without it"
 )
 unknown_to_ddp = (

@@ -126,11 +126,17 @@ def test_a_run_that_has_ended_is_no_rank_any_more() -> None:
     assert isinstance(proposals.events[-1], CommandRejected)
 
 
-def test_while_all_ranks_are_held_at_one_step_a_command_is_for_this_step() -> None:
+def test_while_all_ranks_are_held_at_one_step_a_command_is_for_this_step_and_a_resume_is_sent_at_once() -> None:
     proposals = two_ranks()
+    proposals.take(0, PauseChanged(0.0, 5, True), 0.0)
+    proposals.submit(freeze(1), 0.0)
+    proposals.take(1, PauseChanged(0.0, 5, True), 0.1)
+    # The freeze was proposed for a later step, which held ranks do not reach.
+    assert proposals.submit(commands.Resume(2), 0.2) == [(rank, commands.Resume(2)) for rank in (0, 1)]
+    held = two_ranks()
     for rank in range(2):
-        proposals.take(rank, PauseChanged(0.0, 5, True), 0.0)
-    ((_, proposal), _) = proposals.submit(commands.Resume(1), 0.1)
+        held.take(rank, PauseChanged(0.0, 5, True), 0.0)
+    ((_, proposal), _) = held.submit(freeze(1), 0.1)
     assert isinstance(proposal, Proposal)
     assert proposal.at_step == 5
 

@@ -19,7 +19,7 @@ from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.runtime import ranks
 from gradtui.probe.torch_private.rendezvous import NoStoreError, write_once
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
-from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import Command, Resume, SetTrainable, TrainOnly, Undo
 from gradtui.text import refusals
 
 _COMMIT, _CANCEL = "commit", "cancel"
@@ -84,23 +84,27 @@ class Agreement:
         if accepted.decision is None:
             accepted.decision = self._decide(str(accepted.proposal.id), wanted)
 
-    def due(self, step: int, *, is_held: bool) -> Iterator[Command]:
+    def due(self, step: int, *, is_held: bool) -> Iterator[tuple[Command, str | None]]:
         """Yield the commands that must be carried out now, in the order in which all ranks do so: by step and id.
 
-        Of those that must not, the viewer hears that this rank refuses them after all: it may propose them again for a later
-        step. While the run is held, undecided ones wait for their decision.
+        With each comes None, or why this rank cannot know whether the others carry it out. Of those that no rank carries out,
+        the viewer hears that this rank refuses them after all: it may propose them again for a later step. While the run is
+        held, undecided ones wait for their decision, and one that resumes it does not wait for its step.
         """
         for id_, accepted in sorted(self.open.items(), key=lambda item: (item[1].proposal.at_step, item[0])):
-            if accepted.proposal.at_step > step or (is_held and accepted.decision is None):
+            command = accepted.proposal.command
+            resumes = is_held and isinstance(command, Resume) and accepted.decision == _COMMIT
+            is_ahead = accepted.proposal.at_step > step and not resumes
+            if is_ahead or (is_held and accepted.decision is None):
                 continue
             del self.open[id_]
             try:
                 self._settle(accepted, _CANCEL)
             except NoStoreError as error:
-                # Another rank may carry it out: the comparison of the ranks finds that.
-                accepted.why_not = str(error)
+                yield command, str(error)
+                continue
             if accepted.decision == _COMMIT:
-                yield accepted.proposal.command
+                yield command, None
             else:
                 self._answer(id_, accepted.why_not)
 

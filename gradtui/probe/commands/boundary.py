@@ -201,8 +201,11 @@ class Boundary:
         """Carry out the commands on which all ranks have agreed for this step."""
         if not self.agreement.open:
             return
-        for command in self.agreement.due(step, is_held=self._is_holding):
-            self.carry_out(command, step, is_agreed=True)
+        for command, unknown in self.agreement.due(step, is_held=self._is_holding):
+            if unknown is None:
+                self.carry_out(command, step, is_agreed=True)
+            else:
+                self._answered(command, unknown)
 
     def _apply_waiting(self, step: int) -> None:
         if self.held_step is None:

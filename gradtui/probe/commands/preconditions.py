@@ -84,7 +84,7 @@ def refuse_data_parallel(
             continue
         within = [changed[id(tensor)] for tensor in module.parameters() if id(tensor) in changed]
         if within and module.static_graph:
-            raise CommandRefused(refusals.STATIC_GRAPH)
+            raise CommandRefused(refusals.FREEZE_UNDER_STATIC_GRAPH)
         if within and not module.find_unused_parameters:
             raise CommandRefused(refusals.FREEZE_UNDER_DDP)
         unknown = [index for index in within if index not in trained] if trainable else []

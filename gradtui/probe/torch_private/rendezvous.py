@@ -5,7 +5,9 @@ It uses names that torch does not promise to keep: `distributed_c10d._get_defaul
 
 from __future__ import annotations
 
+import threading
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import distributed
 _PREFIX = "gradtui"
 _ANSWER_S = 5.0
 """Seconds that the store has to answer. The script's own connection to it keeps its timeout."""
+_SILENT = "the store of the process group does not answer"
 _clones: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -30,12 +33,47 @@ def write_once(name: str, value: str) -> str:
     Raises:
         NoStoreError: there is no store, or it does not answer in some seconds.
     """
+    if _Call.is_stuck:
+        raise NoStoreError(_SILENT)
+    return _Call(lambda: _compare_set(name, value)).result()
+
+
+def _compare_set(name: str, value: str) -> str:
     store = _own_connection()
     try:
         found: bytes = store.compare_set(f"{_PREFIX}/{name}", "", value)
         return found.decode()
     except Exception as error:  # noqa: BLE001 - it depends on the kind of store: RuntimeError, DistStoreError, …
         raise NoStoreError(f"the store of the process group does not answer ({type(error).__name__})") from None
+
+
+class _Call:
+    """A call on a thread of its own: a server that is stopped holds up a store's calls whatever their timeout is."""
+
+    is_stuck = False
+    """A call has not returned in time. There are no more then: the store serves one call at a time."""
+
+    def __init__(self, call: Callable[[], str]) -> None:
+        self._call = call
+        self._found: str | NoStoreError | None = None
+        self._thread = threading.Thread(target=self._run, name="gradtui-store", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found = self._call()
+        except NoStoreError as error:
+            self._found = error
+
+    def result(self) -> str:
+        """Return what the call returns. Raises `NoStoreError`, also if it does not return in time."""
+        self._thread.join(_ANSWER_S)
+        if self._found is None:
+            _Call.is_stuck = True
+            raise NoStoreError(_SILENT)
+        if isinstance(self._found, NoStoreError):
+            raise self._found
+        return self._found
 
 
 def _own_connection() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.torch_private import rendezvous
 from gradtui.probe.torch_private.rendezvous import NoStoreError, write_once
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import Resume, SetTrainable
 from gradtui.text import refusals
 
 
@@ -44,7 +45,7 @@ class Rank:
     def due(self, step: int, *, is_held: bool = False) -> list[tuple[int, str | None]]:
         """Return what is carried out, and what is refused after all: the command's id with None, or with the reason."""
         self.answers.clear()
-        carried_out = [(command.id, None) for command in self.agreement.due(step, is_held=is_held)]
+        carried_out = [(command.id, unknown) for command, unknown in self.agreement.due(step, is_held=is_held)]
         return [*carried_out, *((proposal + 100, why) for proposal, why in self.answers)]
 
 
@@ -114,6 +115,17 @@ def test_while_the_run_is_held_the_decision_is_awaited_and_then_carried_out_at_o
     assert rank.due(5, is_held=True) == [(101, None)]
 
 
+def test_a_resume_does_not_wait_for_a_step_that_a_held_run_never_reaches() -> None:
+    rank = Rank(Store())
+    rank.take(Proposal(1, Resume(101), 20), 5)
+    rank.take(proposal(2, 20), 5)
+    assert rank.due(6, is_held=True) == [], "it is not confirmed yet"
+    for id_ in (1, 2):
+        rank.take(Confirmation(0, id_), 6, is_held=True)
+    assert rank.due(6, is_held=True) == [(101, None)]
+    assert rank.due(20) == [(102, None)]
+
+
 def test_a_hold_that_ends_without_a_decision_cancels() -> None:
     store = Store()
     rank = Rank(store)
@@ -176,6 +188,20 @@ def test_the_store_of_the_process_group_keeps_the_first_value_and_its_timeout() 
     assert store.timeout == before
     assert store.get("gradtui/7") == b"commit"
     assert rendezvous._own_connection() is rendezvous._own_connection()
+
+
+@pytest.mark.usefixtures("group")
+def test_a_store_that_does_not_return_holds_up_the_run_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(rendezvous, "_ANSWER_S", 0.05)
+    monkeypatch.setattr(rendezvous._Call, "is_stuck", False)
+    monkeypatch.setattr(rendezvous, "_compare_set", lambda *_: str(go_on.wait(10)))
+    with pytest.raises(NoStoreError, match="does not answer"):
+        write_once("1", "commit")
+    monkeypatch.setattr(rendezvous, "_compare_set", lambda *_: pytest.fail("it is asked again"))
+    with pytest.raises(NoStoreError, match="does not answer"):
+        write_once("2", "commit")
+    go_on.set()
 
 
 def test_without_a_process_group_there_is_no_store() -> None:
