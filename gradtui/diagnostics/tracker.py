@@ -114,17 +114,28 @@ class FindingTracker:
 
     @staticmethod
     def _fold(matches: dict[Key, tuple[Rule, Match]]) -> dict[Key, tuple[str, ...]]:
-        """Remove the matches that follow from others; return the ids of the rules that each remaining one explains."""
-        explained: dict[Key, set[str]] = {}
-        folded: set[Key] = set()
+        """Remove the matches that follow from others; return the ids of the rules that each remaining one explains.
+
+        What follows from a match that was removed follows from its cause.
+        """
+        causes: dict[Key, Key] = {}
+
+        def first_cause(key: Key) -> Key:
+            while key in causes:
+                key = causes[key]
+            return key
+
         for key, (rule, match) in matches.items():
+            explains = rule.explains if match.explains is None else match.explains
             for other, (symptom, seen) in matches.items():
                 # Two rules that explain each other must not remove each other.
-                explains = rule.explains if match.explains is None else match.explains
-                if symptom.id in explains and key not in folded and _concern_the_same(match, seen):
-                    explained.setdefault(key, set()).add(symptom.id)
-                    folded.add(other)
-        for key in folded:
+                is_new = other not in causes and first_cause(key) != other
+                if symptom.id in explains and is_new and _concern_the_same(match, seen):
+                    causes[other] = key
+        explained: dict[Key, set[str]] = {}
+        for key in causes:
+            explained.setdefault(first_cause(key), set()).add(matches[key][0].id)
+        for key in causes:
             del matches[key]
         return {key: tuple(sorted(ids)) for key, ids in explained.items()}
 

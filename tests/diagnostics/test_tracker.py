@@ -133,6 +133,23 @@ def test_a_cause_explains_only_what_concerns_the_same_parameters() -> None:
     assert {(finding.rule, finding.key) for finding in state.findings} == {("GT901", ""), ("GT902", "b")}
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_what_follows_from_a_symptom_follows_from_its_cause(order: tuple[int, ...]) -> None:
+    state = run()
+    told = [Told("GT901", explains=["GT902"]), Told("GT902", explains=["GT903"]), Told("GT903")]
+    for each, paths in zip(told, (("a.bias",), ("a.bias",), ())):
+        each.matches = [Match("it is wrong", {}, paths, is_exact=True)]
+    FindingTracker([told[index].rule for index in order]).run(state)
+    assert (only(state).rule, only(state).explains) == ("GT901", ("GT902", "GT903"))
+
+
+def test_rules_that_explain_each_other_do_not_remove_each_other() -> None:
+    state, first, second = run(), Told("GT901", explains=["GT902"]), Told("GT902", explains=["GT901"])
+    first.matches = second.matches = [Match("it is wrong", {}, is_exact=True)]
+    FindingTracker([first.rule, second.rule]).run(state)
+    assert (only(state).rule, only(state).explains) == ("GT901", ("GT902",))
+
+
 def test_a_rule_that_raises_is_a_problem_and_costs_no_other() -> None:
     def fails(_state: RunState) -> Iterator[Match]:
         raise ValueError("a mistake")
