@@ -17,6 +17,8 @@ Steps = tuple[int, int]
 
 _CURVES = 6
 """Number of colours of curves in the style sheet."""
+_MIN_EXTENT = 36
+"""Pixels for the numbers of a vertical axis: the steps of charts below each other are below each other."""
 _TICKS = {"tickCount": {"expr": "clamp(floor(width / 70), 2, 10)"}}
 IF_NEAREST = {"condition": {"param": "at", "empty": False, "value": 1}, "value": 0}
 """The opacity of points of which only the one next to the pointer is shown."""
@@ -56,7 +58,10 @@ def over_steps(rows: list[dict[str, Any]], names: Sequence[str], steps: Steps) -
         **base(HEIGHT),
         "params": [{"name": "first", "value": steps[0]}, {"name": "last", "value": steps[1]}],
         "data": {"values": rows},
-        "encoding": {"x": step_axis("step"), "y": y | {"axis": {"title": None, "tickCount": 5}}},
+        "encoding": {
+            "x": step_axis("step"),
+            "y": y | {"axis": {"title": None, "tickCount": 5, "minExtent": _MIN_EXTENT}},
+        },
         "layer": [
             {
                 "mark": {"type": "line", "strokeWidth": 1.6, "clip": True, "strokeJoin": "round"},

@@ -20,8 +20,8 @@ def charts(contents: Contents) -> list[Chart]:
     """Return the charts for which there is data."""
     steps, marks = _steps(contents), contents.marks
     found = [
-        _curves("loss", "Loss over steps", [contents.loss], steps, marks),
-        _curves("norms", "L2 norm of all gradients over steps", contents.norms, steps, marks),
+        _curves("loss", "Loss over steps", [contents.loss], steps, contents),
+        _curves("norms", "L2 norm of all gradients over steps", contents.norms, steps, contents),
         _rates(contents.rates, steps, marks),
         phases_chart(contents.memory),
         step_chart(contents.memory.step),
@@ -39,19 +39,21 @@ def _steps(contents: Contents) -> Steps:
     return first, max(*ends, first + 1) if ends else 1
 
 
-def _curves(name: str, label: str, curves: Sequence[Curve], steps: Steps, marks: Sequence[Mark]) -> Chart | None:
+def _curves(name: str, label: str, curves: Sequence[Curve], steps: Steps, contents: Contents) -> Chart | None:
     curves = [curve for curve in curves if curve.points]
     if not curves:
         return None
     values = [value for curve in curves for _, value in curve.points]
     is_log = min(values) > 0 and max(values) > _LOG_FACTOR * min(values)
-    spec = over_steps(_rows(curves, _number), [curve.name for curve in curves], steps)
+    rows = [*_rows(curves, _number), *_gaps(curves, contents.breaks)]
+    spec = over_steps(rows, [curve.name for curve in curves], steps)
     if is_log:
         y = spec["encoding"]["y"]
         y["scale"] = {"type": "log", "nice": False}
-        y["axis"] = {"title": None, "values": _log_ticks(min(values), max(values)), "labelOverlap": False}
+        y["axis"].pop("tickCount")
+        y["axis"] |= {"values": _log_ticks(min(values), max(values)), "labelOverlap": False}
     bad = sorted({step for curve in curves for step in curve.not_finite})
-    spec["layer"] += [*_mark_layers(marks, steps), *_bad_layers(bad)]
+    spec["layer"] += [*_mark_layers(contents.marks, steps), *_bad_layers(bad)]
     return Chart(name, label, spec, has_steps=True, is_log=is_log)
 
 
@@ -74,6 +76,11 @@ def _rows(curves: Sequence[Curve], text: Callable[[float], str]) -> list[dict[st
         for curve in curves
         for step, value in curve.points
     ]
+
+
+def _gaps(curves: Sequence[Curve], breaks: Sequence[int]) -> list[dict[str, Any]]:
+    """Return points without a value, at which lines break."""
+    return [{"step": step + 0.5, "value": None, "curve": curve.name, "text": ""} for step in breaks for curve in curves]
 
 
 def _log_ticks(least: float, most: float) -> list[float]:

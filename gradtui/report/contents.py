@@ -142,6 +142,8 @@ class Contents:
     norms: tuple[Curve, ...]
     rates: tuple[Curve, ...]
     marks: tuple[Mark, ...]
+    breaks: tuple[int, ...]
+    """Steps after which other models train. No curve goes on across them."""
     bad_step: str
     findings: tuple[FindingEntry, ...]
     findings_omitted: int
@@ -174,6 +176,7 @@ def contents_of(run: RecordedRun) -> Contents:
         norms=tuple(_norms(state)),
         rates=tuple(_rates(run)),
         marks=tuple(Mark(each.step, each.kind.value, each.words) for each in markers(state)),
+        breaks=tuple(model_breaks(state)),
         bad_step=nonfinite_text(state.bad_step) if state.bad_step is not None else "",
         findings=tuple(_finding(each) for each in findings[:MAX_FINDINGS]),
         findings_omitted=max(0, len(findings) - MAX_FINDINGS),

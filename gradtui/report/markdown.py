@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from gradtui.printable import printable
 from gradtui.report.contents import ChangeEntry, Contents, FindingEntry
+from gradtui.report.memory_contents import duration_words, share_words
 from gradtui.report.module_rows import ModuleRow
 from gradtui.state.findings import Status
-from gradtui.text import DASH, count_text, plural, seconds_text, share_text, short_bytes
+from gradtui.text import DASH, count_text, plural, short_bytes
 
 _MAX_ROWS = 30
 _MAX_FINDINGS = 20
@@ -94,8 +95,8 @@ def _memory(contents: Contents) -> str:
     rows = [
         (
             phase.phase.value,
-            seconds_text(phase.seconds).strip(),
-            share_text(phase.share).strip() if phase.share is not None else DASH,
+            duration_words(phase.seconds),
+            share_words(phase.share) or DASH,
             short_bytes(phase.total),
             ("" if phase.peak_exact else "≥ ") + short_bytes(phase.peak) if phase.peak is not None else DASH,
         )

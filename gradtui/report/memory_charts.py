@@ -25,6 +25,9 @@ from gradtui.text import short_bytes
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _ROW_HEIGHT = 30
+_LEGEND_COLUMNS = "width && windowSize()[0] < 420 ? 2 : windowSize()[0] < 560 ? 3 : 9"
+"""`width` makes the browser count again when the window has another size. It also changes while the chart is laid out, which
+would leave too little room for the legend."""
 
 
 def phases_chart(memory: MemoryContents) -> Chart | None:
@@ -67,7 +70,12 @@ def _part_layer(phases: Sequence[PhaseMemory], unit: str, size: int) -> Spec:
         "field": "part",
         "type": "nominal",
         "scale": {"domain": [*shown.values()], "range": [f"var(--{role.replace('_', '-')})" for role in shown]},
-        "legend": {"title": None, "orient": "top", "symbolType": "square", "columns": {"expr": "width < 480 ? 3 : 9"}},
+        "legend": {
+            "title": None,
+            "orient": "top",
+            "symbolType": "square",
+            "columns": {"expr": _LEGEND_COLUMNS},
+        },
     }
     return {
         "data": {"values": rows},
@@ -162,16 +170,16 @@ def _course(step: StepMemory, size: int) -> list[dict[str, Any]]:
 
 
 def totals_chart(memory: MemoryContents, steps: Steps) -> Chart | None:
-    """Return the totals at the end of the phases, over steps, without what was there before training."""
+    """Return the totals at the end of the phases, over steps, without `totals_base`."""
     lines = {phase.value: points for phase, points in memory.totals if len(points) > 1}
     if not lines:
         return None
-    before = memory.before_training
-    unit, size = _unit(max(total for points in lines.values() for _, total in points) - before)
+    left_out = memory.totals_base
+    unit, size = _unit(max(total for points in lines.values() for _, total in points) - left_out)
     rows = [
         {"step": step, "value": held / size, "curve": name, "text": short_bytes(held)}
         for name, points in lines.items()
-        for step, held in ((step, max(0, round(total) - before)) for step, total in points)
+        for step, held in ((step, round(total) - left_out) for step, total in points)
     ]
     spec = over_steps(rows, [*lines], steps)
     spec["encoding"]["y"] = bytes_axis(unit)

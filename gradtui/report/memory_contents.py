@@ -16,8 +16,11 @@ from gradtui.text import (
     growth_text,
     memory_part_name,
     memory_source_text,
+    microseconds_text,
     no_profile_text,
     parts_of_memory,
+    seconds_text,
+    share_text,
 )
 from gradtui.text.memory import graph_lines, most_saved_text
 from gradtui.text.report import place_of
@@ -48,7 +51,7 @@ class PhaseMemory:
 
 @dataclass(frozen=True)
 class CurvePart:
-    """Totals within one stretch of a step, without those from before training."""
+    """Totals within one stretch of a step, without `StepMemory.base`."""
 
     phase: Phase
     totals: tuple[int, ...]
@@ -69,6 +72,8 @@ class StepMemory:
     """The course of memory within a step."""
 
     step: int
+    base: int
+    """Bytes that are in no total: those from before training, or what the step holds throughout if that is less."""
     parts: tuple[CurvePart, ...]
     peak: int
     peak_phase: Phase
@@ -97,6 +102,11 @@ class MemoryContents:
     device: tuple[tuple[str, int | None], ...]
     """The parts of the driver's figure; empty without a CUDA device."""
 
+    @property
+    def totals_base(self) -> int:
+        """Bytes that a chart of `totals` leaves out: those from before training, or the least total if that is less."""
+        return min(self.before_training, *(round(total) for _, points in self.totals for _, total in points))
+
 
 def memory_contents(state: RunState) -> MemoryContents:
     """Return what is known of memory."""
@@ -114,6 +124,16 @@ def memory_contents(state: RunState) -> MemoryContents:
         tuple(_notes(state)),
         () if found is None else tuple((part.name, part.size) for part in found.parts),
     )
+
+
+def duration_words(seconds: float) -> str:
+    """Return a time of the run in words: `38 µs`, `12.3 ms`, `4.6 s`, `1m 15s`."""
+    return (microseconds_text(seconds * 1e6) if 0 < seconds < 0.9995 else seconds_text(seconds)).strip()
+
+
+def share_words(share: float | None) -> str:
+    """Return a fraction of 1 in per cent: `1.6 %`; nothing if it is unknown."""
+    return share_text(share).strip().replace("%", " %") if share is not None else ""
 
 
 def part_names() -> dict[str, str]:
@@ -149,14 +169,16 @@ def _step(state: RunState, before: int) -> StepMemory | None:
     curve = step_curve(state)
     if curve is None:
         return None
-    before = min(before, curve.peak)
+    # What imports have left may be released after the first forward.
+    base = min(before, *(total for part in curve.parts for total in part.totals))
     holdings = state.traced.holdings if state.traced is not None else ()
-    holders = [each for each in (_holder(state, holding, before) for holding in holdings) if each.bytes > 0]
+    holders = [each for each in (_holder(state, holding, base) for holding in holdings) if each.bytes > 0]
     holders.sort(key=lambda each: -each.bytes)
     return StepMemory(
         curve.step,
-        tuple(CurvePart(part.phase, tuple(max(0, total - before) for total in part.totals)) for part in curve.parts),
-        curve.peak - before,
+        base,
+        tuple(CurvePart(part.phase, tuple(total - base for total in part.totals)) for part in curve.parts),
+        curve.peak - base,
         curve.peak_phase,
         place_of(state, curve.peak_module).removeprefix(" at "),
         curve.has_every_change and (state.traced is None or state.traced.whole),
@@ -165,9 +187,9 @@ def _step(state: RunState, before: int) -> StepMemory | None:
     )
 
 
-def _holder(state: RunState, holding: Holding, before: int) -> Holder:
+def _holder(state: RunState, holding: Holding, base: int) -> Holder:
     module = state.tree.modules[holding.module] if 0 <= holding.module < len(state.tree.modules) else None
-    size = holding.bytes - before if holding.kind == "other" else holding.bytes
+    size = holding.bytes - base if holding.kind == "other" else holding.bytes
     place = "" if module is None else module.path or module.name
     return Holder(memory_part_name(holding.kind), place, size, holding.tensors)
 

@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 from gradtui.report.chart_parts import Chart
 from gradtui.report.contents import Contents, sentence
 from gradtui.report.html_elements import Markup, tag
-from gradtui.report.memory_contents import MemoryContents, PhaseMemory, StepMemory, part_names
+from gradtui.report.memory_contents import (
+    MemoryContents,
+    PhaseMemory,
+    StepMemory,
+    duration_words,
+    part_names,
+    share_words,
+)
 from gradtui.report.page_parts import Column, figure, folded, paragraphs, section, table
-from gradtui.text import number_text, plural, seconds_text, share_text, short_bytes, short_rate
+from gradtui.text import number_text, plural, short_bytes, short_rate
 
 _ROWS = 48
 """Rows of the table that has the numbers of the curves."""
@@ -27,16 +34,16 @@ def curves_section(contents: Contents, charts: Mapping[str, Chart]) -> Markup:
         title,
         tag("p", sentence(contents.bad_step), class_="bad") if contents.bad_step else None,
         _chooser() if any(chart.has_steps for chart in charts.values()) else None,
-        figure(charts.get("loss"), "Loss", dashed),
-        figure(charts.get("norms"), "Gradient norm", f"L2 norm of all gradients{_log(charts.get('norms'))}."),
+        figure(charts.get("loss"), "Loss", " ".join(filter(None, (_log_sentence(charts.get("loss")), dashed)))),
+        figure(charts.get("norms"), "Gradient norm", f"L2 norm of all gradients. {_log_sentence(charts.get('norms'))}"),
         figure(charts.get("rates"), "Learning rates", "Those that have changed."),
         folded("The numbers of these curves", _numbers(contents)),
         folded("The events", _marks(contents)) if marks else None,
     )
 
 
-def _log(chart: Chart | None) -> str:
-    return ", on a logarithmic axis" if chart is not None and chart.is_log else ""
+def _log_sentence(chart: Chart | None) -> str:
+    return "The axis is logarithmic." if chart is not None and chart.is_log else ""
 
 
 def _chooser() -> Markup:
@@ -97,8 +104,6 @@ def memory_section(contents: Contents, charts: Mapping[str, Chart]) -> Markup:
     memory = contents.memory
     if not memory.phases:
         return section("memory", "Memory", tag("p", "No memory was measured."))
-    before = memory.before_training
-    without = f"Without the {short_bytes(before)} from before training (Python, libraries)." if before else ""
     bars = (
         "The bars: at the end of a phase, in the last step that was measured. The strokes: the highest peak of the run."
     )
@@ -110,11 +115,15 @@ def memory_section(contents: Contents, charts: Mapping[str, Chart]) -> Markup:
         paragraphs([f"{note}." for note in memory.notes]),
         figure(charts.get("phases"), "By phase", bars),
         _phases(memory),
-        figure(charts.get("step"), "Within a step", f"{_step_caption(memory.step)} {without}")
+        figure(
+            charts.get("step"), "Within a step", f"{_step_caption(memory.step)} {_without(memory, memory.step.base)}"
+        )
         if memory.step is not None
         else tag("p", memory.no_step),
         _holders(memory.step) if memory.step is not None and memory.step.holders else None,
-        figure(charts.get("totals"), "Over steps", f"At the end of the phases. {without}"),
+        figure(charts.get("totals"), "Over steps", f"At the end of the phases. {_without(memory, memory.totals_base)}")
+        if memory.totals
+        else None,
         _device(memory) if memory.device else None,
     )
 
@@ -141,8 +150,8 @@ def _phase_row(phase: PhaseMemory, shown: list[str]) -> list[str]:
     bound = "" if phase.peak_exact else "≥ "
     return [
         phase.phase.value,
-        seconds_text(phase.seconds).strip(),
-        share_text(phase.share).strip() if phase.share is not None else "",
+        duration_words(phase.seconds),
+        share_words(phase.share),
         short_bytes(phase.total),
         f"{bound}{short_bytes(phase.peak)}{owner}" if phase.peak is not None else "",
         *(short_bytes(sizes.get(role)) for role in shown),
@@ -153,6 +162,14 @@ def _step_caption(step: StepMemory) -> str:
     place = f" at {step.peak_place}" if step.peak_place else ""
     words = f"Step {step.step:,}. Highest in {step.peak_phase.value}{place}: {short_bytes(step.peak)}."
     return words if step.is_complete else f"{words} Not every allocation of the step was followed."
+
+
+def _without(memory: MemoryContents, base: int) -> str:
+    """Return what a chart leaves out."""
+    if not base:
+        return ""
+    what = "from before training (Python, libraries)" if base == memory.before_training else "that are always held"
+    return f"Without the {short_bytes(base)} {what}."
 
 
 def _holders(step: StepMemory) -> Markup:
@@ -172,7 +189,7 @@ def _holders(step: StepMemory) -> Markup:
 
 
 def _share(part: int, whole: int) -> str:
-    return share_text(part / whole).strip() if whole else ""
+    return share_words(part / whole if whole else None)
 
 
 def _device(memory: MemoryContents) -> Markup:

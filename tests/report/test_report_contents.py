@@ -13,10 +13,12 @@ from report_runs import ended, record
 from gradtui.diagnostics import all_rules
 from gradtui.export.rule_pages import rule_page
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, ParameterState, Phase
+from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
 from gradtui.reducer import apply
 from gradtui.report.contents import Contents, contents_of
+from gradtui.report.memory_contents import duration_words
 from gradtui.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
+from gradtui.report.page import page
 from gradtui.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
 from gradtui.state.run_state import RunState
 
@@ -153,12 +155,38 @@ def test_changes_have_their_receipts(contents: Contents) -> None:
 def test_memory_within_a_step_has_its_peak_and_who_held_it(contents: Contents) -> None:
     step = contents.memory.step
     assert step is not None
-    before = contents.memory.before_training
-    assert step.peak == 50 * MIB - before
+    assert step.base == contents.memory.before_training
+    assert step.peak == 50 * MIB - step.base
     assert [part.phase for part in step.parts] == [Phase.FORWARD, Phase.BACKWARD]
     assert max(total for part in step.parts for total in part.totals) == step.peak
     assert step.holders[0].bytes == 38 * MIB
     assert sum(holder.bytes for holder in step.holders) == step.peak
+
+
+def test_a_step_that_holds_less_than_the_beginning_has_its_own_course(tmp_path: Path) -> None:
+    """What imports have left may be released later: 20 MiB are more than this step ever holds."""
+    profiled = ev.StepMemoryProfiled(
+        6.0, 45, (9 * MIB, 15 * MIB, 11 * MIB), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 2)), 15 * MIB, Phase.FORWARD, 3,
+        (Holding("activations", 3, 5 * MIB, 7), Holding("other", -1, 10 * MIB, 1)),
+        (None,) * len(coop_model().modules), True,
+    )  # fmt: skip
+    at_load = ev.MemoryMeasured(
+        0.1, 0, Phase.LOAD, MemoryBytes(0, 0, 0, 0, 0, 20 * MIB, 20 * MIB), 20 * MIB, True, True
+    )
+    memory = contents_of(recorded_run(record(tmp_path / "run.jsonl", at_load, profiled))).memory
+    assert memory.before_training == 20 * MIB
+    assert memory.step is not None
+    assert (memory.step.base, memory.step.peak) == (9 * MIB, 6 * MIB)
+    assert [total for part in memory.step.parts for total in part.totals] == [0, 6 * MIB, 2 * MIB]
+    assert sum(holder.bytes for holder in memory.step.holders) == memory.step.peak
+    assert "Without the 9.00 MiB that are always held" in page(contents_of(recorded_run(tmp_path / "run.jsonl")))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.0123, "12.3 ms"), (0.5, "500 ms"), (4.56, "4.6 s"), (75.0, "1m 15s"), (0.0, "0.0 s")]
+)
+def test_short_times_are_no_zero(seconds: float, words: str) -> None:
+    assert duration_words(seconds) == words
 
 
 def test_the_parts_of_a_phase_add_up_to_its_total(contents: Contents) -> None:

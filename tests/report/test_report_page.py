@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from test_report_elements import Parsed
 from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.report import contents_of, page, recorded_run
+from gradtui.report.charts import charts
 from gradtui.report.recorded_run import RecordedRun
 from gradtui.state.run_state import RunState
 
@@ -131,8 +133,6 @@ def test_the_charts_are_valid_and_have_the_measured_numbers(made: str) -> None:
 
 
 def test_a_chart_with_hostile_names_is_the_same_chart(recording: Path, tmp_path: Path) -> None:
-    from gradtui.report.charts import charts
-
     def without_texts(value: object) -> object:
         if isinstance(value, dict):
             return {key: without_texts(each) for key, each in value.items() if key not in ("text", "what")}
@@ -156,3 +156,15 @@ def test_a_cut_recording_says_so_before_anything_else(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     made = page_of(path)
     assert made.index("in the middle of a line") < made.index("<main")
+
+
+def test_no_curve_goes_on_across_a_change_of_models(recording: Path) -> None:
+    contents = contents_of(recorded_run(recording))
+    before, after = (
+        {chart.name: chart.spec["data"]["values"] for chart in charts(each) if chart.name in ("loss", "norms")}
+        for each in (contents, replace(contents, breaks=(30,)))
+    )
+    assert before
+    for name, rows in before.items():
+        gaps = [row for row in after[name] if row not in rows]
+        assert [(row["step"], row["value"]) for row in gaps] == [(30.5, None)] * len({row["curve"] for row in rows})
