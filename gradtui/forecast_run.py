@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import sys
@@ -30,9 +31,9 @@ from gradtui.state.compiled import is_compiled
 from gradtui.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question
 from gradtui.state.plans import blocks_to_checkpoint
 from gradtui.state.run_state import RunState
-from gradtui.state.selection import NothingSelected, find
+from gradtui.state.selection import NothingSelected, find, joined, one_selection
 from gradtui.state.step_peaks import step_peaks
-from gradtui.text import compiled_budget, listed, size_text, untrained_lines, why_by_rules
+from gradtui.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster
@@ -48,17 +49,20 @@ _SAME = 0.02
 class ForecastReport:
     """The report of one run."""
 
-    def __init__(self, options: ForecastChoices) -> None:
-        self._options = options
+    def __init__(self, options: ForecastChoices, steps: int) -> None:
+        """`steps` is the number of the step that is recorded."""
+        self._options, self._steps = options, steps
         self._forecaster: Forecaster | None = None
         self._is_wrong = False
         self._fits = False
+        self._document: str | None = None
+        # The callbacks that the script registers later run before this one, and print before it.
+        atexit.register(self._print_document)
 
     def write(self, state: RunState, reporter: PlainReporter) -> None:
         """Write the figures of the run and of each choice: as text to stderr, or as JSON to stdout."""
-        if state.step == 0 and state.micro_steps == 0:
-            for line in untrained_lines(state):
-                reporter.say(line)
+        for line in self._what_is_missing(state):
+            reporter.say(line)
         now, room = _now(state), self._options.room
         choices: list[Choice] = []
         for option, selection in self._options.choices:
@@ -71,7 +75,7 @@ class ForecastReport:
             choices += self._fitting(state, now, _Change("", (), forecast_change(state, Change())), reporter)
         largest = self._largest_batch(state) if room is not None else None
         if self._options.format == "json":
-            _print(json.dumps(forecast_document(now, choices, room, largest)))
+            self._document = json.dumps(forecast_document(now, choices, room, largest))
         else:
             for line in forecast_lines(state.step, now, choices, room, largest):
                 reporter.say(line)
@@ -80,6 +84,10 @@ class ForecastReport:
             if not self._fits:
                 unknown = "" if now.peak is not None else ": the peak of a step is not known"
                 reporter.say(f"nothing fits into {size_text(room)}{unknown}")
+
+    def _print_document(self) -> None:
+        if self._document is not None:
+            _print(self._document)
 
     def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
         """Return how the process has to end: as the script does if it fails, with exit code 2 for a wrong selection, and with
@@ -91,6 +99,14 @@ class ForecastReport:
         if self._options.room is not None and not self._fits:
             return replace(outcome, exit_code=NOTHING_FITS)
         return outcome
+
+    def _what_is_missing(self, state: RunState) -> Iterator[str]:
+        """Yield why no step was recorded, if the script has run too few of them."""
+        if state.step == 0 and state.micro_steps == 0:
+            yield from untrained_lines(state)
+        elif state.step < self._steps:
+            first = ": --steps 1 records the first" if state.step else ""
+            yield f"the script ended after {plural(state.step, 'step')}, and step {self._steps} is recorded{first}"
 
     def _choices(self, state: RunState, now: Figures, change: _Change, reporter: PlainReporter) -> Iterator[Choice]:
         """Yield a choice and, if its peak does not fit, the same with the cheapest checkpoints with which it does."""
@@ -176,7 +192,7 @@ class _Change:
 
 def _change(state: RunState, option: str, selection: str) -> _Change:
     """Return what an option asks for. Raises `NothingSelected`."""
-    parts = tuple(part.strip() for part in selection.split("+"))
+    parts = joined(selection)
     name = f"{option} {' + '.join(parts)}"
     if option == "batch-scale":
         return _Change(name, (), forecast_change(state, Change()), float(selection))
@@ -187,7 +203,9 @@ def _change(state: RunState, option: str, selection: str) -> _Change:
         return _Change(name, made, forecast_change(state, Change(checkpoints=modules)))
     indices = sorted({index for part in parts for index in find(part, state.tree).indices})
     if option == "train-only":
-        return _Change(name, (commands.TrainOnly(0, ", ".join(parts)),), forecast_train_only(state, indices))
+        as_one = one_selection(parts)
+        command = (commands.TrainOnly(0, as_one),) if as_one is not None else ()
+        return _Change(name, command, forecast_train_only(state, indices))
     trains = option == "unfreeze"
     dropped = {} if trains else {"state": "drop"}
     made = tuple(commands.SetTrainable(0, part, trains, **dropped) for part in parts)  # type: ignore[arg-type]
@@ -232,6 +250,10 @@ def _choice(change: _Change, now: Figures, answer: ForecastMade | None, state: R
     kept, new = by_rules.kept_state, by_rules.new_state
     moved = new - kept if kept is not None and new is not None else None
     why = list(answer.unknown) if answer is not None else [why_by_rules(state)]
+    outside = _kept_outside(now, answer) if change.batch_scale != 1 else 0
+    if outside and activations is not None:
+        activations += round(outside * (change.batch_scale - 1))
+        why.append("what is kept outside of the models is taken to grow with the batch")
     if moved is None:
         why.append(f"the optimizer state of {' and '.join(by_rules.owners) or 'the optimizer'}")
     figures = Figures(
@@ -242,6 +264,13 @@ def _choice(change: _Change, now: Figures, answer: ForecastMade | None, state: R
         answer.peak_phase if answer is not None else None,
     )
     return Choice(change.name, change.commands, figures, _time(answer), tuple(why))
+
+
+def _kept_outside(now: Figures, answer: ForecastMade | None) -> int:
+    """Return the bytes that autograd keeps besides those of the recorded operations."""
+    if now.activations is None or answer is None or answer.kept is None or answer.unknown:
+        return 0
+    return max(0, now.activations - answer.kept)
 
 
 def _time(answer: ForecastMade | None) -> str:
@@ -271,9 +300,12 @@ def _modules(state: RunState, pattern: str) -> list[str]:
 
 
 def _print(text: str) -> None:
-    """Write a line to stdout, after all that the script has written there."""
+    """Write a line to stdout, after all that the script has written there.
+
+    An empty line comes first: the script may have left its last line open, as it does where it is stopped in a step.
+    """
     with contextlib.suppress(Exception):  # the script may have replaced or closed it
         sys.stdout.flush()
     stream = sys.__stdout__ if sys.__stdout__ is not None and not sys.__stdout__.closed else sys.stderr
-    stream.write(f"{text}\n")
+    stream.write(f"\n{text}\n")
     stream.flush()

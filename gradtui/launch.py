@@ -87,7 +87,7 @@ def _plain(settings: Settings, program: Program, why: str) -> NoReturn:
     if settings.check is not None:
         ending = CheckReport(settings.check, settings.target, findings)
     elif settings.forecast is not None:
-        ending = ForecastReport(settings.forecast)
+        ending = ForecastReport(settings.forecast, settings.steps or 0)
     training = TrainingRun(settings, program)
     reporter = PlainReporter(training.events, findings, silent=ending is not None)
     training.look = reporter.look

@@ -33,7 +33,7 @@ class SavedSchedules:
     def save(self, state: RunState) -> str:
         return self.write(state)
 
-    def save_plan(self, state: RunState, commands: Sequence[Command]) -> str:  # noqa: ARG002
+    def save_plan(self, state: RunState, commands: Sequence[Command]) -> str:
         self.plans.append(list(commands))
         return "the plan is in y"
 

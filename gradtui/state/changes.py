@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import zip_longest
 
 from gradtui.protocol.commands import Command, Intervention
 from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
@@ -38,6 +40,8 @@ class Change:
     """What was forecast of it; None if nothing was."""
     at: float | None = None
     """Seconds since the run started; None while it is pending."""
+    is_measured_with_next: bool = False
+    """The next change was made at the same step boundary and has the same measurement."""
 
 
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
@@ -64,6 +68,7 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
         for event in state.refused
         if isinstance(event.command, Intervention)
     ]
+    done = _marked(done)
     done.sort(key=lambda each: each[0])
     waiting = [
         Change(state.step, command, ChangeStatus.PENDING)
@@ -71,6 +76,32 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
         if isinstance(command, Intervention)
     ]
     return [*(change for _, change in done), *waiting][-most:]
+
+
+def has_same_measurement(one: ReceiptTaken | None, other: ReceiptTaken | None) -> bool:
+    """Return whether two receipts of changes at one step boundary say the same."""
+    first, second = (each.effect if each is not None else None for each in (one, other))
+    if first is None or second is None or not first.others:
+        return False
+    return replace(first, joined=()) == replace(second, joined=())
+
+
+def is_repeated(state: RunState, event: ReceiptTaken) -> bool:
+    """Return whether an earlier receipt of a change at the same step boundary has said the same."""
+    return any(each.command != event.command and has_same_measurement(each, event) for each in state.receipts.values())
+
+
+def _marked(done: Sequence[tuple[float, Change]]) -> list[tuple[float, Change]]:
+    following = (change for _, change in done[1:])
+    return [
+        (
+            at,
+            replace(
+                change, is_measured_with_next=after is not None and has_same_measurement(change.receipt, after.receipt)
+            ),
+        )
+        for (at, change), after in zip_longest(done, following)
+    ]
 
 
 def _verification(state: RunState, event: CommandApplied, undone_at: int | None) -> FreezeVerified | None:

@@ -111,7 +111,9 @@ def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, 
         return (f"refused: {change.text}",)
     results: list[str] = ["undone"] if change.status is ChangeStatus.UNDONE else []
     receipt = change.receipt
-    if receipt is not None:
+    if change.is_measured_with_next:
+        results.append("measured with the next one")
+    elif receipt is not None:
         results += _results(receipt, change.forecast, only_largest=only_largest)
     if change.verified is not None:
         results.append(verified_result(change.verified))
@@ -161,8 +163,8 @@ def _pairs(effect: Effect) -> dict[str, tuple[int | None, int | None]]:
 
 
 def _expected(effect: Effect, forecast: Prediction | None, name: str) -> int | None:
-    # What other changes at the same boundary did was not forecast with this one.
-    if forecast is None or effect.before is None or effect.others:
+    # What other changes at the same boundary did may not have been forecast with this one.
+    if forecast is None or effect.before is None or effect.others != forecast.others:
         return None
     return forecast.after(name, effect.before)
 

@@ -112,6 +112,7 @@ class ChangesPanel(LineView):
             state.refused[-1] if state.refused else None,
             tuple(state.pending),
             next(reversed(state.receipts.values()), None),
+            next(reversed(state.profiled_peaks), None),
             next(reversed(state.verified.values()), None),
             state.ended is not None,
         )
