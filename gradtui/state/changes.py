@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import zip_longest
 
-from gradtui.protocol.commands import Command, Intervention
+from gradtui.protocol.commands import Command, Intervention, SetCheckpointing
 from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
 from gradtui.state.prediction import Prediction
 from gradtui.state.run_state import RunState
@@ -40,8 +39,9 @@ class Change:
     """What was forecast of it; None if nothing was."""
     at: float | None = None
     """Seconds since the run started; None while it is pending."""
-    is_measured_with_next: bool = False
-    """The next change was made at the same step boundary and has the same measurement."""
+    more: int = 0
+    """Number of the checkpointed modules after it that this entry stands for too: those of a plan. They have the same
+    measurement."""
 
 
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
@@ -68,7 +68,6 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
         for event in state.refused
         if isinstance(event.command, Intervention)
     ]
-    done = _marked(done)
     done.sort(key=lambda each: each[0])
     waiting = [
         Change(state.step, command, ChangeStatus.PENDING)
@@ -91,17 +90,22 @@ def is_repeated(state: RunState, event: ReceiptTaken) -> bool:
     return any(each.command != event.command and has_same_measurement(each, event) for each in state.receipts.values())
 
 
-def _marked(done: Sequence[tuple[float, Change]]) -> list[tuple[float, Change]]:
-    following = (change for _, change in done[1:])
-    return [
-        (
-            at,
-            replace(
-                change, is_measured_with_next=after is not None and has_same_measurement(change.receipt, after.receipt)
-            ),
-        )
-        for (at, change), after in zip_longest(done, following)
-    ]
+def folded(listed: Sequence[Change]) -> list[Change]:
+    """Return changes as a short list: modules that were checkpointed together with the change before them, as in a plan, are
+    no entries of their own."""
+    found: list[Change] = []
+    for change in listed:
+        if found and _is_part_of(found[-1], change):
+            found[-1] = replace(found[-1], more=found[-1].more + 1)
+        else:
+            found.append(change)
+    return found
+
+
+def _is_part_of(before: Change, change: Change) -> bool:
+    are_applied = before.status is change.status is ChangeStatus.APPLIED and before.step == change.step
+    is_block = isinstance(change.command, SetCheckpointing)
+    return are_applied and is_block and has_same_measurement(before.receipt, change.receipt)
 
 
 def _verification(state: RunState, event: CommandApplied, undone_at: int | None) -> FreezeVerified | None:

@@ -14,10 +14,10 @@ from gradtui.planner import Forecaster
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo
 from gradtui.protocol.forecasts import Change
 from gradtui.reducer import apply
-from gradtui.state.changes import changes
+from gradtui.state.changes import changes, folded
 from gradtui.state.forecast import forecast_change, question
 from gradtui.state.forecast_score import Compared, compared
-from gradtui.text.effects import change_results
+from gradtui.text.effects import change_results, change_words
 
 Makes = tuple[Change | None, Callable[[int], Command]] | tuple[Change | None, list[Callable[[int], Command]]]
 WEIGHT, BIAS = 8 * 8 * 4, 8 * 4
@@ -124,13 +124,11 @@ def test_the_changes_of_a_plan_have_one_forecast_and_one_measurement() -> None:
     assert entry.forecast.others == 1
     assert measured_as_forecast(entry)
     assert entry.measured["gradients"] == -(WEIGHT + BIAS)
-    first, second = changes(run.state)
-    assert [first.is_measured_with_next, second.is_measured_with_next] == [True, False]
-    assert first.forecast is second.forecast
-    assert change_results(first)[0] == "measured with the next one"
-    (words,) = (each for each in change_results(second) if each.startswith("activations"))
+    (entry_of_both,) = folded(changes(run.state))
+    assert change_words(entry_of_both) == "froze 0 and 1 more"
+    (words,) = (each for each in change_results(entry_of_both) if each.startswith("activations"))
     assert "(forecast " in words
-    assert change_results(second)[-1] == "together with 1 other change"
+    assert not any("together" in each for each in change_results(entry_of_both))
     assert len([entry for entry in run.state.log if entry.kind == "receipt"]) == 1, "what is the same is said once"
     summary = summarise(run.state, dropped=0)
     assert [each["other_changes"] for each in summary["forecasts"]] == [1]

@@ -379,7 +379,7 @@ class CommandDispatcher:
             )
         )  # fmt: skip
         if applied.changed or applied.is_measured:
-            title = applied.text.partition(":")[0].partition(";")[0]
+            title = applied.text.partition(": ")[0].partition(";")[0]
             joined = self._joined(applied.changed)
             self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):

@@ -70,7 +70,7 @@ class UndoStack:
         try:
             done = undo()
         except CommandRefused as refusal:
-            answer = refusals.cannot_be_undone(text.partition(":")[0], refusal)
+            answer = refusals.cannot_be_undone(text.partition(": ")[0], refusal)
             if not isinstance(refusal, TargetGone):
                 raise CommandRefused(answer) from None
             self._undos.pop()
