@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import sys
@@ -29,7 +30,7 @@ from gradtui.state.forecast import forecast_change
 from gradtui.state.plans import blocks_to_checkpoint
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected
-from gradtui.text import compiled_budget, listed, size_text, untrained_lines, why_by_rules
+from gradtui.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster
@@ -43,17 +44,20 @@ _NAMED = 3
 class ForecastReport:
     """The report of one run."""
 
-    def __init__(self, options: ForecastChoices) -> None:
-        self._options = options
+    def __init__(self, options: ForecastChoices, steps: int) -> None:
+        """`steps` is the number of the step that is recorded."""
+        self._options, self._steps = options, steps
         self._forecaster: Forecaster | None = None
         self._is_wrong = False
         self._fits = False
+        self._document: str | None = None
+        # The callbacks that the script registers later run before this one, and print before it.
+        atexit.register(self._print_document)
 
     def write(self, state: RunState, reporter: PlainReporter) -> None:
         """Write the figures of the run and of each choice: as text to stderr, or as JSON to stdout."""
-        if state.step == 0 and state.micro_steps == 0:
-            for line in untrained_lines(state):
-                reporter.say(line)
+        for line in self._what_is_missing(state):
+            reporter.say(line)
         now, room = figures_now(state), self._options.room
         choices: list[Choice] = []
         for option, selection in self._options.choices:
@@ -66,7 +70,7 @@ class ForecastReport:
             choices += self._fitting(state, now, PlannedChange("", (), forecast_change(state, Change())), reporter)
         largest = self._largest_batch(state) if room is not None else None
         if self._options.format == "json":
-            _print(json.dumps(forecast_document(now, choices, room, largest)))
+            self._document = json.dumps(forecast_document(now, choices, room, largest))
         else:
             for line in forecast_lines(state.step, now, choices, room, largest):
                 reporter.say(line)
@@ -75,6 +79,10 @@ class ForecastReport:
             if not self._fits:
                 unknown = "" if now.peak is not None else ": the peak of a step is not known"
                 reporter.say(f"nothing fits into {size_text(room)}{unknown}")
+
+    def _print_document(self) -> None:
+        if self._document is not None:
+            _print(self._document)
 
     def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
         """Return how the process has to end: as the script does if it fails, with exit code 2 for a wrong selection, and with
@@ -86,6 +94,14 @@ class ForecastReport:
         if self._options.room is not None and not self._fits:
             return replace(outcome, exit_code=NOTHING_FITS)
         return outcome
+
+    def _what_is_missing(self, state: RunState) -> Iterator[str]:
+        """Yield why no step was recorded, if the script has run too few of them."""
+        if state.step == 0 and state.micro_steps == 0:
+            yield from untrained_lines(state)
+        elif state.step < self._steps:
+            first = ": --steps 1 records the first" if state.step else ""
+            yield f"the script ended after {plural(state.step, 'step')}, and step {self._steps} is recorded{first}"
 
     def _choices(
         self, state: RunState, now: Figures, change: PlannedChange, reporter: PlainReporter
@@ -167,9 +183,12 @@ def _unknown(name: str, why: str) -> Choice:
 
 
 def _print(text: str) -> None:
-    """Write a line to stdout, after all that the script has written there."""
+    """Write a line to stdout, after all that the script has written there.
+
+    An empty line comes first: the script may have left its last line open, as it does where it is stopped in a step.
+    """
     with contextlib.suppress(Exception):  # the script may have replaced or closed it
         sys.stdout.flush()
     stream = sys.__stdout__ if sys.__stdout__ is not None and not sys.__stdout__.closed else sys.stderr
-    stream.write(f"{text}\n")
+    stream.write(f"\n{text}\n")
     stream.flush()

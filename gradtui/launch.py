@@ -131,7 +131,7 @@ def _plain(settings: Settings, program: Program, server: RunServer, why: str) ->
     if settings.check is not None:
         ending = CheckReport(settings.check, settings.target, findings)
     elif settings.forecast is not None:
-        ending = ForecastReport(settings.forecast)
+        ending = ForecastReport(settings.forecast, settings.steps or 0)
     training = TrainingRun(settings, program)
     is_rank = settings.connect is not None
     drain_s = RANK_DRAIN_S if is_rank else DRAIN_S

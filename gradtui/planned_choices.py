@@ -12,7 +12,7 @@ from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question
 from gradtui.state.run_state import RunState
-from gradtui.state.selection import NothingSelected, find
+from gradtui.state.selection import NothingSelected, find, joined, one_selection
 from gradtui.state.step_peaks import step_peaks
 from gradtui.text import why_by_rules
 
@@ -36,7 +36,7 @@ class PlannedChange:
 
 def change_of_option(state: RunState, option: str, selection: str) -> PlannedChange:
     """Return what an option asks for. Raises `NothingSelected`."""
-    parts = tuple(part.strip() for part in selection.split("+"))
+    parts = joined(selection)
     name = f"{option} {' + '.join(parts)}"
     if option == "batch-scale":
         return PlannedChange(name, (), forecast_change(state, Change()), float(selection))
@@ -47,7 +47,9 @@ def change_of_option(state: RunState, option: str, selection: str) -> PlannedCha
         return PlannedChange(name, made, forecast_change(state, Change(checkpoints=modules)))
     indices = sorted({index for part in parts for index in find(part, state.tree).indices})
     if option == "train-only":
-        return PlannedChange(name, (commands.TrainOnly(0, ", ".join(parts)),), forecast_train_only(state, indices))
+        as_one = one_selection(parts)
+        command = (commands.TrainOnly(0, as_one),) if as_one is not None else ()
+        return PlannedChange(name, command, forecast_train_only(state, indices))
     trains = option == "unfreeze"
     dropped = {} if trains else {"state": "drop"}
     made = tuple(commands.SetTrainable(0, part, trains, **dropped) for part in parts)  # type: ignore[arg-type]
@@ -111,6 +113,10 @@ def choice_of(change: PlannedChange, now: Figures, answer: ForecastMade | None, 
     kept, new = 0 if change.keeps_state else by_rules.kept_state, by_rules.new_state
     moved = new - kept if kept is not None and new is not None else None
     why = list(answer.unknown) if answer is not None else [why_by_rules(state)]
+    outside = _kept_outside(now, answer) if change.batch_scale != 1 else 0
+    if outside and activations is not None:
+        activations += round(outside * (change.batch_scale - 1))
+        why.append("what is kept outside of the models is taken to grow with the batch")
     if moved is None:
         why.append(f"the optimizer state of {' and '.join(by_rules.owners) or 'the optimizer'}")
     figures = Figures(
@@ -121,6 +127,13 @@ def choice_of(change: PlannedChange, now: Figures, answer: ForecastMade | None, 
         answer.peak_phase if answer is not None else None,
     )
     return Choice(change.name, change.commands, figures, _time(answer), tuple(why))
+
+
+def _kept_outside(now: Figures, answer: ForecastMade | None) -> int:
+    """Return the bytes that autograd keeps besides those of the recorded operations."""
+    if now.activations is None or answer is None or answer.kept is None or answer.unknown:
+        return 0
+    return max(0, now.activations - answer.kept)
 
 
 def _time(answer: ForecastMade | None) -> str:

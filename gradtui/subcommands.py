@@ -40,7 +40,7 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.schedule import Scheduled
 from gradtui.report_command import REPORT_COMMANDS
 from gradtui.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
-from gradtui.state.selection import objection_to_expressions
+from gradtui.state.selection import joined, objection_to_expressions
 from gradtui.steering_commands import STEERING_COMMANDS
 
 _HELP_NAMES = ["-h", "--help"]
@@ -122,12 +122,22 @@ def _choice_options(command: F) -> F:
     return command
 
 
+def _objection(selections: str) -> str | None:
+    """Return why an option's selections cannot be read, None if they can."""
+    if not selections.strip():
+        return "it is empty"
+    parts = joined(selections)
+    if not all(parts):
+        return "nothing stands on one side of a +"
+    return next((wrong for part in parts if (wrong := objection_to_expressions(part)) is not None), None)
+
+
 @click.command(
     options_metavar="[OPTIONS]",
     context_settings={"allow_interspersed_args": False, "help_option_names": _HELP_NAMES},
     epilog="Each option is one choice; + joins several selections in it. SEL is what the dashboard's dialog takes: a path, a "
-    "glob, :head, :norms, :last-2-blocks. Exit code: the script's own, 2 for a selection that names nothing, 4 if "
-    "nothing fits into --fit.",
+    "glob, :head, :norms, :last-2-blocks, re:EXPRESSION. Exit code: the script's own if it fails, else 2 for a selection "
+    "that names nothing, else 4 if nothing fits into --fit.",
 )
 @click.option("-m", "module", metavar="MODULE", help=MODULE_HELP)
 @_choice_options
@@ -158,7 +168,7 @@ def _choice_options(command: F) -> F:
     metavar="N",
     default=str(_FORECAST_STEPS),
     show_default=True,
-    help="Stop cleanly after N optimizer steps.",
+    help="Stop cleanly after N optimizer steps. The forecasts are of the last one; the first may lack optimizer state.",
 )
 @click.option(
     "--format",
@@ -185,7 +195,7 @@ def _forecast(
             "no choice to forecast; give --freeze, --unfreeze, --train-only, --checkpoint, --batch-scale or --fit"
         )
     for name, each in choices:
-        wrong = objection_to_expressions(each) if each.strip() else "it is empty"
+        wrong = _objection(each)
         if wrong is not None:
             raise click.UsageError(f"--{name} {each!r}: {wrong}")
     return Settings(

@@ -9,7 +9,7 @@ from typing import Any
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import Command
 from gradtui.protocol.vocabulary import Phase
-from gradtui.text import size_text
+from gradtui.text import plural, size_text
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,12 @@ def forecast_lines(
     room: int | None = None,
     largest: LargestBatchFound | None = None,
 ) -> Iterator[str]:
-    """Yield the report as lines of text, after so many steps."""
-    yield f"forecast after {steps} steps"
+    """Yield the report as lines of text, after so many steps. Forecast peaks are estimates."""
+    yield f"forecast after {plural(steps, 'step')}"
     for name, title in _TITLES.items():
-        size = getattr(now, name)
-        yield f"  {title:<16} {_size(size)}{_ending(name, now, room)}"
+        yield f"  {title:<16} {_size(getattr(now, name))}{_ending(name, now, room)}"
     for each in choices:
-        kind = "unknown" if each.figures == UNKNOWN else "estimate"
-        about = "" if not each.why_not_exact else f" ({kind}: {'; '.join(each.why_not_exact)})"
-        yield f"{each.name}{about}"
-        for name, title in _TITLES.items():
-            before, after = getattr(now, name), getattr(each.figures, name)
-            change = f"{_size(before)} → {_size(after)}{_difference(before, after)}"
-            yield f"  {title:<16} {change}{_ending(name, each.figures, room)}"
-        yield f"  {'time of a step':<16} {each.time}"
+        yield from _choice_lines(each, now, room)
     if largest is not None and largest.why:
         yield f"largest batch that fits: unknown ({largest.why})"
     elif largest is not None:
@@ -124,8 +116,22 @@ _TITLES = {
     "gradients": "gradients",
     "optimizer_state": "optimizer state",
     "activations": "activations",
-    "peak": "peak, estimated",
+    "peak": "peak of a step",
 }
+
+
+def _choice_lines(choice: Choice, now: Figures, room: int | None) -> Iterator[str]:
+    why = "; ".join(choice.why_not_exact)
+    if choice.figures == UNKNOWN:
+        yield f"{choice.name}: unknown ({why})"
+        return
+    yield f"{choice.name} (estimate: {why})" if why else choice.name
+    for name, title in _TITLES.items():
+        before, after = getattr(now, name), getattr(choice.figures, name)
+        about = "about " if name == "peak" and after not in (None, before) else ""
+        change = f"{_size(before)} → {about}{_size(after)}{_difference(before, after)}"
+        yield f"  {title:<16} {change}{_ending(name, choice.figures, room)}"
+    yield f"  {'time of a step':<16} {choice.time}"
 
 
 def _size(size: int | None) -> str:

@@ -17,6 +17,7 @@ def forecasts(state: RunState) -> Iterator[dict[str, Any]]:
         yield {
             "step": each.event.step,
             "command": to_words(each.event.command),
+            "other_changes": each.forecast.others,
             "predicted": {name: getattr(each.forecast, name) for name in CATEGORIES},
             "measured": {name: each.measured[name] for name in CATEGORIES},
             "exact": each.forecast.is_exact,

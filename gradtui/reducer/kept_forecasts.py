@@ -2,25 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable
 from gradtui.state.forecast import Forecast, forecast_change
-from gradtui.state.prediction import Prediction
+from gradtui.state.prediction import ChangesTogether, Prediction
 from gradtui.state.run_state import RunState
 
 _KEPT = 256
 
 
 def keep_forecast(state: RunState, event: ev.CommandApplied) -> None:
-    """Store what was forecast of this change, if the planner was asked about it, or about the change that it undoes."""
+    """Store what was forecast of this change, if the planner was asked about it, or about the change that it undoes.
+
+    Changes at one step boundary, such as those of a plan, are measured together. Each of them gets the forecast of all
+    together, if the planner was asked about that.
+    """
     change = _change(state, event)
     made = _predicted(state, change, event.command) if change is not None and change in state.forecasts else None
-    if made is None and event.undone in state.forecast_of:
-        made = state.forecast_of[event.undone].undone()
+    undone = state.forecast_of.get(event.undone) if event.undone is not None else None
+    if made is None and undone is not None and not undone.others:
+        made = undone.undone()
     if made is not None:
         state.forecast_of[event.command.id] = made
-        for oldest in list(state.forecast_of)[:-_KEPT]:
-            del state.forecast_of[oldest]
+    if change is not None:
+        state.together = together = _together(state, event, change)
+        of_all = _predicted_together(state, together)
+        if of_all is not None:
+            state.forecast_of |= dict.fromkeys(together.commands, of_all)
+    for oldest in list(state.forecast_of)[:-_KEPT]:
+        del state.forecast_of[oldest]
+
+
+def _together(state: RunState, event: ev.CommandApplied, change: ev.Change) -> ChangesTogether:
+    """Return the changes at the boundary of an event, with its own."""
+    earlier, tree = state.together, state.tree
+    appears = _state_bytes(forecast_change(state, change), event.command)
+    if earlier is None or earlier.step != event.step or event.undone is not None:
+        return ChangesTogether(event.step, tree.trainable, tree.checkpointed, change, appears, (event.command.id,))
+    before = earlier.change
+    stops, starts = set(change.stops), set(change.starts)
+    joined = ev.Change(
+        tuple(sorted(stops.union(before.stops) - starts)),
+        tuple(sorted(starts.union(before.starts) - stops)),
+        (before.checkpoints - change.keeps) | change.checkpoints,
+        (before.keeps - change.checkpoints) | change.keeps,
+    )
+    known = earlier.optimizer_state
+    total = None if known is None or appears is None else known + appears
+    commands = (*earlier.commands, event.command.id)
+    return replace(earlier, change=joined, optimizer_state=total, commands=commands)
+
+
+def _predicted_together(state: RunState, together: ChangesTogether) -> Prediction | None:
+    """Return the forecast of several changes as one, if the planner made it of the state before them."""
+    answer = state.forecasts.get(together.change)
+    if len(together.commands) < 2 or answer is None or answer.unknown:
+        return None
+    if (answer.flags, answer.checkpointed) != (together.trainable, together.checkpointed):
+        return None
+    return Prediction(
+        answer.activations, answer.gradients, together.optimizer_state, answer.peak, True, len(together.commands) - 1
+    )
 
 
 def _change(state: RunState, event: ev.CommandApplied) -> ev.Change | None:

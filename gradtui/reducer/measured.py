@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
+from gradtui.reducer.results import keep_peaks
 from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import NormSummary, RunState, TreeState
@@ -192,7 +193,8 @@ def forecast_made(state: RunState, event: ev.ForecastMade) -> None:
 
 def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
-        state.traced = event
+        keep_peaks(state, event)
+        state.traced, state.traced_under = event, (state.tree.trainable, state.tree.checkpointed)
 
 
 def code_compiled(state: RunState, event: ev.CodeCompiled) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.reducer import job, measured
+from gradtui.reducer import job, measured, results
 from gradtui.reducer.kept_forecasts import keep_forecast
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.growth import GrowthWatch
@@ -21,14 +21,10 @@ from gradtui.text import (
     contended_text,
     oom_headline,
     plural,
-    receipt_text,
     record_text,
     unregistered_lines,
-    verified_text,
 )
 
-INTERVENTIONS_KEPT = 1_000
-"""Also the number of receipts and verifications that are kept."""
 REFUSALS_KEPT = 64
 MODEL_CHANGES_KEPT = 64
 
@@ -79,6 +75,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     state.tree = relisted(before, event)
     state.history = relisted_history(state.history, event)
     state.traced = relisted_trace(before, state.traced, event) if state.traced is not None else None
+    state.traced_under = None
     state.operations, state.forecasts = None, {}
     new = {former: index for index, former in enumerate(event.former_parameters) if former >= 0}
     state.interventions = [
@@ -197,7 +194,7 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
         keep_forecast(state, event)
         state.interventions.append(event)
         state.intervention_count += 1
-        if len(state.interventions) > INTERVENTIONS_KEPT:
+        if len(state.interventions) > results.INTERVENTIONS_KEPT:
             del state.interventions[0]
     if isinstance(event.command, commands.FollowMicroSteps):
         state.micro_norms.on = event.command.on
@@ -232,26 +229,6 @@ def _rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.refused.append(event)
     del state.refused[:-REFUSALS_KEPT]
     state.note(event, "rejected", f"cannot {command_text(event.command)}: {event.reason}")
-
-
-def _verified(state: RunState, event: ev.FreezeVerified) -> None:
-    _keep(state.verified, event.command, event)
-    state.note(event, "moved" if event.moved else "verified", verified_text(event))
-
-
-def _receipt(state: RunState, event: ev.ReceiptTaken) -> None:
-    _keep(state.receipts, event.command, event)
-    state.note(
-        event, "receipt" if event.held else "rejected", receipt_text(event, state.forecast_of.get(event.command))
-    )
-
-
-def _keep(newest: dict[int, E], command: int, event: E) -> None:
-    """Store an event by the id of its command, as the newest of a bounded number."""
-    newest.pop(command, None)
-    newest[command] = event
-    if len(newest) > INTERVENTIONS_KEPT:
-        del newest[next(iter(newest))]
 
 
 def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
@@ -383,14 +360,14 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.DeviceSampled: measured.device_sampled,
     ev.CommandApplied: _applied,
     ev.CommandRejected: _rejected,
-    ev.FreezeVerified: _verified,
+    ev.FreezeVerified: results.freeze_verified,
     ev.FreezeStateChanged: _in_force,
     ev.FreezeOverridden: lambda state, event: state.note(event, "contending", contended_text(event)),
     ev.OptimizersExtended: _extended,
     ev.CheckpointingChanged: _checkpointing,
     ev.CodeCompiled: measured.code_compiled,
     ev.GroupsRead: _groups,
-    ev.ReceiptTaken: _receipt,
+    ev.ReceiptTaken: results.receipt_taken,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,

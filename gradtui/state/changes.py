@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from gradtui.protocol.commands import Command, Intervention
+from gradtui.protocol.commands import Command, Intervention, SetCheckpointing
 from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
 from gradtui.state.prediction import Prediction
 from gradtui.state.run_state import RunState
@@ -38,6 +39,9 @@ class Change:
     """What was forecast of it; None if nothing was."""
     at: float | None = None
     """Seconds since the run started; None while it is pending."""
+    more: int = 0
+    """Number of the checkpointed modules after it that this entry stands for too: those of a plan. They have the same
+    measurement."""
 
 
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
@@ -71,6 +75,37 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
         if isinstance(command, Intervention)
     ]
     return [*(change for _, change in done), *waiting][-most:]
+
+
+def has_same_measurement(one: ReceiptTaken | None, other: ReceiptTaken | None) -> bool:
+    """Return whether two receipts of changes at one step boundary say the same."""
+    first, second = (each.effect if each is not None else None for each in (one, other))
+    if first is None or second is None or not first.others:
+        return False
+    return replace(first, joined=()) == replace(second, joined=())
+
+
+def is_repeated(state: RunState, event: ReceiptTaken) -> bool:
+    """Return whether an earlier receipt of a change at the same step boundary has said the same."""
+    return any(each.command != event.command and has_same_measurement(each, event) for each in state.receipts.values())
+
+
+def folded(listed: Sequence[Change]) -> list[Change]:
+    """Return changes as a short list: modules that were checkpointed together with the change before them, as in a plan, are
+    no entries of their own."""
+    found: list[Change] = []
+    for change in listed:
+        if found and _is_part_of(found[-1], change):
+            found[-1] = replace(found[-1], more=found[-1].more + 1)
+        else:
+            found.append(change)
+    return found
+
+
+def _is_part_of(before: Change, change: Change) -> bool:
+    are_applied = before.status is change.status is ChangeStatus.APPLIED and before.step == change.step
+    is_block = isinstance(change.command, SetCheckpointing)
+    return are_applied and is_block and has_same_measurement(before.receipt, change.receipt)
 
 
 def _verification(state: RunState, event: CommandApplied, undone_at: int | None) -> FreezeVerified | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from gradtui.protocol.effects import Effect
 from gradtui.protocol.events import CommandApplied
@@ -16,7 +17,7 @@ CATEGORIES = ("activations", "gradients", "peak")
 
 @dataclass(frozen=True)
 class Compared:
-    """A change that was forecast, and what was measured of it."""
+    """A change that was forecast, or several at one step boundary, and what was measured of it."""
 
     event: CommandApplied
     forecast: Prediction
@@ -35,12 +36,13 @@ class Score:
 
 
 def compared(state: RunState) -> Iterator[Compared]:
-    """Yield the newest changes that were forecast, oldest first."""
-    for event in state.interventions:
+    """Yield the newest changes that were forecast, oldest first; of those that were forecast as one, the last."""
+    of_next = [state.forecast_of.get(event.command.id) for event in state.interventions[1:]]
+    for event, following in zip_longest(state.interventions, of_next):
         made = state.forecast_of.get(event.command.id)
-        if made is not None:
+        if made is not None and not (made.others and made is following):
             receipt = state.receipts.get(event.command.id)
-            yield Compared(event, made, _measured(receipt.effect if receipt is not None else None))
+            yield Compared(event, made, _measured(receipt.effect if receipt is not None else None, made.others))
 
 
 def scores(state: RunState) -> dict[str, Score]:
@@ -62,9 +64,9 @@ def scores(state: RunState) -> dict[str, Score]:
     return found
 
 
-def _measured(effect: Effect | None) -> dict[str, int | None]:
+def _measured(effect: Effect | None, others: int) -> dict[str, int | None]:
     # What other changes at the same boundary did is in the same measurement.
-    if effect is None or effect.before is None or effect.after is None or effect.others:
+    if effect is None or effect.before is None or effect.after is None or effect.others != others:
         return dict.fromkeys(CATEGORIES)
     pairs = {name: (getattr(effect.before, name), getattr(effect.after, name)) for name in CATEGORIES}
     return {name: None if None in pair else pair[1] - pair[0] for name, pair in pairs.items()}

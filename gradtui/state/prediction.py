@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.effects import StepMemory
+from gradtui.protocol.forecasts import Change
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Prediction:
     """The highest total within the step, an estimate."""
     is_exact: bool
     """Whether the planner has computed `activations` and `gradients`, instead of the rules."""
+    others: int = 0
+    """Number of other changes at the same step boundary that it includes, as those of one plan."""
 
     @property
     def total(self) -> int | None:
@@ -49,6 +52,24 @@ class Prediction:
         """Return the bytes of a value of `StepMemory` that this forecast, given the step before the change."""
         change, now = getattr(self, name), getattr(before, name)
         return None if change is None or now is None else now + change
+
+
+@dataclass(frozen=True)
+class ChangesTogether:
+    """The changes of what trains and of what is checkpointed that were made at one step boundary so far."""
+
+    step: int
+    """The last step before them."""
+    trainable: str
+    """By parameter: "1" if it required a gradient before them."""
+    checkpointed: frozenset[int]
+    """The modules that were checkpointed before them."""
+    change: Change
+    """All of them as one change."""
+    optimizer_state: int | None
+    """Bytes of optimizer state that appear with them, by the documented rules."""
+    commands: tuple[int, ...]
+    """The ids of their commands."""
 
 
 def _negative(size: int | None) -> int | None:

@@ -22,7 +22,7 @@ from gradtui.state.cost_record import CostRecord
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.job import JobState
-from gradtui.state.prediction import Prediction
+from gradtui.state.prediction import ChangesTogether, Prediction
 from gradtui.state.rate_jumps import RateJumps
 from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 
@@ -310,12 +310,18 @@ class RunState:
     """Number of all entries so far."""
     traced: ev.StepMemoryProfiled | None = None
     """The last step of these models whose memory was profiled."""
+    traced_under: tuple[str, frozenset[int]] | None = None
+    """What trained and what was checkpointed in it, as in `TreeState`; None if the models were listed again since."""
+    profiled_peaks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By id of the command: the peaks of the profiled steps around each of the newest interventions that have such steps."""
     operations: ev.OperationsRecorded | None = None
     """The operations of the last step of these models that was recorded."""
     forecasts: dict[ev.Change, ev.ForecastMade] = field(default_factory=dict)
     """The newest answers of the planner from `operations`, by the change."""
     forecast_of: dict[int, Prediction] = field(default_factory=dict)
     """By id of the command: what was forecast of each of the newest interventions."""
+    together: ChangesTogether | None = None
+    """The newest changes of what trains or is checkpointed, those at one step boundary."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None

@@ -18,7 +18,7 @@ import difflib
 import fnmatch
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gradtui.state import model_parts as parts
@@ -62,6 +62,28 @@ def find(selection: str, tree: Listing) -> Selected:
     if any(sign in wanted for sign in "*?["):
         return _some(wanted, _by_glob(wanted, tree), tree)
     raise NothingSelected(unknown_path(selection, tree))
+
+
+def joined(selections: str) -> tuple[str, ...]:
+    """Return the selections that `+` joins: `head + *.bias` are two. In an expression only ` + ` with its spaces does so."""
+    found = []
+    rest: str | None = selections
+    while rest is not None:
+        part, plus, after = rest.strip().partition(" + " if rest.strip().startswith("re:") else "+")
+        found.append(part.strip())
+        rest = after if plus else None
+    return tuple(found)
+
+
+def one_selection(selections: Sequence[str]) -> str | None:
+    """Return several selections as one, as a command has it; None if that cannot be written."""
+    expressions = [each for each in selections if each.startswith("re:")]
+    others = [each for each in selections if not each.startswith("re:")]
+    if others and any("," in each for each in expressions):
+        return None
+    if not others and len(expressions) > 1:
+        expressions = ["re:" + "|".join(f"(?:{each.removeprefix('re:').strip()})" for each in expressions)]
+    return ", ".join((*others, *expressions))
 
 
 def objection_to_expressions(selection: str) -> str | None:

@@ -11,12 +11,17 @@ from gradtui.state.step_curve import measured_phases
 
 
 def step_peaks(state: RunState, step: int | None = None) -> StepPeaks | None:
-    """Return the peaks of the newest profiled step, or of the newest measured one; None if no step's peaks are known.
+    """Return the peaks of a step with what trains and is checkpointed now: the newest profiled one, or the newest measured one.
+
+    Returns None if no such step's peaks are known.
 
     With a `step`, only that profile or later measurements count.
     """
     if state.traced is not None:
         if step not in (None, state.traced.step) or not state.traced.phases:
+            return None
+        # Another choice has another peak, until a step is profiled with it.
+        if state.traced_under != (state.tree.trainable, state.tree.checkpointed):
             return None
         return replace(profiled_peaks(state.traced), keeps_gradients=_keeps_gradients(state, state.traced))
     measured = measured_phases(state)

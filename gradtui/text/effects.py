@@ -32,10 +32,13 @@ _LONG = {"peak": "memory peak ", "total": "memory at the end of backward ", "act
 """By the name in `StepMemory`: what stands before the sizes."""
 
 
-def effect_results(effect: Effect, forecast: Prediction | None = None) -> tuple[str, ...]:
-    """Return what has changed, briefly: `92.7 → 99.3 MiB (forecast 99.3)`, `196 → 220 ms ± 12`, `12 tensors joined Adam`."""
+def effect_results(effect: Effect, forecast: Prediction | None = None, listed: int = 0) -> tuple[str, ...]:
+    """Return what has changed, briefly: `92.7 → 99.3 MiB (forecast 99.3)`, `196 → 220 ms ± 12`, `12 tensors joined Adam`.
+
+    `listed` of the other changes at the same boundary are named elsewhere.
+    """
     joined = tuple(f"{plural(count, 'tensor')} joined {name}" for name, count in effect.joined)
-    return (*_memory(effect, forecast, _BRIEF), *_time(effect.time, ""), *joined, *_others(effect))
+    return (*_memory(effect, forecast, _BRIEF), *_time(effect.time, ""), *joined, *_others(effect.others - listed))
 
 
 def largest_result(effect: Effect, forecast: Prediction | None = None) -> str | None:
@@ -53,7 +56,7 @@ def effect_text(effect: Effect, forecast: Prediction | None = None) -> str:
 def effect_clauses(effect: Effect, forecast: Prediction | None = None) -> tuple[str, ...]:
     """Return what has changed, each value with its name."""
     joined = (f"{plural(count, 'tensor')} joined {name}" for name, count in effect.joined)
-    return (*_memory(effect, forecast, _LONG), *_time(effect.time, "step "), *joined, *_others(effect))
+    return (*_memory(effect, forecast, _LONG), *_time(effect.time, "step "), *joined, *_others(effect.others))
 
 
 def receipt_text(receipt: ReceiptTaken, forecast: Prediction | None) -> str:
@@ -108,7 +111,8 @@ def change_words(change: Change) -> str:
     if isinstance(change.command, commands.Undo):
         return f"undo: {title_of_answer(change.text)}"
     verb, _, rest = words.partition(" ")
-    return f"{_DONE.get(verb, verb)} {rest}"
+    more = f" and {change.more} more" if change.more else ""
+    return f"{_DONE.get(verb, verb)} {rest}{more}"
 
 
 def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, ...]:
@@ -120,17 +124,17 @@ def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, 
     results: list[str] = ["undone"] if change.status is ChangeStatus.UNDONE else []
     receipt = change.receipt
     if receipt is not None:
-        results += _results(receipt, change.forecast, only_largest=only_largest)
+        results += _results(receipt, change, only_largest=only_largest)
     if change.verified is not None:
         results.append(verified_result(change.verified))
     return tuple(results)
 
 
-def _results(receipt: ReceiptTaken, forecast: Prediction | None, *, only_largest: bool) -> Sequence[str]:
+def _results(receipt: ReceiptTaken, change: Change, *, only_largest: bool) -> Sequence[str]:
     if receipt.effect is None:
         return (receipt.text,)
-    largest = largest_result(receipt.effect, forecast) if only_largest else None
-    return (largest,) if largest is not None else effect_results(receipt.effect, forecast)
+    largest = largest_result(receipt.effect, change.forecast) if only_largest else None
+    return (largest,) if largest is not None else effect_results(receipt.effect, change.forecast, change.more)
 
 
 def _memory(effect: Effect, forecast: Prediction | None, labels: Mapping[str, str]) -> Sequence[str]:
@@ -169,8 +173,8 @@ def _pairs(effect: Effect) -> dict[str, tuple[int | None, int | None]]:
 
 
 def _expected(effect: Effect, forecast: Prediction | None, name: str) -> int | None:
-    # What other changes at the same boundary did was not forecast with this one.
-    if forecast is None or effect.before is None or effect.others:
+    # What other changes at the same boundary did may not have been forecast with this one.
+    if forecast is None or effect.before is None or effect.others != forecast.others:
         return None
     return forecast.after(name, effect.before)
 
@@ -190,8 +194,8 @@ def _time(change: TimeChange | None, label: str) -> Sequence[str]:
     return (f"{label}{time_text(change)}",) if change is not None else ()
 
 
-def _others(effect: Effect) -> Sequence[str]:
-    return (f"together with {plural(effect.others, 'other change')}",) if effect.others else ()
+def _others(count: int) -> Sequence[str]:
+    return (f"together with {plural(count, 'other change')}",) if count > 0 else ()
 
 
 def _number(value: float) -> str:

@@ -15,7 +15,7 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, RunStarted
 from gradtui.reducer import apply
-from gradtui.reducer.reducer import INTERVENTIONS_KEPT
+from gradtui.reducer.results import INTERVENTIONS_KEPT
 from gradtui.state.run_state import ModelChange, RunState
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)

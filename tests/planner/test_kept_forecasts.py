@@ -14,16 +14,18 @@ from gradtui.planner import Forecaster
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo
 from gradtui.protocol.forecasts import Change
 from gradtui.reducer import apply
+from gradtui.state.changes import changes, folded
 from gradtui.state.forecast import forecast_change, question
 from gradtui.state.forecast_score import Compared, compared
+from gradtui.text.effects import change_results, change_words
 
-Makes = tuple[Change | None, Callable[[int], Command]]
+Makes = tuple[Change | None, Callable[[int], Command]] | tuple[Change | None, list[Callable[[int], Command]]]
 WEIGHT, BIAS = 8 * 8 * 4, 8 * 4
 """Bytes of the parameters of a layer of `Blocks`."""
 
 
 def train(at: Mapping[int, Makes], model: nn.Module, steps: int = 20) -> Watched:
-    """Train; before a step, forecast a change if there is one, and send a command."""
+    """Train; before a step, forecast a change if there is one, and send a command or several."""
     optimizer = torch.optim.Adam(model.parameters(), 0.1)
     with watched() as run:
         for step in range(steps):
@@ -34,7 +36,8 @@ def train(at: Mapping[int, Makes], model: nn.Module, steps: int = 20) -> Watched
                 asked = question(run.state, forecast_change(run.state, change)) if change is not None else None
                 if asked is not None:
                     apply(run.state, Forecaster().answer(asked))
-                run.commands.submit(make)
+                for each in make if isinstance(make, list) else [make]:
+                    run.commands.submit(each)
             optimizer.zero_grad()
             model(BATCH).sum().backward()
             optimizer.step()
@@ -103,6 +106,45 @@ def test_an_unfreeze_forecasts_the_optimizer_state_that_appears() -> None:
     (entry,) = kept(train({5: (Change((), (0, 1)), lambda number: SetTrainable(number, "blocks.0", True))}, model))
     assert entry.forecast.optimizer_state == 2 * (WEIGHT + BIAS) + 2 * 4
     assert measured_as_forecast(entry)
+
+
+def plan_of_two(model: nn.Module) -> Makes:
+    """Freeze the first block and checkpoint the second one, as one plan."""
+    change = Change((0, 1), checkpoints=frozenset((module_of(model, "1"),)))
+    return change, [
+        lambda number: SetTrainable(number, "0", False),
+        lambda number: SetCheckpointing(number, "1", True),
+    ]
+
+
+def test_the_changes_of_a_plan_have_one_forecast_and_one_measurement() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
+    run = train({5: plan_of_two(model)}, model)
+    (entry,) = kept(run)
+    assert entry.forecast.others == 1
+    assert measured_as_forecast(entry)
+    assert entry.measured["gradients"] == -(WEIGHT + BIAS)
+    (entry_of_both,) = folded(changes(run.state))
+    assert change_words(entry_of_both) == "froze 0 and 1 more"
+    (words,) = (each for each in change_results(entry_of_both) if each.startswith("activations"))
+    assert "(forecast " in words
+    assert not any("together" in each for each in change_results(entry_of_both))
+    assert len([entry for entry in run.state.log if entry.kind == "receipt"]) == 1, "what is the same is said once"
+    summary = summarise(run.state, dropped=0)
+    assert [each["other_changes"] for each in summary["forecasts"]] == [1]
+    assert summary["forecast_errors"]["gradients"] == {"changes": 1, "error": 0.0}
+
+
+def test_an_undo_of_one_change_of_a_plan_has_no_forecast_of_all() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
+    assert len(kept(train({5: plan_of_two(model), 12: (None, Undo)}, model))) == 1
+
+
+def test_changes_that_were_forecast_one_by_one_are_no_plan() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
+    _, makes = plan_of_two(model)
+    (entry,) = kept(train({5: (Change((0, 1)), makes)}, model))
+    assert (entry.forecast.others, entry.measured["gradients"]) == (0, None)
 
 
 def test_the_summary_has_the_error_of_the_forecasts() -> None:

@@ -14,7 +14,8 @@ from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
 from gradtui.reducer import apply
 from gradtui.reducer.measured import HISTOGRAMS_KEPT
-from gradtui.reducer.reducer import _CHANGES, INTERVENTIONS_KEPT
+from gradtui.reducer.reducer import _CHANGES
+from gradtui.reducer.results import INTERVENTIONS_KEPT
 from gradtui.state.run_state import LOG_LENGTH, Problem, RunState
 from gradtui.text import nonfinite_text
 

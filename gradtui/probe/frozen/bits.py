@@ -63,7 +63,11 @@ class BitSample(Generic[_Key]):
                 elif found is not None:
                     groups.setdefault((found.device, found.dtype), []).append((key, found))
             self._under_way = [
-                (kind, [(key, found.numel()) for key, found in group], HostCopy(torch.cat([found for _, found in group])))
+                (
+                    kind,
+                    [(key, found.numel()) for key, found in group],
+                    HostCopy(torch.cat([found for _, found in group])),
+                )
                 for kind, group in groups.items()
             ]
         self._keys = {*self._known, *(key for group in groups.values() for key, _ in group)}

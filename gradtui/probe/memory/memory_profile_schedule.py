@@ -54,6 +54,8 @@ class MemoryProfileSchedule:
         self._expected_cost = 0.0
         """Seconds that the first profile is expected to take; 0 while that is unknown."""
         self._is_outdated = False
+        self._settled_at = _FIRST
+        """Executed steps from which on all memory is in use: a step after a change may create optimizer state."""
         self._recorded: int | None = None
         """The listing of models of which the operations were recorded last."""
 
@@ -75,11 +77,13 @@ class MemoryProfileSchedule:
         self._requested = True
         return None
 
-    def outdate(self) -> None:
-        """Record that the models, or what trains, have changed since the last profile.
+    def outdate(self, executed: int) -> None:
+        """Record that the models, or what trains, have changed after `executed` steps.
 
-        The next profile takes place once its expected cost is at most 5 % of the training time so far.
+        The next profile takes place once its expected cost is at most 5 % of the training time so far, and not before each
+        optimizer has run once.
         """
+        self._settled_at = max(_FIRST, executed + self._view.round_length)
         self._is_outdated = self._last_cost > 0
 
     @property
@@ -97,7 +101,7 @@ class MemoryProfileSchedule:
             return False
         if device_type != "cpu":
             return self._requested or (executed >= _FIRST and self._is_early and not only_requested)
-        if self._cadence is None or executed < _FIRST or only_requested:
+        if self._cadence is None or executed < self._settled_at or only_requested:
             return self._requested
         return self._cadence.is_due(executed, wanted=self._requested or self._is_early)
 
@@ -109,7 +113,7 @@ class MemoryProfileSchedule:
             return 0
         if self._cadence is None or something_is_compiled() or only_requested:
             return sys.maxsize
-        if executed < _FIRST or self._is_early:
+        if executed < self._settled_at or self._is_early:
             return 0
         return self._cadence.steps_until_due(executed) if device_type == "cpu" else sys.maxsize
 

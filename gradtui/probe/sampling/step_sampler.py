@@ -128,7 +128,7 @@ class StepSampler:
         self.sampled_step = None
         self.tracer.stop()
         self._traces.drop()
-        self._traces.outdate()
+        self._traces.outdate(self._counter.steps)
         self._cadence.force(_AFTER_A_CHANGE)
         self._memory.tree_changed(self._phases.phase)
         self.times.follow(self._memory.accountant.home)
@@ -140,7 +140,7 @@ class StepSampler:
     def toggled(self, step: int) -> None:
         """Emit which parameters are trainable after a toggle, and sample the next steps."""
         self.states.toggled(step)
-        self._traces.outdate()
+        self._traces.outdate(step)
         self._first.wanted()
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length, at_boundary=True)
 

@@ -9,6 +9,7 @@ from textual.widgets import Input
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
+from gradtui.state.changes import is_repeated
 from gradtui.state.run_state import RunState
 from gradtui.text import nonfinite_text, oom_place, receipt_text, receipt_texts
 from gradtui.tui.screens.dashboard import Dashboard
@@ -45,6 +46,8 @@ def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
     if isinstance(event, ev.ScheduleNoted):
         return StatusMessage(event.text, "Schedule", "error" if event.failed else "warning")
     if isinstance(event, ev.ReceiptTaken):
+        if is_repeated(state, state.receipts.get(event.command, event)):
+            return None
         made = state.forecast_of.get(event.command)
         severity: Severity = "information" if event.held else "warning"
         return StatusMessage(receipt_text(event, made), severity=severity, shorter=receipt_texts(event, made))

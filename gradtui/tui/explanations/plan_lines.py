@@ -132,7 +132,8 @@ def _details(each: PlanFigures, width: int, *, asks: bool) -> list[Line]:
     names = [printable(command_text(make(0))) for make in each.plan.commands]
     words = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     key = "Press enter again to apply it: " if asks else "enter applies it: "
-    lines = wrap(((key, "pending" if asks else "key"), (f"{words}.", "text")), width)
+    undone = f" u undoes its {len(names)} changes one by one." if len(names) > 1 else ""
+    lines = wrap(((key, "pending" if asks else "key"), (f"{words}.{undone}", "text")), width)
     made = each.forecast
     if made.would_fail:
         return [*lines, *wrap((("Nothing would train: loss.backward() would fail.", "warning"),), width)]

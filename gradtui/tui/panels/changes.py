@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol import commands
-from gradtui.state.changes import Change, ChangeStatus, changes
+from gradtui.state.changes import Change, ChangeStatus, changes, folded
 from gradtui.state.run_state import RunState
 from gradtui.text import change_results, change_words
 from gradtui.tui.rendering import Line, Span, elide, elide_start, fit, pad, printable, width_of, wrap
@@ -28,7 +28,7 @@ _MOST_WORDS = 0.5
 
 def changes_lines(state: RunState, width: int, height: int) -> list[Line]:
     """Return the newest changes in at most `height` lines of exactly `width` cells, the newest at the bottom."""
-    listed = changes(state, height)
+    listed = folded(changes(state))[-height:]
     if not listed:
         return [fit(line, width) for line in wrap(((EMPTY if state.ended is None else _NONE, "muted"),), width)][
             :height
@@ -112,6 +112,7 @@ class ChangesPanel(LineView):
             state.refused[-1] if state.refused else None,
             tuple(state.pending),
             next(reversed(state.receipts.values()), None),
+            next(reversed(state.profiled_peaks), None),
             next(reversed(state.verified.values()), None),
             state.ended is not None,
         )

@@ -149,13 +149,12 @@ def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
     verb = _verb(trainable=asked.trainable)
     begin, sign = ("Press ", action.key_text) if action.keys else ("Choose ", action.title)
     heading = ((begin, "strong"), (sign, "key"), (f" again to {verb} {name}: ", "strong"))
-    cancels = "Any other key cancels." if action.keys else f"It can be chosen again for {SECONDS:.0f} seconds."
+    until = "any other key cancels" if action.keys else f"to be chosen again within {SECONDS:.0f} seconds"
     tensors = plural(len(change.stops) + len(change.starts), "tensor")
     clauses = (tensors, *forecast_clauses(change, asked.state))
-    if asked.lacks is None:
-        return Why(f"{name} · {verb}?", (cancels,), heading, clauses)
-    warning = shortage_clause(asked.lacks)
-    return Why(f"{name} · {verb}?", (cancels,), heading, (warning, *clauses), warning=warning)
+    warning = shortage_clause(asked.lacks) if asked.lacks is not None else ""
+    clauses = (warning, *clauses) if warning else clauses
+    return Why(f"{name} · {verb}? ({until})", (), heading, clauses, warning=warning)
 
 
 def why_lines(text: Why, width: int, height: int) -> list[Line]:

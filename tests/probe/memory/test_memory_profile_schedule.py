@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch._dynamo
+from toggling import unfreeze
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from watched import ScriptedCommands, Watched, watched
@@ -252,7 +253,7 @@ def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() ->
     traces._recorder = SimpleNamespace(log=log, close=lambda: None)  # type: ignore[assignment]
     traces.drop()
     assert traces.settle(0.01), "it has cost 10 ms"
-    traces.outdate()
+    traces.outdate(2)
     due = []
     for step in range(3, 40):
         step_time.total += 0.01
@@ -261,3 +262,36 @@ def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() ->
             traces._is_outdated = False
     # 10 ms are a twentieth of the 200 ms of the steps 3 to 22.
     assert due == [22]
+
+
+@pytest.mark.parametrize("changed_at", [0, 1, 10])
+def test_no_step_is_profiled_that_may_create_optimizer_state(changed_at: int) -> None:
+    """The first step after a change may do so, and the first one of all."""
+    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
+    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
+    step_time = StepTime()
+    step_time.add(100.0)
+    traces = MemoryProfileSchedule(context, SamplingSchedule(1e-9, step_time, warmup=0))
+    traces.on_backward((), 1)
+    traces.outdate(changed_at)
+    first = max(2, changed_at + 1)
+    assert [traces.is_due(step, "cpu") for step in range(changed_at, first + 1)] == [False] * (first - changed_at) + [
+        True
+    ]
+    assert traces.steps_until_due(changed_at, "cpu") == 0, "the schedule is asked again at the next step"
+    assert traces.request("cpu") is None
+    assert traces.is_due(changed_at, "cpu"), "the user requests it"
+
+
+def test_the_profile_after_an_unfreeze_has_the_optimizer_state_of_what_begins_to_train() -> None:
+    model = deep()
+    model[0].requires_grad_(False)
+    with watched(allocator=MallocAllocator()) as seen:
+        train(model, 30, lambda step: seen.submit(unfreeze("0")) if step == 6 else None)
+    profiles = traced(seen)
+    after = next(each for each in profiles if each.step > 6)
+    state = [
+        sum(holding.bytes for holding in each.holdings if holding.kind == "optimizer_state")
+        for each in (profiles[0], after)
+    ]
+    assert state[1] - state[0] == 2 * sum(each.nbytes for each in model[0].parameters()) + F32 * 2

@@ -22,6 +22,7 @@ from gradtui.protocol.commands import (
     SetTrainable,
 )
 from gradtui.settings import RemappedKeys
+from gradtui.tui.panels.why import why_lines
 from gradtui.tui.requests.confirmation import SECONDS
 from gradtui.tui.screens import second_press
 from gradtui.tui.tree.tree_cells import FREEZE, UNFREEZE
@@ -73,6 +74,9 @@ async def test_a_large_toggle_shows_what_it_changes_and_waits_for_the_second_pre
         assert preview is not None
         assert "".join(words for words, _ in preview.heading) == f"Press space again to unfreeze {BLOCK}: "
         assert preview.clauses[0] == "12 tensors"
+        assert preview.title == f"{BLOCK} · unfreeze? (any other key cancels)"
+        shown = ["".join(text for text, _ in line) for line in why_lines(preview, 78, 3)]
+        assert "activations" in " ".join(shown), "the smallest panel has room for what the forecast says"
         await run.press("space")
         assert run.sink.submitted == [SetTrainable(1, BLOCK, True)]
         assert run.dashboard.why.preview is None
@@ -99,7 +103,7 @@ async def test_a_large_freeze_that_moves_optimizer_state_waits_for_the_second_ch
         assert preview is not None
         title = f"Freeze and {state} optimizer state"
         assert "".join(words for words, _ in preview.heading) == f"Choose {title} again to freeze ctx: "
-        assert "cancels" not in " ".join(preview.sentences)
+        assert "cancels" not in preview.title
         await run.press("ctrl+p")
         assert run.sink.submitted == []
         await run.press("escape")

@@ -53,7 +53,8 @@ def row(text: str, name: str) -> str:
 async def test_figures_fill_in_where_they_belong() -> None:
     async with session((160, 50)) as run:
         await run.put(RECORDED)
-        run.app.run_state.traced = PROFILE
+        state = run.app.run_state
+        state.traced, state.traced_under = PROFILE, (state.tree.trainable, state.tree.checkpointed)
         await run.press("F")
         assert isinstance(run.app.screen, PlansDialog)
         offered = plans(run.app.run_state)
