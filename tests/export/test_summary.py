@@ -18,7 +18,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
 from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Holding, Phase, StateReason
 from gradtui.reducer import apply
-from gradtui.reducer.results import INTERVENTIONS_KEPT
+from gradtui.reducer.reducer import INTERVENTIONS_KEPT
 from gradtui.state.run_state import RunState
 
 TOP = {
@@ -28,7 +28,7 @@ TOP = {
     "living_graphs",
     "gradient_norm", "bad_step", "modules", "parameters", "buffers", "freezes",
     "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
-    "problems", "cost", "report",
+    "problems", "cost", "ranks", "report",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "other", "total"}  # fmt: skip
