@@ -18,7 +18,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
 from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Holding, Phase, StateReason
 from gradtui.reducer import apply
-from gradtui.reducer.reducer import INTERVENTIONS_KEPT
+from gradtui.reducer.results import INTERVENTIONS_KEPT
 from gradtui.state.run_state import RunState
 
 TOP = {

@@ -19,6 +19,7 @@ from gradtui.text import refusals
 SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 """Classes of modules whose parameters are sharded across ranks."""
 
+_PARALLEL = "DistributedDataParallel"
 _UNSUPPORTED = ("FullyShardedDataParallel", "DeepSpeedEngine")
 """Classes of modules that flatten their parameters, or take their gradients."""
 
@@ -75,17 +76,19 @@ def refuse_data_parallel(
         trained: indexes of the parameters that commands have frozen and that trained before.
         trainable: whether they are to be trainable.
     """
-    wrapper = _wrapper(tree, _UNSUPPORTED)
-    if wrapper is not None:
+    wrapper = _wrapper(tree, (*_UNSUPPORTED, _PARALLEL))
+    if wrapper is None:
+        return
+    if wrapper != _PARALLEL:
         raise CommandRefused(refusals.change_under(wrapper))
     changed = {id(tensor): index for index, tensor in chosen.items()}
     for _, module in tree.live_modules():
-        if not isinstance(module, nn.parallel.DistributedDataParallel):
+        if _PARALLEL not in {kind.__name__ for kind in type(module).__mro__}:
             continue
         within = [changed[id(tensor)] for tensor in module.parameters() if id(tensor) in changed]
-        if within and module.static_graph:
+        if within and getattr(module, "static_graph", False):
             raise CommandRefused(refusals.FREEZE_UNDER_STATIC_GRAPH)
-        if within and not module.find_unused_parameters:
+        if within and not getattr(module, "find_unused_parameters", False):
             raise CommandRefused(refusals.FREEZE_UNDER_DDP)
         unknown = [index for index in within if index not in trained] if trainable else []
         if unknown:

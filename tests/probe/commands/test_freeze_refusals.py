@@ -139,7 +139,7 @@ def test_distributed_wrappers_are_refused() -> None:
     for model in (DistributedDataParallel(small()), nn.Sequential(DistributedDataParallel(small()), nn.Linear(2, 1))):
         path = "0.module.0" if isinstance(model, nn.Sequential) else "module.0"
         answer = refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze(path))
-        assert "DistributedDataParallel decided at its construction" in answer
+        assert "restart with DistributedDataParallel(…, find_unused_parameters=True)" in answer
 
 
 def test_what_a_command_raises_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,15 +183,20 @@ Sharded = type("FullyShardedDataParallel", (nn.Sequential,), {})
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (nn.Sequential(FSDPLinear(4, 2)), "under FSDPModule all ranks must make the same change at once"),
-        (Replica(nn.Linear(4, 2)), "DistributedDataParallel decided at its construction"),
-        (Sharded(nn.Linear(4, 2)), "under FullyShardedDataParallel all ranks must make the same change at once"),
+        (Replica(nn.Linear(4, 2)), "restart with DistributedDataParallel(…, find_unused_parameters=True)"),
+        (Sharded(nn.Linear(4, 2)), "under FullyShardedDataParallel parameters are flattened"),
     ],
-    ids=["fsdp2", "ddp", "fsdp"],
+    ids=["ddp", "fsdp"],
 )
 def test_wrappers_are_known_by_their_bases(model: nn.Module, words: str) -> None:
     answer = refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("0.bias"))
     assert words in answer
+
+
+def test_parameters_that_fully_shard_has_sharded_can_be_frozen() -> None:
+    model = nn.Sequential(FSDPLinear(4, 2))
+    seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze("0.bias")]})
+    assert answers(seen)[0].startswith("froze 0.bias")
 
 
 def test_one_of_several_ranks_is_not_toggled_alone(monkeypatch: pytest.MonkeyPatch) -> None:

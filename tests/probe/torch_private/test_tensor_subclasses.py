@@ -170,10 +170,10 @@ def test_no_command_calls_it(kind: type[Command], tmp_path: Path) -> None:
     with watched(commands=ScriptedCommands(), budget=1e6) as seen:
         apply = seen.probe.dispatcher._boundary.apply
 
-        def counted(command: Command, step: int) -> Any:
+        def counted(command: Command, step: int, **options: Any) -> Any:
             calls.clear()
             try:
-                return apply(command, step)
+                return apply(command, step, **options)
             finally:
                 before.append(Counter(calls))
 
