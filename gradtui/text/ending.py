@@ -17,7 +17,7 @@ from gradtui.text.memory import graph_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import STATE_WORDS, problem_lines
-from gradtui.text.ranks import ranks_outcome
+from gradtui.text.ranks import first_error, ranks_outcome
 from gradtui.text.report import model_lines, place_of, schedule_lines, untrained_lines
 from gradtui.text.units import number_text, plural, size_text
 
@@ -77,8 +77,10 @@ def end_rows(state: RunState) -> list[EndRow]:
 
 def _outcome(state: RunState) -> list[EndRow]:
     error = state.ended.error if state.ended is not None else None
-    last = [line.strip() for line in (error or "").splitlines() if line.strip()][-1:]
-    rows = [EndRow("error", line, Level.ERROR) for line in last]
+    # The launcher's own error is a report in many lines about the ranks.
+    last = first_error(state.job) if state.job is not None else ""
+    last = last or next((line.strip() for line in reversed((error or "").splitlines()) if line.strip(" =-")), "")
+    rows = [EndRow("error", last, Level.ERROR)] if last else []
     if state.step == 0 and state.micro_steps == 0:
         first, *more = untrained_lines(state)
         return [*rows, EndRow("trained", first, Level.WARNING), *(EndRow("", line) for line in more)]

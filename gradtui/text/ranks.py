@@ -52,6 +52,16 @@ def ranks_outcome(job: JobState) -> str:
     return ", ".join(words)
 
 
+def first_error(job: JobState) -> str:
+    """Return the last line of the error of the rank that failed first, with its number; empty if none has said one."""
+    failed = [each for each in _sorted(job) if each.ended is not None and each.ended.exit_code and each.ended.error]
+    if not failed:
+        return ""
+    first = min(failed, key=lambda each: each.heard_at)
+    lines = [line.strip() for line in (first.ended.error or "").splitlines() if line.strip()] if first.ended else []
+    return f"rank {first.rank}: {lines[-1]}" if lines else ""
+
+
 def _sorted(job: JobState) -> list[RankRecord]:
     return [job.ranks[rank] for rank in sorted(job.ranks)]
 
