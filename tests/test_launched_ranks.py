@@ -47,6 +47,7 @@ for parameter in model.parameters():
 own = torch.rand(1).item(), random.random() * 0, sorted(name for name in os.environ if name.startswith("GRADTUI"))
 with open(f"{sys.argv[1]}-{rank}", "w") as file:
     print(digest.hexdigest(), *own, sys.argv[2:], sys.path[0], __name__, __package__, file=file)
+distributed.barrier()  # a rank that leaves early makes gloo of the others abort
 distributed.destroy_process_group()
 """
 
@@ -82,17 +83,25 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a module without a terminal. The environment has no rank."""
+    """Run a module without a terminal. The environment has no rank.
+
+    torch may abort while it frees what belongs to a process group (seen without gradtui, on a busy machine): such a
+    run is repeated, twice at most.
+    """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HOME": str(project / "nothing")}
-    return subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=project,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=project,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        if not any(name in done.stderr for name in ("SIGABRT", "SIGSEGV")):
+            break
+    return done
 
 
 def written(project: Path, name: str) -> list[str]:
@@ -104,7 +113,7 @@ def test_two_ranks_end_as_under_torchrun_and_the_viewer_has_seen_both(project: P
     plain = run(project, "torch.distributed.run", *two, "-m", "pack.train", "plain", "--lr", "1")
     options = ("--plain", "--summary", "job.json", "--record", "rank-{rank}.jsonl")
     ours = run(project, "gradtui", *options, "torchrun", *two, "-m", "pack.train", "ours", "--lr", "1")
-    assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
+    assert (plain.returncode, ours.returncode) == (0, 0), plain.stderr + ours.stderr
     assert written(project, "ours") == written(project, "plain")
     assert ours.stdout == plain.stdout == ""
     job = json.loads((project / "job.json").read_text(encoding="utf-8"))
@@ -140,7 +149,7 @@ def test_accelerate_on_the_cpu(project: Path) -> None:
     words = ("--multi_gpu", "--num_processes", "2", "--main_process_port", "0", "prepared.py")
     plain = run(project, "accelerate.commands.launch", *words, "plain", "--x")
     ours = run(project, "gradtui", "--plain", "--summary", "job.json", "accelerate", "launch", *words, "ours", "--x")
-    assert (plain.returncode, ours.returncode) == (0, 0), ours.stderr
+    assert (plain.returncode, ours.returncode) == (0, 0), plain.stderr + ours.stderr
     assert written(project, "ours") == written(project, "plain")
     job = json.loads((project / "job.json").read_text(encoding="utf-8"))
     assert [(each["rank"], each["steps"]) for each in job["ranks"]] == [(0, 12), (1, 12)]
