@@ -85,8 +85,8 @@ def project(tmp_path: Path) -> Path:
 def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a module without a terminal. The environment has no rank.
 
-    torch may abort while it frees what belongs to a process group (seen without gradtui, on a busy machine): such a
-    run is repeated, twice at most.
+    torch may abort while it frees what belongs to a process group, and a launcher may choose a port that another
+    process takes first: such a run is repeated, twice at most.
     """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HOME": str(project / "nothing")}
     for _ in range(3):
@@ -99,7 +99,7 @@ def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
             text=True,
             timeout=200,
         )
-        if not any(name in done.stderr for name in ("SIGABRT", "SIGSEGV")):
+        if not any(name in done.stderr for name in ("SIGABRT", "SIGSEGV", "EADDRINUSE")):
             break
     return done
 
@@ -148,6 +148,8 @@ def test_accelerate_on_the_cpu(project: Path) -> None:
     pytest.importorskip("accelerate")
     words = ("--multi_gpu", "--num_processes", "2", "--main_process_port", "0", "prepared.py")
     plain = run(project, "accelerate.commands.launch", *words, "plain", "--x")
+    if plain.returncode:  # seen on a busy machine: there is nothing to compare with
+        pytest.skip(f"accelerate fails without gradtui: {plain.stderr[-2000:]}")
     ours = run(project, "gradtui", "--plain", "--summary", "job.json", "accelerate", "launch", *words, "ours", "--x")
     assert (plain.returncode, ours.returncode) == (0, 0), plain.stderr + ours.stderr
     assert written(project, "ours") == written(project, "plain")
