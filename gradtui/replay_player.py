@@ -51,7 +51,7 @@ class ReplayPlayer:
     """Gives the events of a recording to one viewer, as `EventQueue` does with those of a live run. UI thread only.
 
     Args:
-        recording: a recording that nobody has read yet.
+        recording: a recording, not read so far.
         clock: returns seconds, for playing.
     """
 
@@ -95,7 +95,7 @@ class ReplayPlayer:
         return [*first, *events, *(self._end_of_a_cut_recording(self.position) if events else ())]
 
     def seen(self, events: Sequence[Event]) -> None:
-        """Nobody follows this viewer."""
+        """Do nothing: no other viewer receives the events of this one."""
 
     def take_state(self) -> RunState | None:
         """Return the state that the viewer must show instead of its own, once after each jump; None if there is none."""

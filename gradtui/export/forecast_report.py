@@ -100,7 +100,7 @@ def forecast_lines(
     room: int | None = None,
     largest: LargestBatchFound | None = None,
 ) -> Iterator[str]:
-    """Yield the report as lines of text, after so many steps. Forecast peaks are estimates."""
+    """Yield the lines of the report of a forecast after `steps` steps. Forecast peaks are estimates."""
     yield f"forecast after {plural(steps, 'step')}"
     for name, title in _TITLES.items():
         yield f"  {title:<16} {_size(getattr(now, name))}{_ending(name, now, room)}"

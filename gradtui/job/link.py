@@ -44,7 +44,7 @@ class RankLink:
         client: a connection to the viewer.
         identity: what `identity_of` returns.
         commands: where the viewer's commands go.
-        lost: is told in words that the connection has ended before the run.
+        lost: a function that receives a message if the connection ends before the run does.
 
     Raises:
         NoAnswerError: the viewer does not answer, or does not accept this rank.
@@ -107,7 +107,7 @@ class RankLink:
             self._end(f"{error}")
 
     def _end(self, why: str) -> None:
-        """The viewer is gone: what it holds is released, and the run goes on."""
+        """Drop the events and commands that are queued, and close the connection. The run continues."""
         self._follower.leave()
         self._commands.close()
         self._client.close()

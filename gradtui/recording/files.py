@@ -128,7 +128,7 @@ def create(path: Path) -> Sink:
 
 
 def create_new(path: Path) -> Sink:
-    """Create a file that nobody else has made, in place of one that is there.
+    """Remove an existing file, and create a new one. Another process cannot have created or opened the new file before.
 
     Raises:
         OSError: the file cannot be written.

@@ -82,7 +82,7 @@ class Thinning:
             sink.close()
             return thinned
         except (OSError, RecordingError):
-            # Without room for a second file, the recording goes on to its limit.
+            # The disk has no room for a second file: record until the limit, without thinning.
             self.stop()
             self._begins_at = 1 << 62
         return sink

@@ -16,7 +16,7 @@ _MEASURED: tuple[Kind, ...] = ("trainable", "owned", "rates", "checksums", "buff
 _SAMPLED: tuple[Kind, ...] = ("checksums", "buffers")
 """Of these each measurement has only some elements: one that is equal does not show that all elements are."""
 _OVER_CHECKS = 4
-"""So many measurements in a row must be equal until ranks count as equal again."""
+"""The number of successive equal measurements after which ranks count as equal again."""
 _ORDER = "the order of the parameters"
 _ABSENT = "none"
 """The learning rate of a param group that a rank does not have."""
