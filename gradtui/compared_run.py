@@ -8,9 +8,8 @@ from typing import Any
 
 from gradtui.comparison import RunFigures, SeriesCollector, run_figures
 from gradtui.export.summary import summarise
-from gradtui.recording import Recording, RecordingError, tracker_of
+from gradtui.recording import Recording, RecordingError, replayed
 from gradtui.state.run_state import RunState
-from gradtui.viewing import view_again
 
 _LARGEST_SUMMARY = 1 << 28
 """Bytes."""
@@ -29,13 +28,14 @@ def read_run(path: Path) -> tuple[RunFigures, tuple[str, ...]]:
         if summary is None:
             raise
         return run_figures(str(path), summary, None, is_complete=summary.get("exit_code") is not None), ()
-    state, findings = RunState(), tracker_of(recording)
+    state = RunState()
     series = SeriesCollector(state)
-    for event in recording.events():
-        view_again(state, findings, event)
-        series.take(event)
-    if recording.is_complete:
-        findings.run(state)
+
+    def restart() -> None:
+        nonlocal series
+        series = SeriesCollector(state)
+
+    replayed(recording, lambda event: series.take(event), restart, state)
     summary = summarise(state, dropped=recording.dropped)
     return run_figures(str(path), summary, series, is_complete=recording.is_complete), recording.troubles
 

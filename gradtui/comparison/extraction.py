@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gradtui.comparison.collector import SeriesCollector
 from gradtui.comparison.figures import FoundProblem, Intervention, Norms, Parameter, Peak, Reported, RunFigures
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState, Phase
+from gradtui.text import listed, plural
 
 _LARGEST = 2**63
 """No number of a run is as large."""
@@ -74,6 +75,7 @@ def _about(summary: Mapping[str, Any]) -> dict[str, str | None]:
     return {
         "script": _text(summary.get("script")),
         "arguments": " ".join(each for each in _list(summary.get("arguments")) if isinstance(each, str)),
+        "ranks": _ranks(summary),
         "torch": _text(summary.get("torch")),
         "device": _text(summary.get("device")),
         "memory measured as": _text(summary.get("ledger")),
@@ -81,6 +83,18 @@ def _about(summary: Mapping[str, Any]) -> dict[str, str | None]:
         "first NaN or Inf": f"step {bad_step}" if bad_step is not None else "none",
         "out of memory": str(len(_list(summary.get("out_of_memory")))),
     }
+
+
+def _ranks(summary: Mapping[str, Any]) -> str | None:
+    """Return how many ranks a job had, and which of them failed; None for one process."""
+    ranks = [each for each in _list(summary.get("ranks")) if isinstance(each, dict)]
+    newest = max((_whole(each.get("generation")) or 0 for each in ranks), default=0)
+    last = [each for each in ranks if (_whole(each.get("generation")) or 0) == newest]
+    failed = [str(each.get("rank")) for each in last if _whole(each.get("exit_code")) != 0]
+    if not last:
+        return None
+    restarts = f", restarted {plural(newest, 'time')}" if newest else ""
+    return f"{len(last):,}{restarts}" + (f", not ended in order: {listed(failed)}" if failed else "")
 
 
 def _phases(summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -92,7 +92,7 @@ def _ranks(state: RunState) -> list[dict[str, Any]]:
             "exit_code": each.ended.exit_code if each.ended is not None else None,
             "left": each.left_reason or None,
         }
-        for each in (*state.job.former, *(state.job.ranks[rank] for rank in sorted(state.job.ranks)))
+        for each in state.job.records
     ]
 
 

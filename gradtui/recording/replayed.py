@@ -9,7 +9,7 @@ from gradtui.diagnostics.selection import rules_with_ids
 from gradtui.protocol.events import Event
 from gradtui.recording.reader import Recording
 from gradtui.state.run_state import RunState
-from gradtui.viewing import view_again
+from gradtui.viewing import of_run, view_again
 
 
 def tracker_of(recording: Recording) -> FindingTracker:
@@ -19,13 +19,35 @@ def tracker_of(recording: Recording) -> FindingTracker:
     return FindingTracker(rules_with_ids(tuple(known) if known is not None else None))
 
 
-def replayed(recording: Recording, on_event: Callable[[Event], None] = lambda _event: None) -> RunState:
-    """Return the state of a run when its recording ends. `on_event` receives each event after it was applied."""
-    state, findings = RunState(), tracker_of(recording)
+def replayed(
+    recording: Recording,
+    on_event: Callable[[Event], None] = lambda _event: None,
+    on_restart: Callable[[], None] = lambda: None,
+    state: RunState | None = None,
+) -> RunState:
+    """Return the state of a run when its recording ends.
+
+    Args:
+        recording: the recording, not read so far.
+        on_event: receives each event of the run after it was applied. Of a job these are the events of the shown rank.
+        on_restart: called when the state begins again: it is that of another rank, or of a restarted one.
+        state: where the events are applied, instead of to a new state.
+    """
+    state, findings = RunState() if state is None else state, tracker_of(recording)
+    shown = _shown(state)
     for event in recording.events():
         view_again(state, findings, event)
-        on_event(event)
+        before, shown = shown, _shown(state)
+        if shown != before and before is not None:
+            on_restart()
+        on_event(of_run(state, event))
     if recording.is_complete:
         # As the viewer does when the run has ended. In between it runs them at moments that say something.
         findings.run(state)
     return state
+
+
+def _shown(state: RunState) -> tuple[int, int] | None:
+    """Return the generation and the number of the rank whose state it is; None if it is that of no rank."""
+    job = state.job
+    return (job.generation, job.shown) if job is not None and job.shown is not None else None

@@ -13,6 +13,7 @@ from gradtui.export.rule_pages import rule_page
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.report.memory_contents import MemoryContents, memory_contents
 from gradtui.report.module_rows import ModuleTable, module_table
+from gradtui.report.rank_contents import RankContents, rank_contents
 from gradtui.report.recorded_run import RecordedRun
 from gradtui.state.changes import Change, ChangeStatus, changes
 from gradtui.state.findings import LEVELS, EvidenceValue, Finding, by_gravity
@@ -149,6 +150,8 @@ class Contents:
     findings_omitted: int
     changes: tuple[ChangeEntry, ...]
     changes_omitted: int
+    ranks: RankContents | None
+    """Of a job; None for one process."""
     forecast_errors: tuple[str, ...]
 
 
@@ -182,6 +185,7 @@ def contents_of(run: RecordedRun) -> Contents:
         findings_omitted=max(0, len(findings) - MAX_FINDINGS),
         changes=tuple(_change(each) for each in listed),
         changes_omitted=max(0, state.intervention_count + len(state.refused) - len(listed)),
+        ranks=rank_contents(state.job),
         forecast_errors=tuple(forecast_error_words(state)),
     )
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gradtui.printable import printable
-from gradtui.report.contents import ChangeEntry, Contents, FindingEntry
+from gradtui.report.contents import ChangeEntry, Contents, FindingEntry, sentence
 from gradtui.report.memory_contents import duration_words, share_words
 from gradtui.report.module_rows import ModuleRow
+from gradtui.report.rank_contents import RankContents
 from gradtui.state.findings import Status
 from gradtui.text import DASH, count_text, plural, short_bytes
 
@@ -37,6 +38,11 @@ def _blocks(contents: Contents) -> Iterator[str]:
     yield "### Findings"
     yield "\n".join(_finding(each) for each in contents.findings[:_MAX_FINDINGS]) or "None."
     yield from _left_out(len(contents.findings) - _MAX_FINDINGS + contents.findings_omitted, "more finding")
+    if contents.ranks is not None:
+        yield "### Ranks"
+        yield _text(sentence(contents.ranks.outcome))
+        yield _ranks(contents.ranks)
+        yield from _left_out(len(contents.ranks.ranks) - _MAX_ROWS + contents.ranks.omitted, "more rank")
     yield "### What trains"
     yield _training(contents)
     yield from _left_out(len(contents.table.rows) - _MAX_ROWS + contents.table.omitted, "more row")
@@ -53,6 +59,14 @@ def _blocks(contents: Contents) -> Iterator[str]:
 def _change(entry: ChangeEntry) -> tuple[str, ...]:
     results = ", ".join((entry.status, *entry.results))
     return f"{entry.step:,}", _text(entry.words), _text(results)
+
+
+def _ranks(ranks: RankContents) -> str:
+    rows = [
+        (str(each.rank), _text(each.end), f"{each.steps:,}", each.own_time, each.memory, each.norm)
+        for each in ranks.ranks[:_MAX_ROWS]
+    ]
+    return _table(("rank", "end", "steps", "own time of a step", "memory", "gradient norm"), rows)
 
 
 def _left_out(count: int, noun: str) -> Iterator[str]:

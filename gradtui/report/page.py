@@ -11,7 +11,13 @@ from gradtui.report.chart_scripts import CONFIG, MissingPackageError, chart_scri
 from gradtui.report.charts import charts
 from gradtui.report.contents import Contents, Fact
 from gradtui.report.html_elements import Markup, json_script, tag
-from gradtui.report.page_sections import changes_section, findings_section, run_section, training_section
+from gradtui.report.page_sections import (
+    changes_section,
+    findings_section,
+    ranks_section,
+    run_section,
+    training_section,
+)
 from gradtui.report.page_tables import curves_section, memory_section
 from gradtui.text import plural
 from gradtui.version import __version__
@@ -102,6 +108,7 @@ def _links(contents: Contents) -> list[tuple[str, str]]:
     count = len(contents.findings) + contents.findings_omitted
     return [
         ("findings", plural(count, "finding") if count else "Findings"),
+        *([("ranks", "Ranks")] if contents.ranks is not None else []),
         ("training", "What trains"),
         ("curves", "Loss and gradients"),
         ("memory", "Memory"),
@@ -114,6 +121,7 @@ def _sections(contents: Contents, drawn: list[Chart]) -> list[Markup]:
     by_name = {chart.name: chart for chart in drawn}
     return [
         findings_section(contents),
+        *([ranks_section(contents.ranks)] if contents.ranks is not None else []),
         training_section(contents),
         curves_section(contents, by_name),
         memory_section(contents, by_name),

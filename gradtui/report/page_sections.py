@@ -1,4 +1,4 @@
-"""Sections of the page: findings, what trains, changes, the run. Pure."""
+"""Sections of the page: findings, what trains, changes, the ranks of a job, the run. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from gradtui.report.contents import ChangeEntry, Contents, FindingEntry, Model, 
 from gradtui.report.html_elements import Markup, joined, lines, tag
 from gradtui.report.module_rows import ModuleRow, StateCount
 from gradtui.report.page_parts import Column, fact_list, folded, paragraphs, section, table
+from gradtui.report.rank_contents import RankContents, RankEntry
 from gradtui.report.rule_markup import rule_markup
 from gradtui.state.findings import EvidenceValue, Status
 from gradtui.text import DASH, STATE_SUMMARIES, count_text, number_text, plural, short_bytes
@@ -149,6 +150,35 @@ def _change(entry: ChangeEntry) -> list[str]:
     receipt = tag("ul", *(tag("li", each) for each in entry.results), class_="plain") if entry.results else None
     answer = tag("p", entry.answer, class_="muted") if entry.answer else None
     return [f"{entry.step:,}", entry.words, entry.status, joined(receipt, answer)]
+
+
+def ranks_section(ranks: RankContents) -> Markup:
+    """Return how far each rank of a job came, and how it ended."""
+    columns = [
+        Column("Rank"),
+        Column("End"),
+        Column("Steps", is_number=True),
+        Column("Own time of a step", is_number=True),
+        Column("Memory", is_number=True),
+        Column("Gradient norm", is_number=True),
+        Column("Host"),
+    ]
+    rows = [
+        [str(each.rank), _end(each), f"{each.steps:,}", each.own_time, each.memory, each.norm, each.host]
+        for each in ranks.ranks
+    ]
+    caption = "Those in trouble first. The own time leaves out backward, in which ranks wait for each other."
+    return section(
+        "ranks",
+        "Ranks",
+        tag("p", sentence(ranks.outcome)),
+        paragraphs(ranks.notes),
+        table(caption, columns, rows, omitted=ranks.omitted, css="cards"),
+    )
+
+
+def _end(entry: RankEntry) -> str:
+    return tag("span", entry.end, class_="bad") if entry.is_in_trouble else entry.end
 
 
 def run_section(contents: Contents) -> Markup:

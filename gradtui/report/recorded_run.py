@@ -42,7 +42,7 @@ def recorded_run(path: Path) -> RecordedRun:
         if isinstance(event, GroupsRead):
             _take_rates(rates, event)
 
-    state = replayed(recording, take)
+    state = replayed(recording, take, rates.clear)
     return RecordedRun(state, recording.header, recording.troubles, rates)
 
 

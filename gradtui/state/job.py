@@ -150,6 +150,11 @@ class JobState:
     """The last step at which what all ranks must have in common was compared."""
 
     @property
+    def records(self) -> list[RankRecord]:
+        """All ranks, those of earlier generations first, in order."""
+        return [*self.former, *(self.ranks[rank] for rank in sorted(self.ranks))]
+
+    @property
     def live(self) -> list[RankRecord]:
         """The connected ranks whose run has not ended, in order."""
         records = (self.ranks[rank] for rank in sorted(self.ranks))

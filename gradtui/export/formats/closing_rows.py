@@ -1,4 +1,4 @@
-"""The rows of a recording that its last event completes: parameters, findings, and changes with their receipts."""
+"""The rows of a recording that its last event completes: parameters, ranks, findings, and changes with their receipts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NAMES = {state.value: name for state, name in STATE_NAMES.items() if state is n
 
 
 def closing_rows(state: RunState) -> tuple[tuple[str, Rows], ...]:
-    """Return them, each part with its name."""
-    return ("parameters", _parameters(state)), ("findings", _findings(state)), ("changes", _changes(state))
+    """Return those of a run as a whole, each part with its name."""
+    return ("findings", _findings(state)), ("changes", _changes(state))
 
 
 def _findings(state: RunState) -> Rows:
@@ -30,7 +30,29 @@ def _changes(state: RunState) -> Rows:
         yield tables.CHANGES, _change(change)
 
 
-def _parameters(state: RunState) -> Rows:
+def rank_rows(state: RunState) -> Rows:
+    """Yield the ranks of a job, those that were restarted first."""
+    for each in state.job.records if state.job is not None else ():
+        yield (
+            tables.RANKS,
+            {
+                "rank": each.rank,
+                "generation": each.generation,
+                "local_rank": each.local_rank,
+                "host": each.host,
+                "pid": each.pid,
+                "joined_s": each.joined_at,
+                "left_s": each.left_at,
+                "steps": each.step,
+                "micro_steps": each.micro_steps,
+                "exit_code": each.ended.exit_code if each.ended is not None else None,
+                "reason": each.left_reason or None,
+            },
+        )
+
+
+def parameter_rows(state: RunState) -> Rows:
+    """Yield the parameters of a process at its end."""
     tree = reported_tree(state)
     for index, info in enumerate(tree.parameters):
         flag = tree.trainable[index : index + 1] or "-"

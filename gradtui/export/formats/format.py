@@ -51,11 +51,12 @@ def _check_tensorboard(recording: Recording, folder: Path, replace: bool) -> Non
 
 
 def _write_tensorboard(recording: Recording, folder: Path, replace: bool) -> int:
-    began = started_at(recording.header)
     return new_files.write_folder(
         folder,
-        [tensorboard_file.file_name(began)],
-        lambda beside: tensorboard_file.write_tensorboard(rows(recording, tensorboard_file.TABLES), began, beside),
+        [tensorboard_file.file_name(started_at(recording.header))],
+        lambda beside: tensorboard_file.write_tensorboard(
+            rows(recording, tensorboard_file.TABLES), recording.header, beside
+        ),
         replace=replace,
     )
 

@@ -65,8 +65,8 @@ def write_folder(folder: Path, names: Sequence[str], fill: Callable[[Path], int]
 
     Args:
         folder: the directory.
-        names: the names of all files.
-        fill: writes them into another directory, from which they are moved when they are complete.
+        names: names of files that will be written, to find out early that one is there.
+        fill: writes files into another directory, or directories in it, from which all are moved when they are complete.
         replace: files with these names may be replaced. All others stay.
 
     Raises:
@@ -76,12 +76,15 @@ def write_folder(folder: Path, names: Sequence[str], fill: Callable[[Path], int]
     is_new = not folder.exists()
     with _named_errors(folder), _temporary_folder(folder.parent if is_new else folder) as beside:
         count = fill(beside)
+        made = sorted(path.relative_to(beside) for path in beside.rglob("*") if path.is_file())
+        check_folder(folder, [str(path) for path in made], replace=replace)
         if is_new:
             beside.chmod(_mode_of_new_folders(beside))
             beside.rename(folder)
         else:
-            for name in names:
-                os.replace(beside / name, folder / name)
+            for path in made:
+                (folder / path.parent).mkdir(parents=True, exist_ok=True)
+                os.replace(beside / path, folder / path)
     return count
 
 

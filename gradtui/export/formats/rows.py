@@ -1,54 +1,134 @@
-"""Make the rows of the tables from a recording. The events are applied to a `RunState`, which is of bounded size."""
+"""Read the rows of all tables from a recording, of one process or of all ranks of a job.
+
+The recording of a job has the events of all its ranks. Each rank has a `RunState` of its own here, and rows of its own.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from gradtui.export.formats import tables
 from gradtui.export.formats.cells import header_words, typed
-from gradtui.export.formats.closing_rows import closing_rows
+from gradtui.export.formats.closing_rows import closing_rows, parameter_rows, rank_rows
+from gradtui.export.formats.row_maker import RowMaker
 from gradtui.export.formats.tables import Row, Rows, Table
-from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
+from gradtui.protocol.events import Event, RankEvent, RankJoined
 from gradtui.recording import Recording, tracker_of
+from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.viewing import view_again
 
-_MOST_WAITING = 10_000
-"""Rows of `steps` that wait for the duration of their step: what comes every 200 ms says it."""
-_SPANS = 64
-_MAX_LAG_S = 5.0
-"""A report is made at most so long after the phases in it have ended: gradtui's own work after a sampled step comes between."""
+MOST_RANKS = 4_096
+"""Ranks whose rows are made. Each has a state of its own, and a damaged recording may name any number of them."""
 
 
 def rows(recording: Recording, wanted: Sequence[Table] = tables.TABLES) -> Rows:
     """Yield the rows of some tables, in the order in which the recording has them. Those that only its end gives come last.
 
-    Rows of one table are in the order of their steps, except where a reading of a device came late.
+    Rows of one table and rank are in the order of their steps, except where a reading of a device came late. The times of
+    all ranks are those of the viewer's run.
     """
     names = frozenset(table.name for table in wanted)
-    for table, row in _untyped(recording, names):
+    for table, row in _Reader(recording, names).rows():
         if table.name in names:
             yield table, typed(table, row)
 
 
-def _untyped(recording: Recording, wanted: frozenset[str]) -> Rows:
-    state, findings = RunState(), tracker_of(recording)
-    maker = _RowMaker(state, has_norms=tables.GRADIENT_NORMS.name in wanted)
-    for event in recording.events():
-        view_again(state, findings, event)
-        yield from _readable(maker.rows_of(event), state, type(event).__name__)
-    if recording.is_complete:
-        findings.run(state)
-    yield from maker.waiting_rows()
-    for name, words in header_words(recording.header).items():
-        yield tables.RUN, {"name": name, "value": words}
-    for name, made in closing_rows(state):
-        yield from _readable(made, state, name)
+@dataclass
+class _Rank:
+    """The state of one rank, and what makes its rows."""
+
+    rank: int
+    generation: int
+    began: float
+    """Seconds of the viewer's run when the rank joined, from which the rank counts its own."""
+    state: RunState
+    maker: RowMaker
+
+
+class _Reader:
+    """Reads one recording."""
+
+    def __init__(self, recording: Recording, wanted: frozenset[str]) -> None:
+        self._recording, self._has_norms = recording, tables.GRADIENT_NORMS.name in wanted
+        self._state = RunState()
+        self._maker = RowMaker(self._state, has_norms=self._has_norms)
+        self._ranks: dict[int, _Rank] = {}
+        self._left_out: set[int] = set()
+
+    def rows(self) -> Rows:
+        """Yield all rows, untyped."""
+        findings = tracker_of(self._recording)
+        for event in self._recording.events():
+            view_again(self._state, findings, event)
+            of_rank = list(self._rows_of_rank(event))
+            seen = {_entry(row) for table, row in of_rank if table is tables.EVENTS}
+            yield from of_rank
+            # The log of the run has the entries of the shown rank too.
+            yield from ((table, row) for table, row in self._rows_of_run(event) if _entry(row) not in seen)
+        if self._recording.is_complete:
+            findings.run(self._state)
+        yield from self._closing_rows()
+
+    def _rows_of_run(self, event: Event) -> Rows:
+        own = self._recording.header.get("rank")
+        yield from _of_rank(own, _readable(self._maker.rows_of(event), self._state, type(event).__name__))
+
+    def _rows_of_rank(self, event: Event) -> Rows:
+        if isinstance(event, RankJoined):
+            yield from self._ended(self._ranks.pop(event.rank, None))
+            self._begin(event.rank, event.generation, event.at)
+        elif isinstance(event, RankEvent):
+            if event.rank not in self._ranks:
+                self._begin(event.rank, event.generation, 0.0)
+            rank = self._ranks.get(event.rank)
+            if rank is not None and rank.generation == event.generation:
+                inner = replace(event.event, at=event.event.at + rank.began)
+                yield from _of_rank(rank.rank, _readable(_applied(rank, inner), rank.state, type(inner).__name__))
+
+    def _begin(self, number: int, generation: int, began: float) -> None:
+        if len(self._ranks) >= MOST_RANKS:
+            self._left_out.add(number)
+            return
+        state = RunState()
+        self._ranks[number] = _Rank(number, generation, began, state, RowMaker(state, has_norms=self._has_norms))
+
+    def _ended(self, rank: _Rank | None) -> Rows:
+        if rank is not None:
+            yield from _of_rank(rank.rank, rank.maker.waiting_rows())
+
+    def _closing_rows(self) -> Rows:
+        own = self._recording.header.get("rank")
+        yield from _of_rank(own, self._maker.waiting_rows())
+        for rank in self._ranks.values():
+            yield from self._ended(rank)
+        for name, words in header_words(self._recording.header).items():
+            yield tables.RUN, {"name": name, "value": words}
+        for each in self._ranks.values():
+            yield from _of_rank(each.rank, _readable(parameter_rows(each.state), each.state, "parameters"))
+        if not self._ranks:
+            yield from _of_rank(own, _readable(parameter_rows(self._state), self._state, "parameters"))
+        for name, made in (*closing_rows(self._state), ("ranks", rank_rows(self._state))):
+            yield from _of_rank(own, _readable(made, self._state, name))
+        if self._left_out:
+            yield _note(self._state, f"{len(self._left_out):,} ranks are left out: there are more than {MOST_RANKS:,}")
+
+
+def _applied(rank: _Rank, event: Event) -> Rows:
+    apply(rank.state, event)
+    yield from rank.maker.rows_of(event)
+
+
+def _entry(row: Row) -> tuple[object, ...]:
+    return row.get("step"), row.get("kind"), row.get("text")
+
+
+def _of_rank(rank: object, made: Rows) -> Rows:
+    """Yield rows with the rank whose they are; None where the run is no rank."""
+    number = rank if type(rank) is int else None
+    for table, row in made:
+        yield table, {"rank": number, **row}
 
 
 def _readable(made: Rows, state: RunState, what: str) -> Rows:
@@ -56,251 +136,8 @@ def _readable(made: Rows, state: RunState, what: str) -> Rows:
     try:
         yield from list(made)
     except Exception as error:  # noqa: BLE001 - a file is not ours
-        text = f"{what} is damaged, and left out ({type(error).__name__})"
-        yield tables.EVENTS, {"step": state.step, "time_s": state.seconds, "kind": "export", "text": text}
+        yield _note(state, f"{what} is damaged, and left out ({type(error).__name__})")
 
 
-class _RowMaker:
-    """Makes the rows of one event after another. Its state is what later rows need of earlier events."""
-
-    def __init__(self, state: RunState, *, has_norms: bool) -> None:
-        self._state = state
-        self._has_norms = has_norms
-        """Whether the norms of parameters are wanted: most rows are theirs."""
-        self._logged = 0
-        """Entries of the log that are rows already."""
-        self._waiting: deque[Row] = deque()
-        """Rows of `steps` whose duration is not known yet."""
-        self._spans: deque[tuple[int, int, float]] = deque(maxlen=_SPANS)
-        """The newest reported steps: first, last, mean duration."""
-        self._unended_s = 0.0
-        self._phases_end_s: float | None = None
-        """When the phases of the newest report ended. All phases follow each other without gaps, except for pauses."""
-        self._norm_steps: dict[int, int] = {}
-        """By parameter: the step of its newest norm that is a row."""
-        self._groups_at: tuple[ev.GroupsRead | None, int] = (None, -1)
-        """The settings, and the step, of the newest rows of `groups`."""
-        self._paused: ev.PauseChanged | None = None
-        self._makers: dict[type[ev.Event], Callable[[Any], Rows]] = {
-            ev.TorchImported: self._torch_imported,
-            ev.ModelsFound: self._models_found,
-            ev.GradientsMeasured: self._gradients,
-            ev.GradientFiguresMeasured: self._figures,
-            ev.SavedBytesMeasured: self._saved_bytes,
-            ev.MemoryMeasured: self._memory,
-            ev.DeviceSampled: self._machine,
-            ev.DeviceTimesMeasured: self._device_times,
-            ev.GroupsRead: lambda event: self._groups(event.step, event.at),
-            ev.Progress: self._progress,
-            ev.PauseChanged: self._pause,
-        }
-
-    def rows_of(self, event: ev.Event) -> Rows:
-        """Yield the rows of an event that has been applied to the state."""
-        make = self._makers.get(type(event))
-        is_of_another_listing = event.listing not in (None, self._state.tree.listing)
-        if make is not None and not is_of_another_listing:
-            yield from make(event)
-        new = self._state.log_count - self._logged
-        self._logged = self._state.log_count
-        for entry in self._state.log[-new:] if new else ():
-            yield (
-                tables.EVENTS,
-                {"step": entry.step, "time_s": entry.at, "kind": entry.kind, "text": entry.text},
-            )
-
-    def waiting_rows(self) -> Rows:
-        """Yield the rows for which no further event comes."""
-        while self._waiting:
-            yield tables.STEPS, self._waiting.popleft()
-        if self._paused is not None:
-            yield self._pause_row(self._paused, None)
-
-    def _torch_imported(self, event: ev.TorchImported) -> Rows:
-        self._phases_end_s = event.at
-        yield from ()
-
-    def _models_found(self, _event: ev.ModelsFound) -> Rows:
-        self._norm_steps.clear()
-        yield from ()
-
-    def _gradients(self, event: ev.GradientsMeasured) -> Rows:
-        yield from self._groups(event.step, event.at)
-        groups = self._state.groups.optimizers if self._state.groups is not None else ()
-        rates = {group.learning_rate for settings in groups for group in settings}
-        self._waiting.append(
-            {
-                "step": event.step,
-                "time_s": event.at,
-                "loss": event.loss,
-                "gradient_norm": event.total,
-                "gradient_norm_before_clipping": event.before_clipping,
-                "clip_max_norm": event.clipped_at,
-                "gradients_are_as_applied": event.as_applied,
-                "learning_rate": rates.pop() if len(rates) == 1 else None,
-                "step_time_s": None,
-            }
-        )
-        yield from self._timed_steps()
-        if self._has_norms:
-            yield from self._norms(event)
-
-    def _timed_steps(self) -> Rows:
-        """Yield the rows of `steps` whose duration has been reported, or will not be."""
-        reported = self._spans[-1][1] if self._spans else 0
-        while self._waiting and (_step(self._waiting[0]) <= reported or len(self._waiting) > _MOST_WAITING):
-            row = self._waiting.popleft()
-            row["step_time_s"] = next(
-                (mean for first, last, mean in reversed(self._spans) if first <= _step(row) <= last), None
-            )
-            yield tables.STEPS, row
-
-    def _norms(self, event: ev.GradientsMeasured) -> Rows:
-        parameters = self._state.tree.parameters
-        if event.norms is None or len(event.norms) != len(parameters):
-            return
-        steps = event.norm_steps or (event.step,) * len(event.norms)
-        for index, (norm, step) in enumerate(zip(event.norms, steps)):
-            if norm is not None and step is not None and self._norm_steps.get(index) != step:
-                self._norm_steps[index] = step
-                yield tables.GRADIENT_NORMS, {**self._place(step, event.at, index), "gradient_norm": norm}
-
-    def _place(self, step: int, at: float, parameter: int) -> Row:
-        info = self._state.tree.parameters[parameter]
-        return {"step": step, "time_s": at, "module": self._module(info.module), "parameter": info.path}
-
-    def _module(self, index: int) -> str | None:
-        modules = self._state.tree.modules
-        return modules[index].path if 0 <= index < len(modules) else None
-
-    def _figures(self, event: ev.GradientFiguresMeasured) -> Rows:
-        for each in event.figures:
-            if 0 <= each.parameter < len(self._state.tree.parameters):
-                row = self._place(event.step, event.at, each.parameter)
-                names = ("max_abs", "mean", "std", "zero_fraction", "not_finite", "weight_norm", "update_ratio")
-                row |= {name: getattr(each, name) for name in names}
-                yield tables.GRADIENTS, row | {"update_ratio_is_exact": each.ratio_is_exact}
-
-    def _saved_bytes(self, event: ev.SavedBytesMeasured) -> Rows:
-        if len(event.by_module) != len(self._state.tree.modules):
-            return
-        again = event.recomputed or (0,) * len(event.by_module)
-        for index, (saved, recomputed) in enumerate(zip(event.by_module, again)):
-            if saved or recomputed != 0:
-                yield (
-                    tables.ACTIVATIONS,
-                    {
-                        "step": event.step,
-                        "time_s": event.at,
-                        "module": self._module(index),
-                        "saved_bytes": saved,
-                        "recomputed_bytes": recomputed,
-                    },
-                )
-
-    def _memory(self, event: ev.MemoryMeasured) -> Rows:
-        held = asdict(event.held)
-        yield (
-            tables.MEMORY,
-            {
-                "step": event.step,
-                "time_s": event.at,
-                "phase": event.phase.value,
-                **{f"{category}_bytes": held[category] for category in MEMORY_CATEGORIES},
-                "total_bytes": event.held.total,
-                "peak_bytes": event.peak,
-                "peak_is_exact": event.peak_exact if event.peak is not None else None,
-                "is_exact": event.exact,
-                "offloaded_is_outside_total": event.held.offload_outside,
-            },
-        )
-
-    def _machine(self, event: ev.DeviceSampled) -> Rows:
-        row: Row = {"step": event.step, "time_s": event.at, "utilisation_fraction": event.utilisation}
-        for name in tables.MACHINE.columns:
-            if name.endswith("_bytes"):
-                row[name] = getattr(event, name.removesuffix("_bytes"))
-        yield tables.MACHINE, row
-
-    def _device_times(self, event: ev.DeviceTimesMeasured) -> Rows:
-        row: Row = {"step": event.step, "time_s": event.at, **_seconds(dict(event.phases))}
-        yield tables.DEVICE_TIMES, row | {"overhead_s": event.own}
-
-    def _groups(self, step: int, at: float) -> Rows:
-        """Yield the settings of all groups at a step: where the gradients are measured, and where the settings change."""
-        groups = self._state.groups
-        if groups is None or self._groups_at == (groups, step):
-            return
-        self._groups_at = (groups, step)
-        for index, settings in enumerate(groups.optimizers):
-            known = self._state.optimizers[index : index + 1]
-            for number, group in enumerate(settings):
-                yield (
-                    tables.GROUPS,
-                    {
-                        "step": step,
-                        "time_s": at,
-                        "optimizer": index,
-                        "optimizer_type": known[0].type_name if known else None,
-                        "group": number,
-                        "learning_rate": group.learning_rate,
-                        "weight_decay": group.weight_decay,
-                    },
-                )
-
-    def _progress(self, event: ev.Progress) -> Rows:
-        seconds = {each.phase: each.seconds for each in event.phases}
-        self._unended_s += sum(spent for phase, spent in seconds.items() if phase is not Phase.LOAD)
-        mean = self._unended_s / event.steps if event.steps > 0 else None
-        if mean is not None:
-            self._unended_s = 0.0
-            self._spans.append((event.step - event.steps + 1, event.step, mean))
-        began, ended = self._interval(event.at, math.fsum(seconds.values()))
-        yield (
-            tables.TIMES,
-            {
-                "step": event.step,
-                "time_s": event.at,
-                "steps": event.steps,
-                "micro_steps": event.micro_steps,
-                "skipped_steps": event.skipped_steps,
-                "began_s": began,
-                "ended_s": ended,
-                "step_time_s": mean,
-                **_seconds(seconds),
-                "overhead_s": event.own_seconds,
-            },
-        )
-        yield from self._timed_steps()
-
-    def _interval(self, at: float, total: float) -> tuple[float, float]:
-        """Return when the phases of a report that was made at `at` began and ended. Together they last `total`."""
-        began = self._phases_end_s
-        if began is None or at - (began + total) > _MAX_LAG_S:
-            began = max(at - total, began or 0.0)
-        ended = max(began, min(began + total, at))
-        self._phases_end_s = ended
-        return began, ended
-
-    def _pause(self, event: ev.PauseChanged) -> Rows:
-        if self._paused is not None:
-            seconds = event.at - self._paused.at
-            yield self._pause_row(self._paused, seconds)
-            if self._phases_end_s is not None:
-                self._phases_end_s += seconds
-        self._paused = event if event.paused else None
-
-    @staticmethod
-    def _pause_row(began: ev.PauseChanged, seconds: float | None) -> tuple[Table, Row]:
-        reason = began.reason or None
-        return tables.PAUSES, {"step": began.step, "time_s": began.at, "duration_s": seconds, "reason": reason}
-
-
-def _step(row: Row) -> int:
-    step = row["step"]
-    assert isinstance(step, int)
-    return step
-
-
-def _seconds(by_phase: Mapping[Phase, float]) -> Row:
-    return {f"{phase}_s": by_phase.get(phase) for phase in Phase}
+def _note(state: RunState, text: str) -> tuple[Table, Row]:
+    return tables.EVENTS, {"rank": None, "step": state.step, "time_s": state.seconds, "kind": "export", "text": text}

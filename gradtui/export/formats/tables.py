@@ -37,7 +37,7 @@ class Table:
 Rows = Iterator[tuple[Table, Row]]
 
 _INTEGER, _NUMBER, _TEXT, _FLAG = Kind.INTEGER, Kind.NUMBER, Kind.TEXT, Kind.FLAG
-_WHEN = {"step": _INTEGER, "time_s": _NUMBER}
+_WHEN = {"rank": _INTEGER, "step": _INTEGER, "time_s": _NUMBER}
 _PHASES = {f"{phase}_s": _NUMBER for phase in Phase}
 
 RUN = Table("run", {"name": _TEXT, "value": _TEXT})
@@ -132,6 +132,7 @@ EVENTS = Table("events", {**_WHEN, "kind": _TEXT, "text": _TEXT})
 PARAMETERS = Table(
     "parameters",
     {
+        "rank": _INTEGER,
         "module": _TEXT,
         "parameter": _TEXT,
         "shape": _TEXT,
@@ -141,6 +142,22 @@ PARAMETERS = Table(
         "is_trainable": _FLAG,
         "state": _TEXT,
         "gradient_norm": _NUMBER,
+    },
+)
+RANKS = Table(
+    "ranks",
+    {
+        "rank": _INTEGER,
+        "generation": _INTEGER,
+        "local_rank": _INTEGER,
+        "host": _TEXT,
+        "pid": _INTEGER,
+        "joined_s": _NUMBER,
+        "left_s": _NUMBER,
+        "steps": _INTEGER,
+        "micro_steps": _INTEGER,
+        "exit_code": _INTEGER,
+        "reason": _TEXT,
     },
 )
 FINDINGS = Table(
@@ -181,6 +198,6 @@ CHANGES = Table(
 
 TABLES = (
     RUN, STEPS, TIMES, DEVICE_TIMES, MEMORY, MACHINE, GROUPS, GRADIENT_NORMS, GRADIENTS, ACTIVATIONS, PAUSES, EVENTS,
-    PARAMETERS, FINDINGS, CHANGES,
+    PARAMETERS, RANKS, FINDINGS, CHANGES,
 )  # fmt: skip
 """All tables."""

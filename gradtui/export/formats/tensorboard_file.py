@@ -1,14 +1,19 @@
-"""TensorBoard: scalars in an event file, with the wall times and steps of the run. tensorboard encodes the records."""
+"""TensorBoard: scalars in an event file, with the wall times and steps of the run. tensorboard encodes the records.
+
+TensorBoard takes each directory for a run, and draws runs into the same charts. So each rank of a job has a directory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gradtui.export.formats import tables
+from gradtui.export.formats.cells import started_at
 from gradtui.export.formats.new_files import ExportError
-from gradtui.export.formats.tables import Row, Rows, Value
+from gradtui.export.formats.tables import Row, Rows, Table, Value
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.state.series import joint_norm
 
@@ -36,14 +41,38 @@ def file_name(began: float) -> str:
     return f"events.out.tfevents.{int(began)}.gradtui"
 
 
-def write_tensorboard(rows: Rows, began: float, folder: Path) -> int:
-    """Write the event file of a run into a directory, and return the number of scalars. Raises OSError."""
-    with open(folder / file_name(began), "xb") as file:
-        return _Scalars(file, began).write(rows)
+def write_tensorboard(rows: Rows, header: Mapping[str, Any], folder: Path) -> int:
+    """Write the event file of a run into a directory, and those of the ranks of a job into directories in it.
+
+    Args:
+        rows: the rows.
+        header: the header of the recording.
+        folder: an empty directory. Rank 1 of a job has the directory `rank1` in it.
+
+    Returns:
+        The number of scalars.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    began, own = started_at(header), header.get("rank")
+    with ExitStack() as files:
+
+        def opened(place: Path) -> _Scalars:
+            place.mkdir(exist_ok=True)
+            return _Scalars(files.enter_context(open(place / file_name(began), "xb")), began)
+
+        scalars = {own: opened(folder)}
+        for table, row in rows:
+            rank = own if row["rank"] is None else row["rank"]
+            if rank not in scalars:
+                scalars[rank] = opened(folder / f"rank{rank}")
+            scalars[rank].take(table, row)
+        return sum(each.finish() for each in scalars.values())
 
 
 class _Scalars:
-    """Writes scalars. It collects the values of one step that come in several rows."""
+    """Writes the scalars of one process. It collects the values of one step that come in several rows."""
 
     def __init__(self, file: BinaryIO, began: float) -> None:
         self._event, self._summary, record_writer = require_tensorboard()
@@ -58,11 +87,7 @@ class _Scalars:
         self._memory_at: tuple[int, float] = (0, 0.0)
         self._phases: dict[str, float] = {}
         """Seconds in each phase since the last reported step."""
-
-    def write(self, rows: Rows) -> int:
-        """Write all scalars, and return their number."""
-        self._records.write(self._event(wall_time=self._began, file_version=_VERSION).SerializeToString())
-        takers: dict[str, Callable[[Row], None]] = {
+        self._takers: dict[str, Callable[[Row], None]] = {
             tables.STEPS.name: self._step,
             tables.GROUPS.name: self._group,
             tables.GRADIENT_NORMS.name: self._norm,
@@ -70,10 +95,16 @@ class _Scalars:
             tables.MACHINE.name: self._machine,
             tables.TIMES.name: self._times,
         }
-        for table, row in rows:
-            take = takers.get(table.name)
-            if take is not None:
-                take(row)
+        self._records.write(self._event(wall_time=began, file_version=_VERSION).SerializeToString())
+
+    def take(self, table: Table, row: Row) -> None:
+        """Write the scalars of a row, if it has some."""
+        taker = self._takers.get(table.name)
+        if taker is not None:
+            taker(row)
+
+    def finish(self) -> int:
+        """Write what waits for further rows, and return the number of scalars."""
         self._write_norms()
         self._write_memory()
         return self._count
@@ -124,7 +155,7 @@ class _Scalars:
         self._memory.clear()
 
     def _machine(self, row: Row) -> None:
-        values = {name: value for name, value in row.items() if name not in ("step", "time_s")}
+        values = {name: value for name, value in row.items() if name not in ("rank", "step", "time_s")}
         self._add(_when(row), {f"machine/{name}": value for name, value in values.items()})
 
     def _times(self, row: Row) -> None:

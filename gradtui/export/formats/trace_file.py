@@ -1,8 +1,9 @@
 """Chrome's trace event format, which Perfetto and `chrome://tracing` open: JSON, compressed if the name ends in `.gz`.
 
 The format is that of the document "Trace Event Format": `X` slices, `C` counters, `i` instants and `M` names of tracks, with
-times in microseconds. A recording has the sums of the phases over each report (of about 0.2 s, or of one step if it takes
-longer). So a slice is a report, and the slices in it are the sums of the phases, in a fixed order.
+times in microseconds. Each rank of a job is a process of the trace. A recording has the sums of the phases over each report (of
+about 0.2 s, or of one step if it takes longer). So a slice is a report, and the slices in it are the sums of the phases, in a
+fixed order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 
 from gradtui.export.formats import tables
 from gradtui.export.formats.cells import header_words
-from gradtui.export.formats.tables import Row, Rows
+from gradtui.export.formats.tables import Row, Rows, Table, Value
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 
 Entry = dict[str, Any]
@@ -27,7 +28,8 @@ _ORDER = (
 """The order in which the sums of the phases are drawn."""
 TABLES = (tables.STEPS, tables.TIMES, tables.MEMORY, tables.MACHINE, tables.PAUSES, tables.EVENTS)
 """The tables of which a trace has something."""
-_PROCESS = 1
+_RUN, _FIRST_RANK = 1, 2
+"""The numbers of processes: that of the run, and that of rank 0 of a job."""
 _PHASES, _EVENTS, _PAUSES = 1, 2, 3
 _TRACKS = {_PHASES: "phases (sums of each report, in a fixed order)", _EVENTS: "events", _PAUSES: "pauses"}
 
@@ -54,11 +56,8 @@ def write_trace(rows: Rows, header: Mapping[str, Any], path: Path, file: BinaryI
 def _write(rows: Rows, header: Mapping[str, Any], file: BinaryIO | gzip.GzipFile) -> int:
     count = 0
     file.write(b'{"displayTimeUnit":"ms","traceEvents":[')
-    for entry in _names(header):
+    for entry in _entries(rows, header):
         file.write((b",\n" if count else b"\n") + _encoded(entry))
-        count += 1
-    for entry in _entries(rows):
-        file.write(b",\n" + _encoded(entry))
         count += 1
     file.write(b'\n],"otherData":' + _encoded(header_words(header)) + b"}\n")
     return count
@@ -68,43 +67,58 @@ def _encoded(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _names(header: Mapping[str, Any]) -> Iterator[Entry]:
-    yield _entry("M", "process_name", 0, args={"name": header_words(header).get("script", "run")})
-    for track, name in _TRACKS.items():
-        yield _entry("M", "thread_name", track, args={"name": name})
-        yield _entry("M", "thread_sort_index", track, args={"sort_index": track})
+def _entries(rows: Rows, header: Mapping[str, Any]) -> Iterator[Entry]:
+    """Yield the entries of all processes. The names of a process come before the first of its other entries."""
+    own = header.get("rank")
+    yield from _named(_RUN, header_words(header).get("script", "run"))
+    known: set[Value] = {None, own}
+    for table, row in rows:
+        rank = row["rank"]
+        process = _RUN if rank in (None, own) or not isinstance(rank, int) else _FIRST_RANK + rank
+        if rank not in known:
+            known.add(rank)
+            yield from _named(process, f"rank {rank}")
+        for entry in _of_row(table, row):
+            yield {**entry, "pid": process}
+
+
+def _named(process: int, name: str) -> Iterator[Entry]:
+    names = [_entry("M", "process_name", 0, args={"name": name})]
+    names.append(_entry("M", "process_sort_index", 0, args={"sort_index": process}))
+    for track, what in _TRACKS.items():
+        names.append(_entry("M", "thread_name", track, args={"name": what}))
+        names.append(_entry("M", "thread_sort_index", track, args={"sort_index": track}))
+    for entry in names:
+        yield {**entry, "pid": process}
 
 
 def _entry(kind: str, name: str, track: int, **fields: Any) -> Entry:
-    return {"ph": kind, "name": name, "pid": _PROCESS, "tid": track, **fields}
+    """Return an entry, without the number of its process."""
+    return {"ph": kind, "name": name, "tid": track, **fields}
 
 
-def _entries(rows: Rows) -> Iterator[Entry]:
-    for table, row in rows:
-        if table is tables.TIMES:
-            yield from _report(row)
-        elif table is tables.MEMORY:
-            within = [
-                each for each in MEMORY_CATEGORIES if each != "offloaded" or not row["offloaded_is_outside_total"]
-            ]
-            yield from _counter("memory at phase ends (bytes)", row, {each: row[f"{each}_bytes"] for each in within})
-            yield from _counter("memory peak (bytes)", row, {"peak": row["peak_bytes"]})
-        elif table is tables.MACHINE:
-            yield from _counter("host memory (bytes)", row, {"process": row["host_rss_bytes"]})
-            names = ("allocated", "reserved", "device_used")
-            yield from _counter("device memory (bytes)", row, {each: row[f"{each}_bytes"] for each in names})
-        elif table is tables.STEPS:
-            yield from _counter("loss", row, {"loss": row["loss"]})
-            yield from _counter("gradient norm", row, {"total": row["gradient_norm"]})
-            yield from _counter("learning rate", row, {"learning rate": row["learning_rate"]})
-        elif table is tables.EVENTS:
-            about = {"step": row["step"]}
-            yield _entry("i", str(row["text"]), _EVENTS, ts=_us(row["time_s"]), s="t", cat=row["kind"], args=about)
-        elif table is tables.PAUSES and row["duration_s"] is not None:
-            about = {"step": row["step"], "reason": row["reason"]}
-            yield _entry(
-                "X", "paused", _PAUSES, ts=_us(row["time_s"]), dur=_us(row["duration_s"]), cat="pause", args=about
-            )
+def _of_row(table: Table, row: Row) -> Iterator[Entry]:
+    if table is tables.TIMES:
+        yield from _report(row)
+    elif table is tables.MEMORY:
+        within = [each for each in MEMORY_CATEGORIES if each != "offloaded" or not row["offloaded_is_outside_total"]]
+        yield from _counter("memory at phase ends (bytes)", row, {each: row[f"{each}_bytes"] for each in within})
+        yield from _counter("memory peak (bytes)", row, {"peak": row["peak_bytes"]})
+    elif table is tables.MACHINE:
+        yield from _counter("host memory (bytes)", row, {"process": row["host_rss_bytes"]})
+        names = ("allocated", "reserved", "device_used")
+        yield from _counter("device memory (bytes)", row, {each: row[f"{each}_bytes"] for each in names})
+    elif table is tables.STEPS:
+        yield from _counter("loss", row, {"loss": row["loss"]})
+        yield from _counter("gradient norm", row, {"total": row["gradient_norm"]})
+        yield from _counter("learning rate", row, {"learning rate": row["learning_rate"]})
+    elif table is tables.EVENTS:
+        about = {"step": row["step"]}
+        yield _entry("i", str(row["text"]), _EVENTS, ts=_us(row["time_s"]), s="t", cat=row["kind"], args=about)
+    elif table is tables.PAUSES and row["duration_s"] is not None:
+        about = {"step": row["step"], "reason": row["reason"]}
+        times = {"ts": _us(row["time_s"]), "dur": _us(row["duration_s"])}
+        yield _entry("X", "paused", _PAUSES, **times, cat="pause", args=about)
 
 
 def _us(seconds: Any) -> int:
