@@ -23,7 +23,7 @@ from gradtui.launchers import program_of
 from gradtui.live_answers import LiveRun
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
-from gradtui.rank_environment import CONNECT, TOKEN
+from gradtui.rank_environment import CONNECT, TOKEN, rank_of_several
 from gradtui.rank_run import RANK_DRAIN_S, connected
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
@@ -135,7 +135,13 @@ def _plain(settings: Settings, program: Program, server: RunServer, why: str) ->
     training = TrainingRun(settings, program)
     is_rank = settings.connect is not None
     drain_s = RANK_DRAIN_S if is_rank else DRAIN_S
-    reporter = PlainReporter(training.events, findings, silent=ending is not None or is_rank, drain_s=drain_s)
+    reporter = PlainReporter(
+        training.events,
+        findings,
+        silent=ending is not None or is_rank,
+        drain_s=drain_s,
+        rank=rank_of_several(os.environ),
+    )
     training.look = reporter.look
     reporter.start()
     queues = training.events, training.commands

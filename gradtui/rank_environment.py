@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 CONNECT = "GRADTUI_CONNECT"
@@ -18,9 +18,23 @@ _NUMBERS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """The variables that have the rank of a process, set by torchrun, Slurm, Open MPI, and MPICH and Intel MPI."""
 
 
+_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""The variables that have the number of ranks, set by the same."""
+
+
 def rank_in(environ: Mapping[str, str]) -> int | None:
     """Return the rank that the environment gives a process; None if it gives none."""
-    texts = (environ.get(name, "") for name in _NUMBERS)
+    return _first_number(environ, _NUMBERS)
+
+
+def rank_of_several(environ: Mapping[str, str]) -> int | None:
+    """Return the rank that the environment gives a process; None if it gives none, or if no other rank is there."""
+    ranks = _first_number(environ, _SIZES)
+    return rank_in(environ) if ranks is not None and ranks > 1 else None
+
+
+def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | None:
+    texts = (environ.get(name, "") for name in names)
     return next((int(text) for text in texts if text.isascii() and text.isdigit()), None)
 
 

@@ -26,6 +26,7 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable
 from gradtui.protocol.events import RunStarted
 from gradtui.protocol.schedule import Scheduled
+from gradtui.rank_environment import rank_of_several
 from gradtui.receipt import Receipt, WatchedRun
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
@@ -143,7 +144,7 @@ class Watch:
             ProbeOptions(self._commands, budget=budget, schedule=schedule, write_file=write_file),
         )
         self.probe = self._session.probe
-        self._reporter = PlainReporter(self._events, silent=not progress)
+        self._reporter = PlainReporter(self._events, silent=not progress, rank=rank_of_several(os.environ))
         self._run = WatchedRun(self.probe, self._reporter.look)
         self._table: LiveTable | None = None
         self._progress = progress

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradtui.cli import parse
-from gradtui.rank_environment import CONNECT, TOKEN, of_rank, rank_in
+from gradtui.rank_environment import CONNECT, TOKEN, of_rank, rank_in, rank_of_several
 from gradtui.rank_run import connected
 from gradtui.settings import Settings, Target
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -104,6 +104,20 @@ def test_the_rank_of_the_environment(environ: dict[str, str], rank: int | None) 
     expected = "{rank}" if rank is None else str(rank)
     assert of_rank(Path("/d/{rank}/a{rank}.json"), environ) == Path("/d/{rank}") / f"a{expected}.json"
     assert of_rank(None, environ) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2"}, 1),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "0"}, None),
+        ({"WORLD_SIZE": "2"}, None),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, 3),
+    ],
+)
+def test_a_rank_that_is_alone_is_not_one_of_several(environ: dict[str, str], rank: int | None) -> None:
+    assert rank_of_several(environ) == rank
 
 
 def test_a_process_becomes_a_rank_by_the_option_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

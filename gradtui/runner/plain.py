@@ -56,11 +56,13 @@ class PlainReporter:
         *,
         silent: bool = False,
         drain_s: float = DRAIN_S,
+        rank: int | None = None,
     ) -> None:
         """Report on the events of `source`. A `silent` reporter writes only the text passed to `say` and `write`.
 
-        It drains the events every `drain_s` seconds.
+        It drains the events every `drain_s` seconds. Lines name the `rank`, where other ranks write to the same terminal.
         """
+        self._speaker = "gradtui" if rank is None else f"gradtui: rank {rank}"
         self._drain_s = drain_s
         self.state = RunState()
         self._findings = findings if findings is not None else FindingTracker()
@@ -102,7 +104,7 @@ class PlainReporter:
 
     def say(self, text: str) -> None:
         """Write one line of gradtui to stderr."""
-        self.write(f"gradtui: {printable(text)}\n")
+        self.write(f"{self._speaker}: {printable(text)}\n")
 
     def write(self, text: str) -> None:
         """Write text without control characters to stderr."""
