@@ -12,6 +12,7 @@ from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import Event, MemoryMeasured, PhaseTime, ProbeFailed, Progress
+from gradtui.protocol.schedule import Scheduled
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
@@ -142,6 +143,8 @@ def watched(
     allocator: MemoryCounter | None = None,
     write_file: WriteFile | None = None,
     may_fail: bool = False,
+    schedule: Sequence[Scheduled] = (),
+    ranks_agree: bool = False,
 ) -> Iterator[Watched]:
     """Attach a probe. Without a `budget` every step is measured; a part of the probe that fails, fails the test."""
     queue = EventQueue(capacity=1_000_000)
@@ -149,7 +152,14 @@ def watched(
     probe = Probe(
         queue.put,
         allocator if allocator is not None else CountingAllocator(),
-        ProbeOptions(commands, budget=budget, stop_after=stop_after, write_file=write_file),
+        ProbeOptions(
+            commands,
+            budget=budget,
+            stop_after=stop_after,
+            write_file=write_file,
+            schedule=schedule,
+            ranks_agree=ranks_agree,
+        ),
     )
     seen = Watched(probe, queue, commands)
     seen.listen_to_phases()

@@ -40,7 +40,7 @@ def contended_text(event: FreezeOverridden) -> str:
     if event.given_up is not None:
         return f"the script has set {what} back to trainable, and gradtui leaves it trainable: {event.given_up}"
     times = f" ({event.times:,} times so far)" if event.times > 1 else ""
-    return f"the script has set {what} back to trainable{times}; frozen again"
+    return f"the script has set {what} back to trainable{times}; it is kept from moving"
 
 
 def contending_text(tree: TreeState, parameter: int) -> str | None:
@@ -48,8 +48,8 @@ def contending_text(tree: TreeState, parameter: int) -> str | None:
     if tree.freezes is None or parameter not in tree.freezes.contending:
         return None
     return (
-        "The script sets its requires_grad to True. gradtui freezes it again at each step boundary, and removes its gradient "
-        "before the optimizer's step, so it does not move."
+        "The script sets its requires_grad to True. gradtui removes its gradient before the optimizer's step, so it does not "
+        "move, and freezes it again at each step boundary (not where this is one of several ranks)."
     )
 
 

@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gradtui.probe.commands.trainability import TrainabilityController
-from gradtui.probe.commands.undo import UndoStack
-from gradtui.probe.runtime import ranks
 from gradtui.probe.torch_private.rendezvous import NoStoreError, write_once
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
-from gradtui.protocol.commands import Command, Resume, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import Command, Resume
 from gradtui.text import refusals
 
 _COMMIT, _CANCEL = "commit", "cancel"
@@ -107,13 +104,3 @@ class Agreement:
                 yield command, None
             else:
                 self._answer(id_, accepted.why_not)
-
-
-def objection_to_agreed(command: Command, trainability: TrainabilityController, undo: UndoStack) -> str | None:
-    """Return why this rank would refuse a command that all ranks would carry out; None if nothing known speaks against it."""
-    objection = ranks.objection_to_agreed(command)
-    if objection is None and isinstance(command, (SetTrainable, TrainOnly)):
-        objection = trainability.objection(command)
-    if objection is None and isinstance(command, Undo) and not undo.is_possible:
-        objection = refusals.NOTHING_TO_UNDO
-    return objection

@@ -70,13 +70,10 @@ class Checkpointing:
     def set(self, command: SetCheckpointing) -> CommandResult:
         """Turn checkpointing of the named module on or off. Raises `CommandRefused`."""
         tree = self._view.tree
-        path, index, module = module_at(command.path, tree)
+        path, index, module = self.module_to_set(command)
         wanted = self._checkpoints.get(module)
-        if command.on is (wanted is not None):
-            raise CommandRefused(refusals.ALREADY_SO)
         if wanted is not None:
             return self._off(module, wanted, path)
-        self._refuse(index, module, tree)
         within = range(index + 1, index + tree.modules[index].subtree_modules)
         inner = [
             tree.modules[each].path
@@ -87,6 +84,16 @@ class Checkpointing:
         note = f"; {' and '.join(inner[:3])} within it count again when it no longer is" if inner else ""
         twice = _hooks_run_again(module)
         return CommandResult(f"checkpoints {path}, if this step's trial agrees{note}{twice}", (), undo)
+
+    def module_to_set(self, command: SetCheckpointing) -> tuple[str, int, nn.Module]:
+        """Return the path, index and module to checkpoint, or to checkpoint no longer. Raises `CommandRefused`."""
+        path, index, module = module_at(command.path, self._view.tree)
+        is_on = self._checkpoints.get(module) is not None
+        if command.on is is_on:
+            raise CommandRefused(refusals.ALREADY_SO)
+        if not is_on:
+            self._refuse(index, module, self._view.tree)
+        return path, index, module
 
     def _on(self, module: nn.Module, path: str) -> Callable[[], CommandResult]:
         """Begin the trial of a module. Return the function that undoes it."""

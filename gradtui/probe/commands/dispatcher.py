@@ -16,12 +16,13 @@ from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.commands import preconditions, replayed_schedule, saved_files, trainability
-from gradtui.probe.commands.agreement import Agreement, objection_to_agreed
+from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.param_group_settings import set_group
+from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.trainability import TrainabilityController
@@ -159,8 +160,10 @@ class CommandDispatcher:
         }
 
     def _objection_to_agreed(self, command: Command) -> str | None:
+        if self._captured and isinstance(command, Intervention):
+            return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        return objection_to_agreed(command, self.trainability, self._undo)
+        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo).objection(command)
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
         self._emit(ProposalAnswered(self._clock.at(), self._step, proposal, objection is None, objection or ""))

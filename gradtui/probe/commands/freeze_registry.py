@@ -5,6 +5,9 @@ within a step (the discriminator of a GAN), and parameters that the user unfroze
 has made a frozen parameter trainable within the step, its gradient is removed just before an optimizer would apply it. So a
 frozen parameter never moves, and that step computed a gradient for nothing. Where freezing again would break the run, the
 parameter is left to the script, and this is reported.
+
+Each of several ranks looks at the flags at steps of its own, and in each step the flags of all ranks must be the same. So there
+gradtui restores no flag, and only removes the gradients, which it does at every step.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from gradtui.probe.frozen import (
     optimizer_wrote,
     within_steps,
 )
-from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ProbeContext
+from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ProbeContext, ranks
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
 from gradtui.text import listed, plural, refusals
 
@@ -133,7 +136,7 @@ class FreezeRegistry:
         self._check(BETWEEN_STEPS if self._checked_at == step else SINCE_LAST_STEP, of_statistics)
         self._release_updated_statistics()
         back = [tensor for _, tensor in self.parameters() if tensor.requires_grad]
-        if back:
+        if back and ranks.world_size() == 1:
             self._assert_again(step, back)
 
     def _check(self, cause: str, of_statistics: str | None = None) -> None:

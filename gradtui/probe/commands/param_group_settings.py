@@ -25,8 +25,8 @@ _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
 _OF_SCHEDULER = ("base_lrs", "max_lrs")
 
 
-def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> CommandResult:
-    """Set the values that the command names. Raises `CommandRefused`, and changes nothing, where that is not possible."""
+def group_to_set(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> tuple[Optimizer, dict[str, float]]:
+    """Return the optimizer, and the new values by name. Raises `CommandRefused` where they cannot be set."""
     optimizer = optimizers[command.optimizer] if 0 <= command.optimizer < len(optimizers) else None
     if optimizer is None:
         raise CommandRefused(refusals.no_optimizer(command.optimizer))
@@ -36,6 +36,13 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Comm
     requested = {"lr": command.learning_rate, "weight_decay": command.weight_decay}
     values = {name: value for name, value in requested.items() if value is not None}
     _refuse(values, group, optimizer)
+    return optimizer, values
+
+
+def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> CommandResult:
+    """Set the values that the command names. Raises `CommandRefused`, and changes nothing, where that is not possible."""
+    optimizer, values = group_to_set(command, optimizers)
+    group = optimizer.param_groups[command.group]
     schedulers = _schedulers_of(optimizer) if "lr" in values else []
     before = float(group["lr"]) if "lr" in values else 0.0
     if schedulers and not before:

@@ -62,9 +62,18 @@ def set_trainable(
 
 
 def refuse(
-    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, trained: Set[int], *, trainable: bool
+    chosen: dict[int, torch.Tensor],
+    tree: ModuleTree,
+    training: Training,
+    trained: Set[int],
+    *,
+    trainable: bool,
+    leaves_others: bool = False,
 ) -> None:
-    """Refuse a freeze or an unfreeze that would break the run, as far as that is known before. Raises `CommandRefused`."""
+    """Refuse a freeze or an unfreeze that would break the run, as far as that is known before. Raises `CommandRefused`.
+
+    `leaves_others` says that other parameters are unfrozen with this freeze.
+    """
     preconditions.refuse_data_parallel(chosen, tree, trained, trainable=trainable)
     preconditions.refuse_special(chosen, tree)
     if trainable:
@@ -74,7 +83,8 @@ def refuse(
         # A freeze removes the gradient, which code such as `p -= lr * p.grad` does not expect.
         raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
     preconditions.refuse_lbfgs(chosen, training.optimizers)
-    preconditions.refuse_to_end_training(chosen, tree, training)
+    if not leaves_others:
+        preconditions.refuse_to_end_training(chosen, tree, training)
 
 
 def _freeze(

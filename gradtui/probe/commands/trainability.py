@@ -19,7 +19,7 @@ from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
 from gradtui.probe.model import IndexMapping, Lineage, ModelRegistry, is_same_model, lineage, lineages
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone, ranks
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
 from gradtui.protocol.vocabulary import Changed, ExtendedOptimizer, ParameterState
@@ -83,23 +83,27 @@ class TrainabilityController:
         done = self._set(replace(command, path=path), named)
         return self._warned(done, {index: named[index] for index in done.parameters} if command.trainable else {})
 
-    def objection(self, command: SetTrainable | TrainOnly) -> str | None:
-        """Return why a command would be refused, as far as that is known without a change; None if nothing is."""
-        tree = self._view.tree
-        try:
-            if isinstance(command, SetTrainable):
-                _, named = requires_grad.select(command.path, tree)
-                self._refuse(self._to_be_set(named, command.trainable), trainable=command.trainable)
-            else:
-                _, wanted = requires_grad.select(command.selection, tree)
-                # The freeze of the rest is not known to leave nothing before the unfreeze.
-                self._refuse(self._to_be_set(wanted, True), trainable=True)
-        except CommandRefused as refusal:
-            return str(refusal)
-        return None
+    def refuse(self, command: SetTrainable | TrainOnly) -> None:
+        """Raise `CommandRefused` if a command would be refused, as far as that is known without a change.
 
-    def _refuse(self, chosen: dict[int, torch.Tensor], *, trainable: bool) -> None:
-        requires_grad.refuse(chosen, self._view.tree, self._training(), self._frozen, trainable=trainable)
+        What this rank alone has measured counts here, and only here: see `_training`.
+        """
+        tree = self._view.tree
+        if isinstance(command, SetTrainable):
+            _, named = requires_grad.select(command.path, tree)
+            self._refuse(self._to_be_set(named, command.trainable), trainable=command.trainable)
+            return
+        _, wanted = requires_grad.select(command.selection, tree)
+        rest = {index: tensor for index, tensor in tree.live_parameters() if index not in wanted}
+        self._refuse(self._to_be_set(wanted, True), trainable=True)
+        # Before the unfreeze it is not known whether the freeze of the rest leaves nothing.
+        self._refuse(self._to_be_set(rest, False), trainable=False, leaves_others=True)
+
+    def _refuse(self, chosen: dict[int, torch.Tensor], *, trainable: bool, leaves_others: bool = False) -> None:
+        training = self._training(measured=True)
+        requires_grad.refuse(
+            chosen, self._view.tree, training, self._frozen, trainable=trainable, leaves_others=leaves_others
+        )
 
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
@@ -208,8 +212,8 @@ class TrainabilityController:
         held = {id(tensor) for _, tensor in self.freezes.parameters()}
         if trainable:
             return {index: tensor for index, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
-        # A parameter that the script itself switches may be switched off at this moment.
-        switched = self._step_sampler.states.switched
+        # A parameter that the script itself switches may be switched off at this moment. Each rank sees that at other steps.
+        switched = self._step_sampler.states.switched if ranks.world_size() == 1 else ()
         return {
             index: tensor
             for index, tensor in named.items()
@@ -325,18 +329,27 @@ class TrainabilityController:
         done = self._toggle(command, chosen, modules)
         return replace(done, text=f"{done.text}; the optimizer's state is what it was")
 
-    def _training(self) -> Training:
+    def _training(self, *, measured: bool | None = None) -> Training:
+        """Return how the script trains.
+
+        Each rank measures at steps of its own. So among several ranks what is `measured` counts in the answer to a proposal
+        only: what a rank has accepted it carries out.
+        """
         step, by_hand = self._here()
         # A parameter that has had a gradient since is no longer untried.
         self._untried -= self._norms.latest.by_index.keys()
+        counts = measured or ranks.world_size() == 1
         return Training(
             self._view.optimizers_in_use(),
             scaled=self._norms.is_scaled,
-            unreached=self._step_sampler.states.indices_of(ParameterState.UNREACHED),
-            untried=self._untried,
+            unreached=self._unreached() if counts else frozenset(),
+            untried=self._untried if counts else frozenset(),
             by_hand=by_hand and step > 0,
             in_backward=self._view.steps_in_backward,
         )
+
+    def _unreached(self) -> frozenset[int]:
+        return self._step_sampler.states.indices_of(ParameterState.UNREACHED)
 
     def _register(self, command: SetTrainable, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:
         indices = set(chosen)
@@ -345,7 +358,8 @@ class TrainabilityController:
             # A gradient that passes through a module reaches its parameters once they train.
             self._untried |= indices - self._frozen - self._step_sampler.states.indices_of(ParameterState.FLOW_THROUGH)
         else:
-            self._frozen |= indices - self._untried - self._step_sampler.states.indices_of(ParameterState.UNREACHED)
+            # Whether a later unfreeze is possible must not depend on what each rank has measured.
+            self._frozen |= indices if ranks.world_size() > 1 else indices - self._untried - self._unreached()
             named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
             self.freezes.add(command.id, self._here()[0], named, modules)
 

@@ -13,13 +13,24 @@ from gradtui.protocol.commands import SetMode
 from gradtui.text import plural, refusals
 
 
+def modules_to_set(command: SetMode, tree: ModuleTree) -> tuple[str, nn.Module]:
+    """Return the module to set, and its name. Raises `CommandRefused` if there is none, or none in it that would change."""
+    path, _, module = module_at(command.path, tree)
+    shown = path or "the model"
+    if all(each.training is command.training for each in module.modules()):
+        raise CommandRefused(refusals.already(shown, f"in {_name(command)} mode"))
+    return shown, module
+
+
+def _name(command: SetMode) -> str:
+    return "training" if command.training else "eval"
+
+
 def set_mode(command: SetMode, tree: ModuleTree) -> CommandResult:
     """Call `module.train(training)`, which also sets every submodule. Raises `CommandRefused`."""
-    path, _, module = module_at(command.path, tree)
-    shown, mode = path or "the model", "training" if command.training else "eval"
+    shown, module = modules_to_set(command, tree)
+    mode = _name(command)
     before = [(weakref.ref(each), each.training) for each in module.modules()]
-    if all(training is command.training for _, training in before):
-        raise CommandRefused(refusals.already(shown, f"in {mode} mode"))
     # A `train` that the script overrides may leave some modules unchanged for its own reasons.
     module.train(command.training)
     changed = [ref for ref, training in before if (live := ref()) is not None and live.training is not training]

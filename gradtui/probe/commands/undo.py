@@ -58,10 +58,10 @@ class UndoStack:
         if applied.undo is not None:
             self._undos.append((command, applied.text, applied.undo))
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether there is a command to undo."""
-        return bool(self._undos)
+    def refuse(self) -> None:
+        """Raise `CommandRefused` if there is no command to undo."""
+        if not self._undos:
+            raise CommandRefused(refusals.NOTHING_TO_UNDO)
 
     def take_back(self) -> CommandResult:
         """Undo the latest command. Raises `CommandRefused` if there is none, or if it cannot be undone.
@@ -69,8 +69,7 @@ class UndoStack:
         A refused undo stays on the stack, since its obstacle may go away. If nothing is left of what the command changed, it is
         removed and `TargetGone` is raised.
         """
-        if not self._undos:
-            raise CommandRefused(refusals.NOTHING_TO_UNDO)
+        self.refuse()
         command, text, undo = self._undos[-1]
         try:
             done = undo()

@@ -1,0 +1,45 @@
+"""What a rank answers to a command that all ranks would carry out, without a change of anything. Training thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gradtui.probe.commands.checkpoint_activations import Checkpointing
+from gradtui.probe.commands.param_group_settings import group_to_set
+from gradtui.probe.commands.trainability import TrainabilityController
+from gradtui.probe.commands.training_mode import modules_to_set
+from gradtui.probe.commands.undo import UndoStack
+from gradtui.probe.model import ModelRegistry
+from gradtui.probe.runtime import CommandRefused, ranks
+from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
+
+
+@dataclass(frozen=True)
+class RankAnswer:
+    """Checks a command by the same preconditions as the handler that would carry it out."""
+
+    view: ModelRegistry
+    trainability: TrainabilityController
+    checkpointing: Checkpointing
+    undo: UndoStack
+
+    def objection(self, command: Command) -> str | None:
+        """Return why this rank would refuse the command; None if nothing known speaks against it."""
+        checks: dict[type[Command], Callable[[Any], object]] = {
+            SetTrainable: self.trainability.refuse,
+            TrainOnly: self.trainability.refuse,
+            SetCheckpointing: self.checkpointing.module_to_set,
+            SetMode: lambda command: modules_to_set(command, self.view.tree),
+            SetGroup: lambda command: group_to_set(command, self.view.discovery.optimizers.all()),
+            Undo: lambda _: self.undo.refuse(),
+        }
+        objection = ranks.objection_to_agreed(command)
+        check = checks.get(type(command))
+        if objection is None and check is not None:
+            try:
+                check(command)
+            except CommandRefused as refusal:
+                objection = str(refusal)
+        return objection
