@@ -100,15 +100,23 @@ SCALER_FAILS = "GradScaler would raise an error"
 # Activation checkpointing, and its trial.
 unknown_type = "it has an argument of type {}, which a second forward might change".format
 no_forward = "a {} has no forward: checkpoint the modules in it".format
+communicates = "{} in it communicates in each forward, and a trial would do so again".format
+not_tried_on_all = "not all ranks have called it with autograd recording in {} steps".format
+on_rank = "rank {}: {}".format
+unknown_to_rank = (
+    "{}, so this rank does not know whether the others checkpoint it: the weights are the same either way".format
+)
 not_called = "it was not called with autograd recording in {} steps".format
 second_forward_raised = "a second forward raised {}".format
 trial_failed = f"the trial failed: {_ERROR}".format
 within_checkpointed = "it is within {}, which is checkpointed".format
 COMPILED = "it belongs to compiled code: torch.compile decides what that saves for backward"
+GATHERS = (
+    "fully_shard gathers its parameters at each call of it, and a trial would do so again: checkpoint the modules in it"
+)
 INPUT_OVERWRITTEN = "its input is overwritten before backward, so backward could not compute it again"
 SECOND_OUTPUT_DIFFERS = "a second forward gave another output"
 SHARDED = "its parameters are sharded: each second forward would gather them from all ranks"
-STATIC_GRAPH = "DistributedDataParallel was constructed with static_graph=True, and checkpointing changes the graph"
 TORCHSCRIPT = "it contains TorchScript, which gradtui does not checkpoint"
 WHOLE_MODEL = "checkpointing the whole model saves nothing: backward would keep all activations again at once"
 WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward could not compute it again"

@@ -5,8 +5,10 @@ recomputation must not change again.
 """
 
 from gradtui.probe.activation_checkpointing.checkpointed_modules import CheckpointedModules, Wanted
+from gradtui.probe.activation_checkpointing.determinism_trial import Trial
 
 __all__ = [
     "CheckpointedModules",
+    "Trial",
     "Wanted",
 ]

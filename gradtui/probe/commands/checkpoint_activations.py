@@ -5,27 +5,34 @@ Training thread only.
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from gradtui.probe.activation_checkpointing import Wanted
+from gradtui.probe.activation_checkpointing import Trial, Wanted
 from gradtui.probe.commands.preconditions import SHARDED, module_at
 from gradtui.probe.commands.receipts import Baseline, Receipts
+from gradtui.probe.commands.trial_vote import PATIENCE, TrialVote
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext
+from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext, ranks
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private.private_names import compiled_in_place
+from gradtui.probe.torch_private.rendezvous import NoStoreError
 from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
 from gradtui.text import plural, refusals
 
-PATIENCE = 10
-"""The trial is given up after this many rounds of steps without a call of the module while autograd records."""
+_FLATTENED = tuple(name for name in SHARDED if name != "FSDPModule")
+"""Of the classes in `SHARDED` those within which a module's parameters are not its own. `fully_shard` has gathered them before
+a module within it is called, and again before its backward."""
+
+_numbers = itertools.count()
+"""Numbers the trials among several ranks. It is the same on all of them, since all begin the same trials."""
 
 
 @dataclass
@@ -40,6 +47,8 @@ class _Pending:
     """The last step before the command."""
     waited: int = 0
     """Number of steps that the trial has been pending."""
+    vote: TrialVote | None = None
+    """How all ranks decide; None where this is no rank of several."""
 
 
 class Checkpointing:
@@ -57,6 +66,7 @@ class Checkpointing:
         self._trials: dict[int, _Pending] = {}
         """By id of the command."""
         self._emitted: tuple[int, ...] = ()
+        self.make_vote: Callable[[str, int, int, int], TrialVote] = TrialVote
 
     @property
     def waits(self) -> bool:
@@ -83,7 +93,8 @@ class Checkpointing:
         undo = self._on(module, path)
         note = f"; {' and '.join(inner[:3])} within it count again when it no longer is" if inner else ""
         twice = _hooks_run_again(module)
-        return CommandResult(f"checkpoints {path}, if this step's trial agrees{note}{twice}", (), undo)
+        trial = "the trials of all ranks agree" if ranks.world_size() > 1 else "this step's trial agrees"
+        return CommandResult(f"checkpoints {path}, if {trial}{note}{twice}", (), undo)
 
     def module_to_set(self, command: SetCheckpointing) -> tuple[str, int, nn.Module]:
         """Return the path, index and module to checkpoint, or to checkpoint no longer. Raises `CommandRefused`."""
@@ -99,7 +110,11 @@ class Checkpointing:
         """Begin the trial of a module. Return the function that undoes it."""
         command = self._command()
         self._checkpoints.add(module, path, command)
-        self._trials[command] = _Pending(command, path, self._receipts.baseline(), self._counter.steps)
+        step, size = self._counter.steps, ranks.world_size()
+        vote = None
+        if size > 1:
+            vote = self.make_vote(f"trial/{next(_numbers)}/{step}/{path}", ranks.rank(), size, step + PATIENCE)
+        self._trials[command] = _Pending(command, path, self._receipts.baseline(), step, vote=vote)
         reference = weakref.ref(module)
 
         def undo() -> CommandResult:
@@ -146,11 +161,7 @@ class Checkpointing:
         outer = next((tree.modules[each].path for each, found in live.items() if self._checkpoints.get(found)), None)
         if outer is not None:
             raise CommandRefused(refusals.within_checkpointed(outer))
-        for found in live.values():
-            if any(kind.__name__ in SHARDED for kind in type(found).__mro__):
-                raise CommandRefused(refusals.SHARDED)
-            if isinstance(found, nn.parallel.DistributedDataParallel) and getattr(found, "static_graph", False):
-                raise CommandRefused(refusals.STATIC_GRAPH)
+        _refuse_wrapped(module, live.values())
 
     def settle(self, step: int) -> None:
         """Conclude trials at a step boundary."""
@@ -167,7 +178,10 @@ class Checkpointing:
         wanted = next((each for each in self._checkpoints.wanted.values() if each.command == pending.command), None)
         if wanted is None:
             return False
+        if pending.vote is not None:
+            return self._is_undecided(pending, pending.vote, wanted, step)
         if wanted.trial is None:
+            # Rounds of steps without a call of the module while autograd records.
             if pending.waited < PATIENCE * self._view.round_length:
                 pending.waited += 1
                 return True
@@ -178,6 +192,27 @@ class Checkpointing:
         if objection is not None:
             self._give_up(wanted, objection, step)
             return False
+        self._agree(pending, wanted, trial, step)
+        return False
+
+    def _is_undecided(self, pending: _Pending, vote: TrialVote, wanted: Wanted, step: int) -> bool:
+        """Return whether the ranks have not decided yet. The trial is kept until then, so that no other one is made."""
+        trial = wanted.trial
+        try:
+            reason = vote.decide(step, None if trial is None else trial.finish_step() or "")
+        except NoStoreError as error:
+            reason = refusals.unknown_to_rank(error)
+        if reason is None:
+            return True
+        wanted.trial = None
+        if reason or trial is None:
+            self._give_up(wanted, reason or refusals.not_called(PATIENCE), step)
+        else:
+            self._agree(pending, wanted, trial, step)
+        return False
+
+    def _agree(self, pending: _Pending, wanted: Wanted, trial: Trial, step: int) -> None:
+        """Checkpoint the module from here on."""
         wanted.agreed, wanted.moving = True, trial.moving
         # Without a sample before the command, its trial's step is the best one.
         baseline = pending.baseline if pending.baseline.memories else None
@@ -186,7 +221,6 @@ class Checkpointing:
             pending.command, title, step, baseline=baseline, since=pending.step, is_of_activations=True
         )
         self._step_sampler.toggled(step)
-        return False
 
     def _give_up(self, wanted: Wanted, why: str, step: int) -> None:
         module = wanted.module()
@@ -206,3 +240,20 @@ def _hooks_run_again(module: nn.Module) -> str:
     """Return a note if the script's own forward hooks will be called once more in backward."""
     hooked = sum(bool(vars(each)["_forward_hooks"] or vars(each)["_forward_pre_hooks"]) for each in module.modules())
     return f"; forward hooks of {plural(hooked, 'module')} in it run again in backward" if hooked else ""
+
+
+def _is_any(module: nn.Module, names: Sequence[str]) -> bool:
+    """Return whether one of these names is the class or a base of a module."""
+    return any(kind.__name__ in names for kind in type(module).__mro__)
+
+
+def _refuse_wrapped(module: nn.Module, around: Iterable[nn.Module]) -> None:
+    """Refuse a module for what wraps it or is in it, if a second forward of it would communicate or break the wrapper."""
+    around, within = list(around), list(module.modules())
+    if any(_is_any(each, _FLATTENED) for each in (*around, *within)):
+        raise CommandRefused(refusals.SHARDED)
+    if any(_is_any(each, SHARDED) for each in within):
+        raise CommandRefused(refusals.GATHERS)
+    of_all = next((each for each in within if isinstance(each, nn.SyncBatchNorm)), None)
+    if of_all is not None and ranks.world_size() > 1:
+        raise CommandRefused(refusals.communicates(type(of_all).__name__))

@@ -17,7 +17,6 @@ from gradtui.protocol.commands import (
     RunSteps,
     RunTo,
     SetBreakpoint,
-    SetCheckpointing,
     SkipStep,
     StopTraining,
     TakeUpFreezes,
@@ -26,7 +25,7 @@ from gradtui.text import refusals
 
 HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo, SetBreakpoint)
 """Commands that hold the training thread."""
-_UNEQUAL = (PauseAtBadStep, SetCheckpointing, SkipStep, TakeUpFreezes)
+_UNEQUAL = (PauseAtBadStep, SkipStep, TakeUpFreezes)
 """Commands whose outcome depends on what a rank measures: ranks that agree on them may still do different things."""
 
 
@@ -35,6 +34,11 @@ def world_size() -> int:
     if not distributed.is_available() or not distributed.is_initialized():
         return 1
     return distributed.get_world_size()
+
+
+def rank() -> int:
+    """Return the number of this process in the default process group; 0 where there is no group."""
+    return distributed.get_rank() if world_size() > 1 else 0
 
 
 def objection_to(command: Command) -> str | None:

@@ -33,16 +33,33 @@ def write_once(name: str, value: str) -> str:
     Raises:
         NoStoreError: there is no store, or it does not answer in some seconds.
     """
+    return _ask(lambda: _compare_set(name, value))
+
+
+def count(name: str, more: int) -> int:
+    """Add `more` to the number of this name, which begins with 0, and return the sum.
+
+    Raises:
+        NoStoreError: there is no store, or it does not answer in some seconds.
+    """
+    return int(_ask(lambda: str(_with_store(lambda store: store.add(f"{_PREFIX}/{name}", more)))))
+
+
+def _ask(call: Callable[[], str]) -> str:
     if _Call.is_stuck:
         raise NoStoreError(_SILENT)
-    return _Call(lambda: _compare_set(name, value)).result()
+    return _Call(call).result()
 
 
 def _compare_set(name: str, value: str) -> str:
+    found: bytes = _with_store(lambda store: store.compare_set(f"{_PREFIX}/{name}", "", value))
+    return found.decode()
+
+
+def _with_store(call: Callable[[Any], Any]) -> Any:
     store = _own_connection()
     try:
-        found: bytes = store.compare_set(f"{_PREFIX}/{name}", "", value)
-        return found.decode()
+        return call(store)
     except Exception as error:  # noqa: BLE001 - it depends on the kind of store: RuntimeError, DistStoreError, …
         raise NoStoreError(f"the store of the process group does not answer ({type(error).__name__})") from None
 

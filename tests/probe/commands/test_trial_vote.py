@@ -1,0 +1,92 @@
+"""All ranks checkpoint a module from the same step on, or none does, whenever each has made its trial."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.probe.commands.trial_vote import PATIENCE, TrialVote
+from gradtui.probe.torch_private.rendezvous import NoStoreError
+
+
+class Store:
+    """What all ranks read."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.numbers: Counter[str] = Counter()
+
+    def write_once(self, name: str, value: str) -> str:
+        if not self.values.get(name):
+            self.values[name] = value
+        return self.values[name]
+
+    def count(self, name: str, more: int) -> int:
+        self.numbers[name] += more
+        return self.numbers[name]
+
+
+def votes(ranks: int, store: Store) -> list[TrialVote]:
+    return [TrialVote("a", rank, ranks, PATIENCE, store.write_once, store.count) for rank in range(ranks)]
+
+
+def test_ranks_wait_for_the_trial_of_the_last_one() -> None:
+    first, second = votes(2, Store())
+    assert [first.decide(1, ""), second.decide(1, None)] == [None, None]
+    # The second rank's trial succeeds in step 2, and it comes to the boundary first.
+    assert [second.decide(2, ""), first.decide(2, "")] == ["", ""]
+
+
+def test_a_rank_that_decides_before_the_last_has_voted_decides_for_all() -> None:
+    first, second = votes(2, Store())
+    assert [first.decide(1, ""), second.decide(1, "")] == [None, None]
+    assert [first.decide(2, ""), second.decide(2, "")] == ["", ""]
+
+
+def test_one_trial_that_fails_ends_it_on_all_ranks_with_the_reason() -> None:
+    first, second = votes(2, Store())
+    assert [first.decide(1, ""), second.decide(1, "it differs")] == [None, None]
+    assert [first.decide(2, ""), second.decide(2, "it differs")] == ["rank 1: it differs"] * 2
+
+
+def test_a_trial_that_a_rank_never_makes_is_given_up_on_all() -> None:
+    first, second = votes(2, Store())
+    for step in range(1, PATIENCE):
+        assert [first.decide(step, ""), second.decide(step, None)] == [None, None]
+    reasons = {first.decide(PATIENCE, ""), second.decide(PATIENCE, "")}
+    assert reasons == {f"not all ranks have called it with autograd recording in {PATIENCE} steps"}
+
+
+def test_a_store_that_fails_leaves_the_rank_without_a_decision() -> None:
+    def fails(name: str, value: object) -> str:
+        raise NoStoreError("it does not answer")
+
+    with pytest.raises(NoStoreError):
+        TrialVote("a", 0, 2, 9, fails, Store().count).decide(1, "")
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 5), st.booleans())
+def test_all_ranks_decide_the_same_at_the_same_step(seed: int, count: int, one_fails: bool) -> None:
+    chance = random.Random(seed)
+    everyone = votes(count, Store())
+    called = [chance.randrange(1, PATIENCE + 3) for _ in everyone]
+    failing = chance.randrange(count) if one_fails else None
+    steps = [0] * count
+    decided: dict[int, tuple[int, str]] = {}
+    while len(decided) < count:
+        rank = chance.choice([each for each in range(count) if each not in decided])
+        steps[rank] += 1
+        made = steps[rank] >= called[rank]
+        own = "it differs" if rank == failing else ""
+        found = everyone[rank].decide(steps[rank], own if made else None)
+        if found is not None:
+            decided[rank] = steps[rank], found
+    assert len(set(decided.values())) == 1
+    step, found = decided[0]
+    if found == "":
+        assert failing is None
+        assert step >= max(called)
