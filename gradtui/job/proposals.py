@@ -80,6 +80,8 @@ class _Open:
     tries: int
     accepted: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
+    kinds: set[type[Event]] = field(default_factory=set)
+    """How ranks have answered after the step: more than one kind if some could not carry it out after all."""
     confirmed_at: float | None = None
 
 
@@ -101,6 +103,8 @@ class Proposals:
         self._ended: set[int] = set()
         self._last = 0
         """The newest step of any rank."""
+        self._is_uneven = False
+        """Some ranks have carried out a command that others could not, so their latest changes differ."""
 
     # What the ranks say
 
@@ -113,7 +117,7 @@ class Proposals:
     def restarted(self, now: float) -> list[Send]:
         """The launcher restarts the ranks: nothing that was proposed to the former ones holds."""
         sends = self._close(now, "the launcher has restarted the ranks") if self._open is not None else []
-        self._ranks, self._size, self._ended = {}, 0, set()
+        self._ranks, self._size, self._ended, self._is_uneven = {}, 0, set(), False
         return sends
 
     def left(self, rank: int, now: float, why: str) -> list[Send]:
@@ -143,7 +147,7 @@ class Proposals:
             return self._answered(rank, event, now)
         if isinstance(event, (CommandApplied, CommandRejected)):
             known.step = max(known.step, event.step)
-            return self._done(rank, event.command.id, now)
+            return self._done(rank, event, now)
         return []
 
     # What the user wants
@@ -162,6 +166,11 @@ class Proposals:
             return [(rank, command) for rank in to]
         if isinstance(command, commands.SetBreakpoint) and command.metric in _OF_ONE_RANK:
             self._reject(command, now, _OF_ONE_RANK[command.metric])
+            return []
+        if isinstance(command, commands.Undo) and self._is_uneven:
+            self._reject(
+                command, now, "not all ranks have carried out an earlier change, so each would undo another one"
+            )
             return []
         if isinstance(command, commands.Resume) and self._held_step is not None:
             # What is proposed for a later step must not keep the ranks from being released.
@@ -219,10 +228,12 @@ class Proposals:
             return list(self._to_all(Confirmation(0, proposal.id)))
         return []
 
-    def _done(self, rank: int, id_: int, now: float) -> list[Send]:
+    def _done(self, rank: int, event: CommandApplied | CommandRejected, now: float) -> list[Send]:
         proposal = self._open
-        if proposal is None or proposal.command.id != id_ or proposal.confirmed_at is None:
+        if proposal is None or proposal.command.id != event.command.id or proposal.confirmed_at is None:
             return []
+        proposal.kinds.add(type(event))
+        self._is_uneven |= len(proposal.kinds) > 1
         if not proposal.done:
             self.events.append(ProposalClosed(now, self._newest, proposal.command.id, True))
         proposal.done.add(rank)

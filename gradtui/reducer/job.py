@@ -11,7 +11,7 @@ from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
 from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord
 from gradtui.state.run_state import RunState
-from gradtui.text import plural
+from gradtui.text import plural, uneven_text
 
 PROPOSALS_KEPT = 64
 FORMER_KEPT = 64
@@ -117,6 +117,11 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
     change = _OF_RANK.get(type(event.event))
     if change is not None:
         change(job, record, event.event)
+    if isinstance(event.event, (ev.CommandApplied, ev.CommandRejected)):
+        proposal = job.proposals.get(event.event.command.id)
+        if proposal is not None and not proposal.is_uneven and len(set(map(bool, proposal.outcomes.values()))) > 1:
+            proposal.is_uneven = True
+            state.note(event, "ranks", uneven_text(proposal))
     if isinstance(event.event, ev.ReplicasMeasured):
         for text in compare_ranks(job, event.event.step):
             state.note(event, "ranks", text)

@@ -88,6 +88,8 @@ class ProposalRecord:
     """By rank: what the rank has done, empty if it was carried out, else the reason in words."""
     confirmed: bool | None = None
     """None while it is open."""
+    is_uneven: bool = False
+    """Some ranks have carried it out, and others could not."""
     reason: str = ""
 
 

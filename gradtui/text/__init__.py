@@ -44,6 +44,7 @@ from gradtui.text.ranks import (
     ranks_outcome,
     ranks_text,
     since_text,
+    uneven_text,
 )
 from gradtui.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.text.units import (
@@ -154,6 +155,7 @@ __all__ = [
     "stop_text",
     "time_left_text",
     "title_of_answer",
+    "uneven_text",
     "unregistered_lines",
     "untrained_lines",
     "verified_text",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.state.job import SILENT_S, Divergence, JobState, Kind, RankRecord
+from gradtui.state.job import SILENT_S, Divergence, JobState, Kind, ProposalRecord, RankRecord
 from gradtui.state.rank_figures import RankRow, Trouble
+from gradtui.text.commands import command_text
 from gradtui.text.units import listed, plural, seconds_text
 
 _NAMED = 4
@@ -90,6 +91,14 @@ def rank_trouble_text(row: RankRow) -> str:
 def rank_names(ranks: Sequence[int]) -> str:
     """Return `rank 3`, or `ranks 0, 1, 2`."""
     return ("rank " if len(ranks) == 1 else "ranks ") + listed([str(each) for each in ranks], _NAMED)
+
+
+def uneven_text(proposal: ProposalRecord) -> str:
+    """Return a message that ranks have done different things at the step for which all had accepted a command."""
+    done = sorted(rank for rank, why in proposal.outcomes.items() if not why)
+    left = sorted(rank for rank, why in proposal.outcomes.items() if why)
+    what, why = command_text(proposal.command), proposal.outcomes[left[0]]
+    return f"the ranks differ: {rank_names(done)} did what {rank_names(left)} could not after all ({what}): {why}"
 
 
 def between_ranks(divergence: Divergence) -> str:

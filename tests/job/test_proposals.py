@@ -1,14 +1,10 @@
-"""All ranks carry out a command at the same step, or none does, whatever the order in which messages arrive."""
+"""What the viewer proposes, confirms and cancels. See `test_all_or_none.py` for ranks and viewer together."""
 
 from __future__ import annotations
 
 import itertools
-import random
-from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gradtui.job.proposals import ANSWER_S, LEAST_LEAD, Proposals
 from gradtui.protocol import commands
@@ -18,7 +14,6 @@ from gradtui.protocol.events import (
     CommandApplied,
     CommandProposed,
     CommandRejected,
-    Event,
     PauseChanged,
     Progress,
     ProposalAnswered,
@@ -149,83 +144,22 @@ def test_a_breakpoint_that_only_some_ranks_may_reach_is_refused(metric: str) -> 
     assert len(proposals.submit(commands.SetBreakpoint(2, "step", 30), 0.0)) == 2
 
 
+def test_after_a_change_that_one_rank_could_not_make_nothing_is_undone() -> None:
+    proposals = two_ranks()
+    proposals.submit(freeze(1), 0.0)
+    for rank in range(2):
+        proposals.take(rank, ProposalAnswered(0.0, 1, 100, True), 0.1)
+    proposals.take(0, CommandApplied(0.0, 2, freeze(1), "froze a", ()), 0.2)
+    proposals.take(1, CommandRejected(0.0, 2, freeze(1), "it failed"), 0.2)
+    assert proposals.submit(commands.Undo(2), 0.3) == []
+    rejected = proposals.events[-1]
+    assert isinstance(rejected, CommandRejected)
+    assert rejected.reason == "not all ranks have carried out an earlier change, so each would undo another one"
+    proposals.restarted(0.4)
+    for rank in range(2):
+        proposals.joined(rank, 2)
+    assert len(proposals.submit(commands.Undo(3), 0.5)) == 2
+
+
 def test_a_measurement_is_of_the_lowest_rank() -> None:
     assert two_ranks().submit(commands.Watch(1, ("a",)), 0.0) == [(0, commands.Watch(1, ("a",)))]
-
-
-# All or none
-
-
-@dataclass
-class Rank:
-    """A rank as the probe decides: at the boundary of the step the value of a register that is written once."""
-
-    number: int
-    register: dict[int, str]
-    step: int = 0
-    inbox: list[Command] = field(default_factory=list)
-    accepted: dict[int, Proposal] = field(default_factory=dict)
-    carried_out: list[tuple[int, int]] = field(default_factory=list)
-
-    def cross(self) -> list[Event]:
-        """Execute a step and handle what has arrived at its boundary."""
-        self.step += 1
-        said: list[Event] = [progress(self.step)]
-        while self.inbox:
-            command = self.inbox.pop(0)
-            if isinstance(command, Proposal):
-                accepts = self.step < command.at_step
-                if accepts:
-                    self.accepted[command.id] = command
-                said.append(ProposalAnswered(0.0, self.step, command.id, accepts, "" if accepts else "it is over"))
-            elif isinstance(command, Confirmation):
-                self.register.setdefault(command.proposal, "commit")
-            elif isinstance(command, Cancellation):
-                self.register.setdefault(command.proposal, "cancel")
-        for id_, proposal in sorted(self.accepted.items()):
-            if proposal.at_step == self.step:
-                del self.accepted[id_]
-                if self.register.setdefault(id_, "cancel") == "commit":
-                    self.carried_out.append((self.step, id_))
-                    said.append(CommandApplied(0.0, self.step, proposal.command, "done", ()))
-                else:
-                    said.append(ProposalAnswered(0.0, self.step, id_, False, "it was not confirmed in time"))
-        return said
-
-
-@settings(max_examples=150)
-@given(st.integers(0, 1 << 30), st.integers(1, 5))
-def test_all_ranks_carry_out_the_same_commands_at_the_same_steps(seed: int, count: int) -> None:
-    chance = random.Random(seed)
-    proposals, register = Proposals(), dict[int, str]()
-    ranks = [Rank(number, register) for number in range(count)]
-    on_the_way: list[tuple[int, Command]] = []
-    to_viewer: list[tuple[int, Event]] = []
-    now, next_id = 0.0, 1
-    for number in range(count):
-        proposals.joined(number, count)
-    for _ in range(400):
-        now += 0.05
-        choice = chance.random()
-        if choice < 0.15:
-            on_the_way += proposals.submit(freeze(next_id), now)
-            next_id += 1
-        elif choice < 0.4 and on_the_way:
-            # Messages to one rank stay in order, those to different ranks do not.
-            number = chance.choice(on_the_way)[0]
-            at = next(at for at, (to, _) in enumerate(on_the_way) if to == number)
-            ranks[number].inbox.append(on_the_way.pop(at)[1])
-        elif choice < 0.65 and to_viewer:
-            number = chance.choice(to_viewer)[0]
-            at = next(at for at, (by, _) in enumerate(to_viewer) if by == number)
-            _, event = to_viewer.pop(at)
-            on_the_way += proposals.take(number, event, now)
-        else:
-            # No rank is more than a step ahead of another: each waits for the others' gradients.
-            slowest = min(each.step for each in ranks)
-            rank = chance.choice([each for each in ranks if each.step == slowest])
-            to_viewer += [(rank.number, event) for event in rank.cross()]
-        on_the_way += proposals.tick(now)
-    least = min(each.step for each in ranks)
-    done = [[each for each in rank.carried_out if each[0] <= least] for rank in ranks]
-    assert all(each == done[0] for each in done)

@@ -164,3 +164,23 @@ def test_when_ranks_were_heard_from() -> None:
     assert (first.seconds_silent(8.0), second.seconds_silent(8.0)) == (0.5, 6.0)
     job.progress(1, 6, at=8.5)
     assert second.seconds_silent(job.job.now) == 0.0
+
+
+def test_what_some_ranks_have_done_and_others_could_not_is_said_once() -> None:
+    job = Job(3)
+    command = SetTrainable(7, "a", False)
+    apply(job.state, ev.CommandProposed(1.0, 5, 99, command, 8))
+    job.event(0, ev.CommandApplied(1.0, 8, command, "froze a", ()))
+    assert job.texts == []
+    job.event(1, ev.CommandRejected(1.0, 8, command, "it failed"))
+    job.event(2, ev.CommandApplied(1.0, 8, command, "froze a", ()))
+    assert job.texts == ["the ranks differ: rank 0 did what rank 1 could not after all (freeze a): it failed"]
+
+
+def test_what_no_rank_could_do_is_no_difference() -> None:
+    job = Job(2)
+    command = SetTrainable(7, "a", False)
+    apply(job.state, ev.CommandProposed(1.0, 5, 99, command, 8))
+    for rank in range(2):
+        job.event(rank, ev.CommandRejected(1.0, 8, command, "a is already frozen"))
+    assert job.texts == []

@@ -66,7 +66,6 @@ class Checkpointing:
         self._trials: dict[int, _Pending] = {}
         """By id of the command."""
         self._emitted: tuple[int, ...] = ()
-        self.make_vote: Callable[[str, int, int, int], TrialVote] = TrialVote
 
     @property
     def waits(self) -> bool:
@@ -113,7 +112,7 @@ class Checkpointing:
         step, size = self._counter.steps, ranks.world_size()
         vote = None
         if size > 1:
-            vote = self.make_vote(f"trial/{next(_numbers)}/{step}/{path}", ranks.rank(), size, step + PATIENCE)
+            vote = TrialVote(f"trial/{next(_numbers)}/{step}/{path}", ranks.rank(), size, step + PATIENCE)
         self._trials[command] = _Pending(command, path, self._receipts.baseline(), step, vote=vote)
         reference = weakref.ref(module)
 

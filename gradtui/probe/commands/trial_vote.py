@@ -9,6 +9,7 @@ runs, and the store is asked only while a trial is pending.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gradtui.probe.torch_private.rendezvous import count, write_once
 from gradtui.text import refusals
@@ -18,30 +19,21 @@ PATIENCE = 10
 _GO, _WAIT = "go", "wait"
 
 
+@dataclass
 class TrialVote:
-    """The decision on one trial, as one rank takes part in it.
+    """The decision on one trial, as one rank takes part in it."""
 
-    Args:
-        name: the same on all ranks, and of no other trial.
-        rank: the number of this rank.
-        ranks: the number of ranks.
-        last_step: the step after which the trial is given up.
-        write: writes a value once for all ranks: see `write_once`.
-        add: adds to a number that all ranks read: see `count`.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        rank: int,
-        ranks: int,
-        last_step: int,
-        write: Callable[[str, str], str] = write_once,
-        add: Callable[[str, int], int] = count,
-    ) -> None:
-        self._name, self._rank, self._ranks, self._last_step = name, rank, ranks, last_step
-        self._write, self._add = write, add
-        self._has_voted = False
+    name: str
+    """The same on all ranks, and of no other trial."""
+    rank: int
+    ranks: int
+    last_step: int
+    """The step after which the trial is given up."""
+    write: Callable[[str, str], str] = write_once
+    """Writes a value once for all ranks."""
+    add: Callable[[str, int], int] = count
+    """Adds to a number that all ranks read."""
+    has_voted: bool = False
 
     def decide(self, step: int, objection: str | None) -> str | None:
         """Return what all ranks do from the boundary after `step` on: None if they wait, "" if they checkpoint, else why not.
@@ -51,15 +43,15 @@ class TrialVote:
         """
         votes = 0
         if objection == "":
-            votes = self._add(f"{self._name}/votes", 0 if self._has_voted else 1)
-            self._has_voted = True
+            votes = self.add(f"{self.name}/votes", 0 if self.has_voted else 1)
+            self.has_voted = True
         elif objection is not None:
-            objection = refusals.on_rank(self._rank, objection)
-        if votes == self._ranks:
-            found = self._write(f"{self._name}/{step}", _GO)
+            objection = refusals.on_rank(self.rank, objection)
+        if votes == self.ranks:
+            found = self.write(f"{self.name}/{step}", _GO)
         else:
             # Without an objection this reads that of another rank.
-            known = self._write(f"{self._name}/objection", objection or "")
-            wish = known or (_WAIT if step < self._last_step else refusals.not_tried_on_all(PATIENCE))
-            found = self._write(f"{self._name}/{step}", wish)
+            known = self.write(f"{self.name}/objection", objection or "")
+            wish = known or (_WAIT if step < self.last_step else refusals.not_tried_on_all(PATIENCE))
+            found = self.write(f"{self.name}/{step}", wish)
         return {_GO: "", _WAIT: None}.get(found, found)
