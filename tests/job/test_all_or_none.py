@@ -105,34 +105,35 @@ class Job:
     def act(self) -> None:
         """Let something happen."""
         self.now += 0.05
-        choice, number = self.chance.random(), self.chance.choice(sorted(self.ranks)) if self.ranks else None
+        choice = self.chance.random()
         if choice < (0.001 if len(self.ranks) == self.size else 0.05):
             self.start()
-        elif number is None:
-            pass
-        elif choice < 0.002:
+        elif choice < 0.002 and self.ranks:
             self.lose_rank()
         elif choice < 0.004:
             self.change_viewer()
         elif choice < 0.03:
-            path = self.chance.choice("aabcyyyyyy")
-            self.paths[self.next_id] = path
+            path = self.paths[self.next_id] = self.chance.choice("aabcyyyyyy")
             self.send(self.viewer.submit(SetTrainable(self.next_id, path, False), self.now))
             self.next_id += 1
-        elif choice < 0.35:
-            if self.to_rank[number]:
-                self.ranks[number].inbox.append(self.to_rank[number].popleft())
-        elif choice < 0.7:
-            if self.ranks[number].outbox:
-                self.send(self.viewer.take(number, self.ranks[number].outbox.popleft(), self.now))
+        elif choice < 0.7 and self.ranks:
+            self.deliver(self.chance.choice(sorted(self.ranks)))
         elif len(self.ranks) == self.size:
             # No rank is more than a step ahead of another: each waits for the others' gradients. Without one, all wait.
             slowest = min(each.step for each in self.ranks.values())
             self.chance.choice([each for each in self.ranks.values() if each.step == slowest]).cross()
         self.send(self.viewer.tick(self.now))
 
+    def deliver(self, number: int) -> None:
+        """Let the next message to or from a rank arrive."""
+        rank, waiting = self.ranks[number], self.to_rank[number]
+        if waiting and self.chance.random() < 0.5:
+            rank.inbox.append(waiting.popleft())
+        elif rank.outbox:
+            self.send(self.viewer.take(number, rank.outbox.popleft(), self.now))
 
-@settings(max_examples=150, deadline=None)
+
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 4))
 def test_all_ranks_carry_out_the_same_commands_at_the_same_steps(seed: int, size: int) -> None:
     job = Job(random.Random(seed), size)
