@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import distributed
@@ -100,6 +101,8 @@ SCHEDULE = "\n".join(
         (5, "freeze", 'path = "*body.2.*"'),
         (8, "set_group", "optimizer = 0\ngroup = 0\nlearning_rate = 0.002"),
         (12, "unfreeze", 'path = "*body.2.*"'),
+        # The weights stay the same.
+        (13, "set_checkpointing", 'path = "module.body.2"\non = true'),
         (25, "freeze", 'path = "*trunk.2.*"\nlate = true'),
         (28, "set_group", "optimizer = 1\ngroup = 0\nlearning_rate = 0.002"),
         (32, "unfreeze", 'path = "*trunk.2.*"\nlate = true'),
@@ -171,6 +174,32 @@ def test_a_schedule_changes_all_ranks_as_a_script_that_is_written_that_way(place
     assert [each["rank"] for each in summary["ranks"]] == [0, 1]
     # The number of steps is not compared: os._exit ends a process before it has reported its last steps.
     assert summary["refused"] == []
+    assert "set_checkpointing" in {each["command"] for each in summary["interventions"]}
+
+
+def wait_for_step(gradtui: Callable[..., subprocess.CompletedProcess[str]], step: int) -> None:
+    """Wait until the job has executed more than `step` steps."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        status = gradtui("status", "--json")
+        if status.returncode == 0 and json.loads(status.stdout)["step"] > step:
+            break
+
+
+def tail_until(
+    gradtui: Callable[..., subprocess.CompletedProcess[str]], is_there: Callable[[dict[str, Any]], bool]
+) -> list[dict[str, Any]]:
+    """Return the events up to now, once there is such an event."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        lines = [json.loads(line) for line in gradtui("tail", "--json").stdout.splitlines()]
+        if any(map(is_there, lines)):
+            return lines
+    raise AssertionError("it has not come")
+
+
+def is_answer(line: dict[str, Any], command: object) -> bool:
+    return line["event"] == "CommandApplied" and line["command"]["id"] == command
 
 
 def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(place: Path) -> None:
@@ -200,11 +229,7 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
     with (place / "said").open("w") as said:
         process = subprocess.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
     try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            status = gradtui("status", "--json")
-            if status.returncode == 0 and json.loads(status.stdout)["step"] > 20:
-                break
+        wait_for_step(gradtui, 20)
         paused = answer("pause")
         assert paused["text"] == "pause"
         held = json.loads(gradtui("status", "--json").stdout)
@@ -212,11 +237,16 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         # While all ranks are held, a change is made at once.
         frozen = json.loads(gradtui("do", "--json", "freeze", "module.0").stdout)
         assert answer("step", "2")["text"] == "run 2 steps"
-        lines = [json.loads(line) for line in gradtui("tail", "--json").stdout.splitlines()]
-        applied = [line for line in lines if line["event"] == "CommandApplied"]
-        assert [line["step"] for line in applied if line["command"]["id"] == frozen["id"]] == [paused["step"]]
+        lines = tail_until(gradtui, lambda line: is_answer(line, frozen["id"]))
+        assert [line["step"] for line in lines if is_answer(line, frozen["id"])] == [paused["step"]]
         assert "no module or parameter" in str(answer("freeze", "nothing.of.it")["refused"])
         assert answer("resume")["text"] == "resume"
+        checkpointed = json.loads(gradtui("do", "--json", "checkpoint", "module.2").stdout)
+        lines = tail_until(gradtui, lambda line: line["event"] == "CheckpointingChanged")
+        (begun,) = [line for line in lines if is_answer(line, checkpointed["id"])]
+        assert begun["text"] == "checkpoints module.2, if the trials of all ranks agree"
+        (changed,) = [line for line in lines if line["event"] == "CheckpointingChanged"]
+        assert begun["step"] < changed["step"] <= begun["step"] + 10
         assert answer("stop")["text"] == "stop"
         process.wait(60)
     finally:
@@ -228,4 +258,7 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
     # The boundary after a step is the first forward of the next one, which the script has begun by then.
     assert f"({held['step'] + 1}, [False, False, True, True])" in ranks[0]
     summary = json.loads((place / "summary.json").read_text())
-    assert [(each["command"], each["step"]) for each in summary["interventions"]] == [("freeze", paused["step"])]
+    assert [(each["command"], each["step"]) for each in summary["interventions"]] == [
+        ("freeze", paused["step"]),
+        ("set_checkpointing", begun["step"]),
+    ]
