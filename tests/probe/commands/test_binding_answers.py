@@ -12,7 +12,7 @@ from torch import distributed, nn
 from watched import Watched, watched
 
 from gradtui.protocol.agreement import Confirmation, Proposal
-from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
+from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeOverridden, ProposalAnswered
 from gradtui.protocol.schedule import Scheduled
 from gradtui.text import refusals
@@ -178,3 +178,37 @@ def test_what_the_script_itself_has_changed_meanwhile_is_refused_at_the_step() -
 
         train(seen, trained, each=each)
     assert outcome(seen) == [(6, refusals.already("0", "frozen"))]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (
+            lambda id_: SetMode(id_, "module.9", False),
+            "there is no module or parameter 'module.9'; did you mean module.3 or module.2 or module.1?",
+        ),
+        (lambda id_: SetMode(id_, "module.0", True), refusals.already("module.0", "in training mode")),
+        (lambda id_: SetGroup(id_, 0, 7, 0.1), refusals.no_group("SGD", 7)),
+        (lambda id_: SetGroup(id_, 0, 0, 0.1), refusals.ALREADY_SO),
+        (lambda id_: TrainOnly(id_, "module.2"), refusals.FREEZE_UNDER_DDP),
+        (lambda id_: SetCheckpointing(id_, "module.0", False), refusals.ALREADY_SO),
+        (lambda id_: SetCheckpointing(id_, "", True), refusals.WHOLE_MODEL),
+        (lambda id_: SetCheckpointing(id_, "module.3", True), refusals.communicates("Quiet")),
+        (Undo, refusals.NOTHING_TO_UNDO),
+    ],
+)
+def test_a_rank_says_before_the_step_what_it_could_not_do(command: Callable[[int], Command], why: str) -> None:
+    wrapped = DistributedDataParallel(model().append(nn.Sequential(Quiet(2))))  # type: ignore[operator]
+    wrapped.find_unused_parameters = False
+    with watched() as seen:
+        train(seen, wrapped, 6, each=lambda step: proposes(seen, command, 5) if step == 3 else None)
+    (answer,) = seen.all(ProposalAnswered)
+    assert (answer.accepts, answer.reason) == (False, why)
+    assert outcome(seen) == []
+
+
+class Quiet(nn.SyncBatchNorm):
+    """It is not called with several ranks here."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input
