@@ -63,30 +63,32 @@ def check_refused(every: list[dict[str, Any]], why: str) -> None:
     assert all(words[1] in ("no", "refused") for words in said)
 
 
-def test_two_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_two_ranks_freeze_and_change_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     toggled = ("freeze find_unused", "freeze find_unused no_sync", "freeze fsdp")
     refused = {
         "freeze ddp": refusals.FREEZE_UNDER_DDP,
         "freeze no_sync": refusals.FREEZE_UNDER_DDP,
         "freeze static_graph": refusals.FREEZE_UNDER_STATIC_GRAPH,
-        "checkpoint fsdp unit": refusals.GATHERS,
     }
-    kinds = ("ddp", "no_sync", "find_unused", "static_graph", "fsdp")
-    checkpointed = tuple(f"checkpoint {kind}" for kind in kinds)
-    found = results(
-        2, monkeypatch, tmp_path, *toggled, *refused, *checkpointed, "settings", "clear", "checkpoint writing"
-    )
+    found = results(2, monkeypatch, tmp_path, *toggled, *refused, "settings", "clear")
     for case in toggled:
         assert outcome(found[case], changes_weights=True) == TOGGLED
     for case, why in refused.items():
         check_refused(found[case], why)
-    for case in checkpointed:
-        check_checkpointed(found[case])
     assert outcome(found["clear"], changes_weights=True) == [[5, "ZeroGradients"], [9, "ZeroGradients"]]
     assert outcome(found["settings"], changes_weights=True) == [
         [5, "SetTrainable"], [8, "Undo"], [10, "SetMode"], [12, "SetGroup"], [14, "Undo"], [15, "Undo"],
         [16, "SetBreakpoint"], [18, "held"], [18, "Resume"], [19, "SetBreakpoint"], [19, "held"], [19, "Resume"],
     ]  # fmt: skip
+
+
+def test_two_ranks_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kinds = ("ddp", "no_sync", "find_unused", "static_graph", "fsdp")
+    checkpointed = tuple(f"checkpoint {kind}" for kind in kinds)
+    found = results(2, monkeypatch, tmp_path, *checkpointed, "checkpoint fsdp unit", "checkpoint writing")
+    for case in checkpointed:
+        check_checkpointed(found[case])
+    check_refused(found["checkpoint fsdp unit"], refusals.GATHERS)
     check_given_up(found["checkpoint writing"])
 
 
