@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.json_values import NotReadableError
 from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
 from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord
 from gradtui.state.run_state import RunState
+from gradtui.state.snapshot import restored
 from gradtui.text import plural
 
 PROPOSALS_KEPT = 64
@@ -33,7 +36,8 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         return
     if event.generation > job.generation:
         job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
-        job.ranks, job.generation, job.size, job.shown = {}, event.generation, 0, None
+        job.ranks, job.generation, job.size, job.shown, job.is_chosen = {}, event.generation, 0, None, False
+        job.earlier_interventions = state.intervention_count
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
         job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
         _restart(state)
@@ -43,7 +47,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
     job.ranks[event.rank] = RankRecord(
         event.rank, event.generation, event.local_rank, event.host, event.pid, event.at, event.at
     )
-    if job.shown is None or event.rank < job.shown:
+    if job.shown is None or (event.rank < job.shown and not job.is_chosen):
         # The events of a rank with a lower number that joins later are those of the same training.
         if job.shown is not None:
             _restart(state)
@@ -52,25 +56,44 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         state.note(event, "run", f"all {plural(job.size, 'rank')} have joined")
 
 
-def _restart(state: RunState) -> None:
-    """Forget the state of a rank, for that of another one."""
-    kept = (
-        "job",
-        "version",
-        "seconds",
-        "log",
-        "log_count",
-        "started",
-        "pending",
-        "refused",
-        "interventions",
-        "intervention_count",
-        "findings",
-    )
-    fresh = RunState()
+_OF_THE_JOB = (
+    "job", "version", "seconds", "log", "log_count", "started", "ended", "pending", "refused", "interventions",
+    "intervention_count", "findings",
+)  # fmt: skip
+"""What the state of the run says of the job, whichever rank is shown."""
+
+
+def _restart(state: RunState, other: RunState | None = None) -> None:
+    """Take the state of another rank instead of that of a rank; None if nothing is known of it yet."""
+    other = other or RunState()
     for each in fields(RunState):
-        if each.name not in kept:
-            setattr(state, each.name, getattr(fresh, each.name))
+        if each.name not in _OF_THE_JOB:
+            setattr(state, each.name, getattr(other, each.name))
+
+
+def _show(state: RunState, job: JobState, event: ev.RankEvent, taken: ev.RankStateTaken) -> None:
+    """Show the rank whose state this is."""
+    state.pending.pop(taken.request, None)
+    try:
+        value = json.loads(taken.state)
+        other = restored(value if isinstance(value, dict) else {})
+    except (NotReadableError, ValueError, RecursionError):
+        state.note(event, "rejected", f"cannot show rank {event.rank}: its state cannot be read")
+        return
+    # Panels keep what they have computed until the structure of the tree changes.
+    other.tree.version = max(other.tree.version, state.tree.version) + 1
+    _restart(state, other)
+    earlier = job.earlier_interventions
+    newer = state.intervention_count - earlier
+    # Of this generation the rank itself knows what was done to it; it may be some events ahead of the rank shown so far.
+    kept = state.interventions[: max(0, len(state.interventions) - newer)]
+    state.interventions = [*kept, *other.interventions]
+    state.intervention_count = earlier + other.intervention_count
+    for id_, proposal in job.proposals.items():
+        if event.rank in proposal.outcomes:
+            state.pending.pop(id_, None)
+    job.shown, job.is_chosen = event.rank, True
+    state.note(event, "run", f"rank {event.rank} is shown")
 
 
 def rank_left(state: RunState, event: ev.RankLeft) -> None:
@@ -81,7 +104,8 @@ def rank_left(state: RunState, event: ev.RankLeft) -> None:
         return
     record.left_at, record.left_reason = event.at, event.reason
     if event.reason:
-        state.note(event, "run", f"rank {event.rank}: {event.reason}")
+        stays = "; its last state stays on the screen" if event.rank == job.shown and len(job.ranks) > 1 else ""
+        state.note(event, "run", f"rank {event.rank}: {event.reason}{stays}")
 
 
 def ranks_heard(state: RunState, event: ev.RanksHeard) -> None:
@@ -121,6 +145,9 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
         for text in compare_ranks(job, event.event.step):
             state.note(event, "ranks", text)
     inner = event.event
+    if isinstance(inner, ev.RankStateTaken):
+        _show(state, job, event, inner)
+        return
     if event.rank != job.shown or isinstance(inner, ev.RunEnded):
         # The launcher says when the run has ended.
         return

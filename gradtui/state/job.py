@@ -133,7 +133,11 @@ class JobState:
     former: list[RankRecord] = field(default_factory=list)
     """The records of earlier generations, the newest last."""
     shown: int | None = None
-    """The rank whose state is that of the run."""
+    """The rank whose state is that of the run: the lowest one, until the user chooses another."""
+    is_chosen: bool = False
+    """Whether the user has chosen it."""
+    earlier_interventions: int = 0
+    """Interventions in the earlier generations."""
     now: float = 0.0
     """Seconds of the viewer's run at the newest event."""
     proposals: dict[int, ProposalRecord] = field(default_factory=dict)
