@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradtui.job.messages import message_of, state_request
@@ -15,6 +15,7 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, ShowRank
 from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import (
+    CommandRejected,
     Event,
     RankEvent,
     RankJoined,
@@ -80,12 +81,16 @@ class RankHub:
 
     def _ask_state(self, command: ShowRank) -> None:
         rank = self._ranks.get(command.rank)
-        for answer in self._states.ask(command, rank is not None, self._clock()):
-            self._emit(answer)
+        self._say(self._states.ask(command, rank is not None, self._clock()))
         if rank is not None:
             # A rank that is gone is found by the thread that reads from it, one that does not read by the time it takes.
             with contextlib.suppress(OSError):
                 rank.connection.send(state_request(command))
+
+    def _say(self, refused: list[CommandRejected]) -> None:
+        step = max((each.step for each in self._ranks.values()), default=0)
+        for each in refused:
+            self._emit(replace(each, step=step))
 
     def join(self, request: Mapping[str, Any]) -> Conversation:
         """Return the conversation with a rank that asks to join. Raises `BadEntry`."""
@@ -114,8 +119,7 @@ class RankHub:
             if joined.generation > self._generation:
                 self._generation = joined.generation
                 self._deliver(self._proposals.restarted(self._clock()))
-                for answer in self._states.restarted(self._clock()):
-                    self._emit(answer)
+                self._say(self._states.restarted(self._clock()))
                 self._proposals.shown = None
             former = self._ranks.get(joined.rank)
             self._ranks[joined.rank] = me
@@ -151,8 +155,7 @@ class RankHub:
                 return
             del self._ranks[joined.rank]
             self._emit(RankLeft(self._clock(), me.step, joined.rank, joined.generation, why))
-            for answer in self._states.left(joined.rank, why or "its run has ended", self._clock()):
-                self._emit(answer)
+            self._say(self._states.left(joined.rank, why or "its run has ended", self._clock()))
             self._deliver(self._proposals.left(joined.rank, self._clock(), why or "its run has ended"))
 
     def _run(self) -> None:
@@ -161,8 +164,7 @@ class RankHub:
             now = self._clock()
             with self._lock:
                 self._deliver(self._proposals.tick(now))
-                for answer in self._states.tick(now):
-                    self._emit(answer)
+                self._say(self._states.tick(now))
                 if now - heard >= _HEARD_S and self._ranks:
                     heard = now
                     silent = tuple((rank, max(0.0, now - each.heard_at)) for rank, each in sorted(self._ranks.items()))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.markers import MarkerKind
 from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS, memory_part_name
-from gradtui.tui.panels import KINDS
+from gradtui.tui.panels import KINDS, SHOWN
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (
     COLUMNS,
@@ -115,6 +115,12 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         f"Not known, or not there; never a zero. Of a parameter: {STATE_MEANINGS[ParameterState.UNKNOWN]}",
     ),
     ("×", "error", "NaN or Inf in a curve", ""),
+    (
+        SHOWN,
+        "accent",
+        "the rank that is shown",
+        "In the table of ranks: the tree, the curves and the memory are those of this rank. enter shows another one.",
+    ),
     (
         "⠶",
         "curve-1",
