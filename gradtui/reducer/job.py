@@ -11,7 +11,8 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
-from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord
+from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord, WholeNorms
+from gradtui.state.rank_norms import common_norms, holders_of, unlike_norms, whole_row
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import restored
 from gradtui.text import plural
@@ -37,6 +38,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
     if event.generation > job.generation:
         job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
         job.ranks, job.generation, job.size, job.shown, job.is_chosen = {}, event.generation, 0, None, False
+        job.holders, job.common_step, job.unlike_norms, job.whole = None, 0, {}, WholeNorms()
         job.earlier_interventions = state.intervention_count
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
         job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
@@ -171,6 +173,8 @@ def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
 
 def _models_found(job: JobState, record: RankRecord, event: ev.ModelsFound) -> None:
     record.listing, record.norms, record.checks = event.listing, [], []
+    # Indexes of parameters have changed, and norms of other models are not continued.
+    job.holders, job.common_step, job.unlike_norms, job.whole = None, 0, {}, WholeNorms()
     record.buffers = tuple(each.path for each in event.buffers)
     outline = tuple((each.path, each.shape) for each in event.parameters), record.buffers
     # Ranks usually have the same models: one copy of what is long is enough.
@@ -191,8 +195,23 @@ def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -
         if all(any(step == event.step for step, _ in each.norms) for each in job.live):
             for each in job.ranks.values():
                 each.norms = [known for known in each.norms if known[0] >= event.step]
+            _compare_norms(job)
         if len(record.norms) > NORMS_KEPT:
             del record.norms[least_common([step for step, _ in record.norms])]
+
+
+def _compare_norms(job: JobState) -> None:
+    """Compare the norms of all ranks at the newest step that they have measured, and combine those of parts."""
+    step, norms = next(common_norms(job), (0, {}))
+    if not norms:
+        return
+    if job.holders is None:
+        job.holders = holders_of(job)
+    job.common_step, job.unlike_norms = step, unlike_norms(step, norms, job.holders)
+    if len(norms) == job.size and any(job.holders):
+        row = whole_row(norms, job.holders)
+        if row is not None:
+            job.whole.take(step, row)
 
 
 def _memory(_job: JobState, record: RankRecord, event: ev.MemoryMeasured) -> None:

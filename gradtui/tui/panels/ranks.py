@@ -61,23 +61,26 @@ def _number(value: float | None) -> str:
 
 
 _LOSS = _Column("loss", 9, lambda row: _number(row.record.loss))
+_NORM = _Column("‖grad‖", 9, lambda row: _number(row.record.norm))
+_NORM_OF_PART = _Column("‖grad‖", 9, lambda row: f"≥{norm}" if (norm := _number(row.record.norm)) != "—" else norm)
 _COLUMNS = (
     _Column("step", 9, lambda row: f"{row.record.step:,}"),
     _Column("rate", 8, lambda row: rate_text(None if _is_over(row) else row.record.steps_per_second).strip()),
     _Column("phase", 10, _phase),
     _Column("own", 9, lambda row: "—" if row.own_seconds is None else f"{_number(1e3 * row.own_seconds)} ms"),
     _Column("memory", 9, lambda row: _dash(None if row.memory is None else short_bytes(row.memory))),
-    _Column("‖grad‖", 9, lambda row: _number(row.record.norm)),
 )
 
 
-def _columns(width: int) -> tuple[_Column, ...]:
-    return (*_COLUMNS, _LOSS) if width >= _ROOM_FOR_LOSS else _COLUMNS
+def _columns(job: JobState, width: int) -> tuple[_Column, ...]:
+    # Of sharded parameters a rank has parts, whose norm is a lower bound of that of the whole.
+    norm = _NORM_OF_PART if job.holders is not None and any(job.holders) else _NORM
+    return (*_COLUMNS, norm, _LOSS) if width >= _ROOM_FOR_LOSS else (*_COLUMNS, norm)
 
 
 def ranks_head(job: JobState, width: int) -> Line:
     """Return the titles of the columns, and how many ranks there are, in exactly `width` cells."""
-    columns = _columns(width)
+    columns = _columns(job, width)
     head: list[Span] = [
         (pad("  rank", _RANK_WIDTH), "faint"),
         *((pad(each.title, each.width), "faint") for each in columns),
@@ -86,12 +89,12 @@ def ranks_head(job: JobState, width: int) -> Line:
     return fit((*head, (elide(ranks_text(job), room), "faint")), width)
 
 
-def rank_line(row: RankRow, width: int, *, is_shown: bool) -> Line:
+def rank_line(job: JobState, row: RankRow, width: int) -> Line:
     """Return the line of a rank in exactly `width` cells."""
     role = _ROLES[row.trouble]
-    mark: Span = (SHOWN if is_shown else " ", "accent")
+    mark: Span = (SHOWN if row.record.rank == job.shown else " ", "accent")
     number: Span = (pad(f" {row.record.rank}", _RANK_WIDTH - 1), "text" if row.trouble is Trouble.NONE else role)
-    cells: list[Span] = [(pad(each.text(row), each.width), "text") for each in _columns(width)]
+    cells: list[Span] = [(pad(each.text(row), each.width), "text") for each in _columns(job, width)]
     spans = [mark, number, *cells]
     used = sum(width_of(text) for text, _ in spans)
     words = printable(rank_trouble_text(row))
@@ -152,7 +155,9 @@ class RanksPanel(ScrollLines):
 
     def line_at(self, index: int, width: int) -> Line:
         row, job = self._rows[index], self._state.job
-        line = rank_line(row, width, is_shown=job is not None and row.record.rank == job.shown)
+        if job is None:
+            return ()
+        line = rank_line(job, row, width)
         if row.record.rank != self.current or not self.has_focus:
             return line
         return tuple((text, f"{role}@cursor") for text, role in line)

@@ -11,7 +11,7 @@ from textual.types import IgnoreReturnCallbackType
 from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, applicable, keymap_of
 from gradtui.tui.requests.shown_rank import ranks_to_show
-from gradtui.tui.tree import COLUMNS, ModuleTree, column_words
+from gradtui.tui.tree import ALL_COLUMNS, ModuleTree, column_words
 
 
 class ActionCommands(Provider):
@@ -39,7 +39,7 @@ class ActionCommands(Provider):
 
     def _column_commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
         tree = self.screen.query_one(ModuleTree)
-        for name in COLUMNS:
+        for name in ALL_COLUMNS:
             title, meaning = column_words(name)
             does = "Hide" if tree.shows_column(name) else "Show"
             yield f"{does} column {title}", meaning, partial(tree.toggle_column, name)

@@ -11,8 +11,10 @@ from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, STATE_MEANINGS, STATE_SU
 from gradtui.tui.panels import KINDS, SHOWN
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (
-    COLUMNS,
+    ALL_COLUMNS,
+    AT_LEAST,
     CONCERNED,
+    DIFFERS,
     FREEZE,
     HIDDEN,
     MIXED,
@@ -95,6 +97,20 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         "muted",
         "the norm of what only passes",
         "Before a norm: of the gradient that only passes through a frozen module, read in sampled steps on the CPU.",
+    ),
+    (
+        AT_LEAST,
+        "muted",
+        "the norm of this rank's part",
+        "Before a norm: of the part that the shown process has of sharded parameters, a lower bound of the norm of the whole. "
+        "The viewer of a job combines the parts once all ranks have measured the same step.",
+    ),
+    (
+        DIFFERS,
+        "warning",
+        "another norm on other ranks",
+        "Before a norm: it differs between ranks, by more than rounding. Ranks average the gradients of what "
+        "DistributedDataParallel keeps equal, and then norms are equal too. The column ranks says how much.",
     ),
     (
         RECOMPUTED,
@@ -180,7 +196,7 @@ _STEP_WORDS: tuple[tuple[str, str], ...] = (
 
 _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
     ("state, st", "the state of the parameter, or all states there are in the module"),
-    *map(column_words, COLUMNS),
+    *map(column_words, ALL_COLUMNS),
 )
 
 _FINDING_WORDS: tuple[tuple[str, str], ...] = (
