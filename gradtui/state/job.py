@@ -86,6 +86,8 @@ class NormRange:
     high_rank: int
     outlier: int | None
     """The rank whose norm is furthest from the median, if norms differ; the first one whose norm is not finite."""
+    missing: tuple[int, ...] = ()
+    """The ranks on which there is no gradient, though others have one."""
 
 
 @dataclass

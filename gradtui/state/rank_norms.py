@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gradtui.protocol.vocabulary import ParameterInfo
 from gradtui.state.job import JobState, NormRange, RankRecord
@@ -48,10 +49,16 @@ def norms_on_ranks(job: JobState, index: int) -> tuple[int, dict[int, float]] | 
     return None
 
 
-def norm_range(job: JobState, index: int) -> NormRange | None:
-    """Return the range of what `norms_on_ranks` returns."""
-    found = norms_on_ranks(job, index)
-    return range_of(*found) if found is not None else None
+def spread_of(step: int, norms: Mapping[int, float | None]) -> NormRange | None:
+    """Return the range of norms by rank, of which some may be missing; None if all are."""
+    at = {rank: norm for rank, norm in norms.items() if norm is not None}
+    if not at:
+        return None
+    missing = tuple(rank for rank in norms if rank not in at)
+    found = range_of(step, at)
+    # Where one has a gradient and several have none, or the other way round, that one is the outlier.
+    few = missing if len(missing) < len(at) else tuple(at)
+    return replace(found, missing=missing, outlier=few[0] if len(few) == 1 else found.outlier) if missing else found
 
 
 def range_of(step: int, at: Mapping[int, float]) -> NormRange:
@@ -71,6 +78,8 @@ def range_of(step: int, at: Mapping[int, float]) -> NormRange:
 
 def is_noticeable(found: NormRange) -> bool:
     """Return whether norms of a replica differ by more than rounding."""
+    if found.missing:
+        return True
     if not math.isfinite(found.high):
         return math.isfinite(found.low)
     return found.high - found.low >= NOTICEABLE * found.high > 0
@@ -83,10 +92,10 @@ def unlike_norms(step: int, norms: Mapping[int, Row], holders: Sequence[int]) ->
         return {}
     found = {}
     for index, (holding, column) in enumerate(zip(holders, zip(*rows))):
-        if holding != REPLICA or None in column or column.count(column[0]) == len(column):
+        if holding != REPLICA or column.count(column[0]) == len(column):
             continue
-        made = range_of(step, dict(zip(ranks, column)))
-        if is_noticeable(made):
+        made = spread_of(step, dict(zip(ranks, column)))
+        if made is not None and is_noticeable(made):
             found[index] = made
     return found
 

@@ -9,6 +9,7 @@ from gradtui.printable import printable
 from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState, Reach
 from gradtui.state.aggregated_stats import aggregated_stats
 from gradtui.state.frontier import Frontier
+from gradtui.state.job import NormRange
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, optimizers_of, saved_bytes, state_of, subtree, toggles_of
 from gradtui.text.freezes import contending_text
@@ -106,12 +107,15 @@ def _unlike(state: RunState, where: range) -> list[str]:
     unlike = {index: job.unlike_norms[index] for index in job.unlike_norms if index in where} if job is not None else {}
     if not unlike or job is None:
         return []
-    worst = max(
-        unlike, key=lambda index: (not math.isfinite(unlike[index].high), -unlike[index].low / unlike[index].high)
-    )
-    name = f" of {printable(infos[worst].path)}" if len(where) > 1 else ""
-    words = differing_words(unlike[worst], len(job.ranks))
-    return [f"{words.replace('The norm', f'The gradient norm{name}', 1)}."]
+    worst = max(unlike, key=lambda index: _apart(unlike[index]))
+    name = f"{printable(infos[worst].path)}: " if len(where) > 1 else ""
+    return [f"{name}{differing_words(unlike[worst], len(job.ranks))}."]
+
+
+def _apart(found: NormRange) -> tuple[bool, bool, float]:
+    """Return how far norms are apart, to compare it."""
+    is_finite = math.isfinite(found.high)
+    return bool(found.missing), not is_finite, -found.low / found.high if is_finite and found.high else 0.0
 
 
 def _held(state: RunState, where: range) -> list[str]:

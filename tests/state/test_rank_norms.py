@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jobs import Job, model
 
 from gradtui.protocol import events as ev
-from gradtui.state.rank_norms import norm_range, norms_on_ranks
+from gradtui.state.job import JobState, NormRange
+from gradtui.state.rank_norms import norms_on_ranks, range_of
 from gradtui.state.shown_norms import shown_norms
 
 COUNT = 4
@@ -36,6 +37,11 @@ def shards(held: Sequence[int]) -> Job:
 def whole(job: Job) -> tuple[float | None, ...]:
     assert job.job.whole.norms is not None
     return job.job.whole.norms
+
+
+def norm_range(job: JobState, index: int) -> NormRange | None:
+    found = norms_on_ranks(job, index)
+    return range_of(*found) if found is not None else None
 
 
 # Replicas
@@ -93,7 +99,7 @@ def test_which_rank_is_named(norms: tuple[float, ...], outlier: int | None) -> N
         ((1.0, math.nan), True),
         ((math.nan, math.nan), False),
         ((math.inf, math.inf), False),
-        ((1.0, None), False),
+        ((1.0, None), True),
         ((None, None), False),
     ],
 )
@@ -102,6 +108,25 @@ def test_rounding_is_no_difference(norms: tuple[float | None, ...], differs: boo
     for rank, norm in enumerate(norms):
         job.norms(rank, 1, 2.0, norm)
     assert list(job.job.unlike_norms) == ([1] if differs else [])
+
+
+@pytest.mark.parametrize(
+    ("norms", "missing", "outlier"),
+    [
+        ((None, None, 0.5), (0, 1), 2),
+        ((0.5, None, 0.5), (1,), 1),
+        ((0.5, None), (1,), 0),
+        ((0.5, None, 0.5, None), (1, 3), None),
+    ],
+)
+def test_a_gradient_that_some_ranks_do_not_have(
+    norms: tuple[float | None, ...], missing: tuple[int, ...], outlier: int | None
+) -> None:
+    job = Job(len(norms))
+    for rank, norm in enumerate(norms):
+        job.norms(rank, 1, 2.0, norm)
+    found = job.job.unlike_norms[1]
+    assert (found.low, found.high, found.missing, found.outlier) == (0.5, 0.5, missing, outlier)
 
 
 def test_a_difference_that_is_over_is_no_longer_shown() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from gradtui.state.job import JobState, NormRange
-from gradtui.state.rank_norms import REPLICA, common_norms, range_of
+from gradtui.state.rank_norms import REPLICA, common_norms, spread_of
 from gradtui.tui.tree.range_norms import RangeNorms
 
 _MOST = 2_000_000
@@ -62,5 +62,4 @@ class RankTotals:
             step, rows = next(common_norms(job), (0, {}))
             is_small = sum(map(len, rows.values())) <= _MOST and step == job.common_step
             self._rows = {rank: RangeNorms(row) for rank, row in rows.items()} if is_small else {}
-        at = {rank: norm for rank, row in self._rows.items() if (norm := row.norm(where)) is not None}
-        return range_of(job.common_step, at) if len(at) > 1 else None
+        return spread_of(job.common_step, {rank: row.norm(where) for rank, row in self._rows.items()})

@@ -278,7 +278,7 @@ class TreeCells:
             return _passing_cell(passing, width)
         if norm is not None and self.totals.is_part(where):
             return _marked_cell(AT_LEAST, norm, width, role, role)
-        if norm is not None and self.totals.ranks.differs(where):
+        if self.totals.ranks.differs(where):
             return _marked_cell(DIFFERS, norm, width, role, "warning")
         return _number_cell(norm, width, role)
 
@@ -300,14 +300,12 @@ def _passing_cell(value: float, width: int) -> Line:
     return ((pad_start(PASSING + text, width), "muted" if math.isfinite(value) else "error"),)
 
 
-def _marked_cell(mark: str, value: float, width: int, role: str, mark_role: str) -> Line:
+def _marked_cell(mark: str, value: float | None, width: int, role: str, mark_role: str) -> Line:
     text = number_text(value).strip()
-    if len(mark + text) > width:
+    if value is not None and len(mark + text) > width:
         text = f"{value:.0e}"
-    return (
-        (pad_start(mark, width - len(text)), mark_role),
-        (text, role if math.isfinite(value) else "error"),
-    )
+    role = "faint" if value is None else role if math.isfinite(value) else "error"
+    return ((pad_start(mark, width - len(text)), mark_role), (text, role))
 
 
 def _ranks_cell(ranks: RankTotals, where: range, width: int) -> Line:
