@@ -160,6 +160,11 @@ _CATEGORIES: dict[str, tuple[str, str]] = {
     "parameters": ("what the model's parameters take", ""),
     "buffers": ("running statistics and other buffers", ""),
     "gradients": ("what .grad holds", ""),
+    "buckets": (
+        "the copy of the gradients that ranks average",
+        "The copy of the gradients in which DistributedDataParallel averages them. With gradient_as_bucket_view=True there is "
+        "none: .grad is part of the buckets then.",
+    ),
     "optimizer_state": ("momentum, Adam's averages and the like", ""),
     "activations": ("what autograd keeps for backward", ""),
     "input": (
