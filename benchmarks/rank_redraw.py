@@ -1,11 +1,11 @@
-"""What a job of 64 ranks takes of the viewer's UI thread at 160×50: the events of one step of all ranks, and a redraw after them.
+"""What a job of 64 ranks takes of the viewer's UI thread at 160×50: the events of one step of all ranks, and a redraw.
 
     python benchmarks/rank_redraw.py
 
 CPU time of the thread, medians in milliseconds. Each rank reports the step with its phases, every gradient norm, and what all
-ranks must have in common, as at every 16th step. `equal`: the norms are those of replicas. `unlike`: one rank has other norms for
-every tenth parameter, and the column *ranks* is shown. `parts`: the parameters are sharded. A redraw is the header and one part,
-with what Textual composes and writes then.
+ranks must have in common, as at every 16th step. `equal`: the norms are those of replicas. `unlike`: one rank has other norms
+for every tenth parameter, and the column *ranks* is shown. `parts`: the parameters are sharded. A redraw is the header and one
+part, with what Textual composes and writes then.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def found_by(rank: int, ranks: int, parameters: int, kind: str) -> ev.ModelsFoun
     if kind != "parts":
         return found
     # A parameter has 16 or 4 elements: some ranks have none of it.
-    infos = tuple(
-        replace(info, local_count=len(range(rank, info.count, ranks))) for info in found.parameters
-    )
+    infos = tuple(replace(info, local_count=len(range(rank, info.count, ranks))) for info in found.parameters)
     return replace(found, parameters=infos)
 
 
@@ -109,7 +107,9 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=KINDS)
     parser.add_argument("--parts", nargs="*", default=PARTS)
     arguments = parser.parse_args()
-    print(f"{'norms':10}{'part':8}{'parameters':>11}{'events':>9}{'header':>9}{'part':>9}{'textual':>9}{'redraw':>9}  ms")
+    print(
+        f"{'norms':10}{'part':8}{'parameters':>11}{'events':>9}{'header':>9}{'part':>9}{'textual':>9}{'redraw':>9}  ms"
+    )
     for kind in arguments.kinds:
         for part in arguments.parts:
             for size in arguments.sizes:

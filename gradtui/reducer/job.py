@@ -12,7 +12,7 @@ from gradtui.protocol.json_values import NotReadableError
 from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
 from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord, WholeNorms
-from gradtui.state.rank_norms import common_norms, holders_of, unlike_norms, whole_row
+from gradtui.state.rank_norms import common_norms, holders_of, shared_rows, unlike_norms, whole_row
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import restored
 from gradtui.text import plural
@@ -192,7 +192,7 @@ def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -
         record.norm, record.norm_step = event.total, event.step
     if event.norms is not None and event.listing in (None, record.listing):
         record.norms = [*(each for each in record.norms if each[0] != event.step), (event.step, event.norms)]
-        if all(any(step == event.step for step, _ in each.norms) for each in job.live):
+        if _all_have_measured(job, event.step):
             for each in job.ranks.values():
                 each.norms = [known for known in each.norms if known[0] >= event.step]
             _compare_norms(job)
@@ -200,18 +200,38 @@ def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -
             del record.norms[least_common([step for step, _ in record.norms])]
 
 
+def _all_have_measured(job: JobState, step: int) -> bool:
+    """Return whether all ranks that train have measured the norms of a step."""
+    awaited = job.ranks.get(job.awaited) if job.awaited is not None else None
+    if awaited is not None and awaited.is_connected and awaited.ended is None and not _has_measured(awaited, step):
+        # The one that was missing before is missing still: with many ranks nearly every question ends here.
+        return False
+    # Ranks report in about the order of their numbers.
+    missing = next((each.rank for each in reversed(job.live) if not _has_measured(each, step)), None)
+    job.awaited = missing
+    return missing is None
+
+
+def _has_measured(record: RankRecord, step: int) -> bool:
+    return any(step == known for known, _ in record.norms)
+
+
 def _compare_norms(job: JobState) -> None:
     """Compare the norms of all ranks at the newest step that they have measured, and combine those of parts."""
     step, norms = next(common_norms(job), (0, {}))
     if not norms:
         return
+    norms = shared_rows(norms)
+    for rank, row in norms.items():
+        record = job.ranks[rank]
+        record.norms = [(known, row if known == step else other) for known, other in record.norms]
     if job.holders is None:
         job.holders = holders_of(job)
     job.common_step, job.unlike_norms = step, unlike_norms(step, norms, job.holders)
     if len(norms) == job.size and any(job.holders):
-        row = whole_row(norms, job.holders)
-        if row is not None:
-            job.whole.take(step, row)
+        whole = whole_row(norms, job.holders)
+        if whole is not None:
+            job.whole.take(step, whole)
 
 
 def _memory(_job: JobState, record: RankRecord, event: ev.MemoryMeasured) -> None:

@@ -175,6 +175,8 @@ class JobState:
     """Interventions in the earlier generations."""
     now: float = 0.0
     """Seconds of the viewer's run at the newest event."""
+    awaited: int | None = None
+    """A rank that had not measured the norms of the newest step when that was looked for."""
     holders: list[int] | None = None
     """Per parameter of the present models: on how many ranks each part of it is (`rank_norms.holders_of`); None if unknown."""
     common_step: int = 0

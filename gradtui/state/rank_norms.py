@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gradtui.protocol.vocabulary import ParameterInfo
@@ -87,17 +87,34 @@ def is_noticeable(found: NormRange) -> bool:
 
 def unlike_norms(step: int, norms: Mapping[int, Row], holders: Sequence[int]) -> dict[int, NormRange]:
     """Return the ranges of the replicas whose norms differ noticeably, by the index of the parameter."""
-    ranks, rows = tuple(norms), tuple(norms.values())
-    if all(row == rows[0] for row in rows):
+    rows = distinct(norms.values())
+    if len(rows) == 1:
         return {}
     found = {}
     for index, (holding, column) in enumerate(zip(holders, zip(*rows))):
         if holding != REPLICA or column.count(column[0]) == len(column):
             continue
-        made = spread_of(step, dict(zip(ranks, column)))
+        made = spread_of(step, {rank: row[index] for rank, row in norms.items()})
         if made is not None and is_noticeable(made):
             found[index] = made
     return found
+
+
+def shared_rows(norms: Mapping[int, Row]) -> dict[int, Row]:
+    """Return the norms by rank; rows that are equal are one object then, since most ranks have the same norms of replicas."""
+    found: list[Row] = []
+    shared = {}
+    for rank, row in norms.items():
+        known = next((each for each in found if each == row), None)
+        if known is None:
+            found.append(row)
+        shared[rank] = row if known is None else known
+    return shared
+
+
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows that are different objects."""
+    return list({id(row): row for row in rows}.values())
 
 
 def is_shard(info: ParameterInfo) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from gradtui.state.job import JobState, NormRange
-from gradtui.state.rank_norms import REPLICA, common_norms, spread_of
+from gradtui.state.rank_norms import REPLICA, common_norms, distinct, spread_of
 from gradtui.tui.tree.range_norms import RangeNorms
 
 _MOST = 2_000_000
@@ -60,6 +60,8 @@ class RankTotals:
     def _joined(self, job: JobState, where: range) -> NormRange | None:
         if self._rows is None:
             step, rows = next(common_norms(job), (0, {}))
-            is_small = sum(map(len, rows.values())) <= _MOST and step == job.common_step
-            self._rows = {rank: RangeNorms(row) for rank, row in rows.items()} if is_small else {}
+            different = distinct(rows.values())
+            is_small = sum(map(len, different)) <= _MOST and step == job.common_step
+            made = {id(row): RangeNorms(row) for row in different}
+            self._rows = {rank: made[id(row)] for rank, row in rows.items()} if is_small else {}
         return spread_of(job.common_step, {rank: row.norm(where) for rank, row in self._rows.items()})
