@@ -15,8 +15,10 @@ from gradtui.export.explained import explained
 from gradtui.export.summary import finding_entry, summarise
 from gradtui.preview import Previews
 from gradtui.protocol.codec import BadEntry, from_words
+from gradtui.protocol.commands import ShowRank
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import (
+    CommandApplied,
     Event,
     Measurement,
     OperationsRecorded,
@@ -34,7 +36,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
-_LEFT_OUT = (Measurement, Progress, OperationsRecorded, RankStateTaken, RulesRun)
+_LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)
 """Events that `tail` does not deliver: the state has what they say."""
 Look = Callable[[Callable[[RunState], Any]], Any]
 _HISTORY = 10_000
@@ -155,8 +157,12 @@ class LiveRun:
             if self._shown is None or (event.rank < self._shown and not self._is_chosen):
                 self._shown = event.rank
         if isinstance(event, RankEvent):
-            if isinstance(event.event, RankStateTaken):
+            taken = event.event
+            if isinstance(taken, RankStateTaken):
                 self._shown, self._is_chosen = event.rank, True
+                # The state itself is large, and those who ask for events can ask for it.
+                command = ShowRank(taken.request, event.rank)
+                return CommandApplied(event.at, event.step, command, f"rank {event.rank} is shown", ())
             if event.rank == self._shown or isinstance(event.event, _LEFT_OUT):
                 return event.event
         return event

@@ -193,6 +193,8 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         "--plain",
         "--summary",
         "summary.json",
+        "--record",
+        "run.jsonl",
         "torchrun",
         *TORCHRUN,
         "train.py",
@@ -216,8 +218,11 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         applied = [line for line in lines if line["event"] == "CommandApplied"]
         assert [line["step"] for line in applied if line["command"]["id"] == frozen["id"]] == [paused["step"]]
         assert "no module or parameter" in str(answer("freeze", "nothing.of.it")["refused"])
-        assert answer("resume")["text"] == "resume"
-        assert answer("stop")["text"] == "stop"
+        assert answer("show-rank", "1")["text"] == "rank 1 is shown"
+        # Nothing is lost with the other rank: it is the same training.
+        assert json.loads(gradtui("status", "--json").stdout)["step"] == paused["step"] + 2
+        assert "rank 5 is not connected" in str(answer("show-rank", "5")["refused"])
+        assert [answer(word)["text"] for word in ("resume", "stop")] == ["resume", "stop"]
         process.wait(60)
     finally:
         # SIGTERM lets torchrun end its processes.
@@ -229,3 +234,5 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
     assert f"({held['step'] + 1}, [False, False, True, True])" in ranks[0]
     summary = json.loads((place / "summary.json").read_text())
     assert [(each["command"], each["step"]) for each in summary["interventions"]] == [("freeze", paused["step"])]
+    gradtui("replay", "--plain", "--summary", "replayed.json", "run.jsonl")
+    assert (place / "replayed.json").read_bytes() == (place / "summary.json").read_bytes()
