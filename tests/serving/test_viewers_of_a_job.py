@@ -111,7 +111,9 @@ def test_a_recording_gives_the_summary_of_the_viewer(training: Training, tmp_pat
     training.emit(ev.RunEnded(9.0, STEPS, 0, None))
     state = training.reporter.finish()
     recorder.finish(0)
-    again = replayed(Recording(tmp_path / "run.jsonl"))
+    restarts: list[bool] = []
+    again = replayed(Recording(tmp_path / "run.jsonl"), on_restart=lambda: restarts.append(True))
+    assert not restarts
     assert again.job is not None
     assert again.job.shown == 0
     assert json.dumps(summarise(again, dropped=0)) == json.dumps(summarise(state, dropped=0))
