@@ -59,6 +59,9 @@ class Given:
         given, self.waiting = self.waiting[:limit], self.waiting[limit:]
         return given
 
+    def seen(self, events: Sequence[ev.Event]) -> None:
+        """No other viewer follows."""
+
     def submit(self, make: Callable[[int], Any]) -> Any:
         return make(1)
 

@@ -204,7 +204,7 @@ def _run(
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
     recorder = _recorder(settings, events)
-    link = connected(settings, events, commands, reporter.say)
+    link = connected(settings, events, commands, reporter.say, reporter.look)
     live = None
     if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)

@@ -15,14 +15,17 @@ from gradtui.export.explained import explained
 from gradtui.export.summary import finding_entry, summarise
 from gradtui.preview import Previews
 from gradtui.protocol.codec import BadEntry, from_words
+from gradtui.protocol.commands import ShowRank
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import (
+    CommandApplied,
     Event,
     Measurement,
     OperationsRecorded,
     Progress,
     RankEvent,
     RankJoined,
+    RankStateTaken,
     RulesRun,
 )
 from gradtui.serving.follower import Follower
@@ -65,8 +68,9 @@ class LiveRun:
         self._count = 0
         self._changed = threading.Condition()
         self._is_over = False
-        self._ranks: set[int] = set()
-        """Of a job: the ranks that have joined, of which the lowest is shown."""
+        self._shown: int | None = None
+        """Of a job: the rank that is shown, as in `JobState`."""
+        self._is_chosen = False
         self._generation = 0
         self._previews = Previews(look)
         events.follow(self._keep)
@@ -148,10 +152,19 @@ class LiveRun:
     def _of_run(self, event: Event) -> Event:
         """Return an event of a rank as one of the run, if the run shows this rank, or if it is left out anyway."""
         if isinstance(event, RankJoined):
-            self._ranks = (self._ranks if event.generation == self._generation else set()) | {event.rank}
-            self._generation = event.generation
-        if isinstance(event, RankEvent) and (event.rank == min(self._ranks) or isinstance(event.event, _LEFT_OUT)):
-            return event.event
+            if event.generation != self._generation:
+                self._generation, self._shown, self._is_chosen = event.generation, None, False
+            if self._shown is None or (event.rank < self._shown and not self._is_chosen):
+                self._shown = event.rank
+        if isinstance(event, RankEvent):
+            taken = event.event
+            if isinstance(taken, RankStateTaken):
+                self._shown, self._is_chosen = event.rank, True
+                # The state itself is large, and those who ask for events can ask for it.
+                command = ShowRank(taken.request, event.rank)
+                return CommandApplied(event.at, event.step, command, f"rank {event.rank} is shown", ())
+            if event.rank == self._shown or isinstance(event.event, _LEFT_OUT):
+                return event.event
         return event
 
     def _tail(self, request: Mapping[str, Any]) -> Stream:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradtui.job import RankLink
-from gradtui.job.link import identity_of
+from gradtui.job.link import Look, identity_of
 from gradtui.rank_environment import CONNECT, TOKEN
 from gradtui.serving import (
     Address,
@@ -27,7 +27,11 @@ RANK_DRAIN_S = 0.05
 
 
 def connected(
-    settings: Settings, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]
+    settings: Settings,
+    events: EventQueue,
+    commands: CommandQueue,
+    say: Callable[[str], None],
+    look: Look = lambda _at: None,
 ) -> RankLink | None:
     """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run.
 
@@ -41,18 +45,21 @@ def connected(
     if settings.connect is None:
         return None
     try:
-        return _link(settings.connect, events, commands, say)
+        return _link(settings.connect, events, commands, say, look)
     finally:
         os.environ.pop(TOKEN, None)
 
 
-def _link(connect: str, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]) -> RankLink | None:
+def _link(
+    connect: str, events: EventQueue, commands: CommandQueue, say: Callable[[str], None], look: Look
+) -> RankLink | None:
     try:
         link = RankLink(
             Client(_address(connect)),
             identity_of(),
             commands,
             lambda why: say(f"{why}; training continues"),
+            look,
         )
     except (NoAnswerError, BadAddressError) as error:
         say(f"{error}; this rank has no viewer")

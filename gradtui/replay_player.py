@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
 
-from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, Watch
+from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, ShowRank, Watch
 from gradtui.protocol.events import CommandRejected, Event, EventsEnded, Progress
 from gradtui.protocol.json_values import to_line
 from gradtui.recording import Recording, RecordingError, tracker_of
@@ -25,6 +25,7 @@ from gradtui.state.snapshot import restored, snapshot
 from gradtui.viewing import view_again
 
 REFUSAL = "this is a recording; nothing can be changed in it"
+NO_OTHER_RANK = "this is a recording; it has the whole state of the rank that was shown"
 READING = "the recording is still being read"
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Multiples of the recorded time."""
@@ -113,7 +114,8 @@ class ReplayPlayer:
         elif isinstance(command, RunTo):
             self.seek_step(command.step)
         elif not isinstance(command, Watch):
-            self._first.append(CommandRejected(self.seconds, self.step, command, REFUSAL))
+            refusal = NO_OTHER_RANK if isinstance(command, ShowRank) else REFUSAL
+            self._first.append(CommandRejected(self.seconds, self.step, command, refusal))
 
     # Playing
 

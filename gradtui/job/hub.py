@@ -5,15 +5,25 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gradtui.job.messages import message_of
+from gradtui.job.messages import message_of, state_request
 from gradtui.job.proposals import Proposals, Send
+from gradtui.job.state_requests import StateRequests
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command
+from gradtui.protocol.commands import Command, ShowRank
 from gradtui.protocol.event_rows import EventReader
-from gradtui.protocol.events import Event, RankEvent, RankJoined, RankLeft, RanksHeard, RunEnded
+from gradtui.protocol.events import (
+    CommandRejected,
+    Event,
+    RankEvent,
+    RankJoined,
+    RankLeft,
+    RanksHeard,
+    RankStateTaken,
+    RunEnded,
+)
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.serving import Connection, Conversation
 
@@ -45,6 +55,7 @@ class RankHub:
         self._ranks: dict[int, _Rank] = {}
         self._generation = 0
         self._proposals = Proposals()
+        self._states = StateRequests()
         self._lock = threading.RLock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gradtui-hub", daemon=True)
@@ -63,7 +74,23 @@ class RankHub:
     def send(self, command: Command) -> None:
         """Send a command of the viewer to the ranks. Any thread."""
         with self._lock:
-            self._deliver(self._proposals.submit(command, self._clock()))
+            if isinstance(command, ShowRank):
+                self._ask_state(command)
+            else:
+                self._deliver(self._proposals.submit(command, self._clock()))
+
+    def _ask_state(self, command: ShowRank) -> None:
+        rank = self._ranks.get(command.rank)
+        self._say(self._states.ask(command, rank is not None, self._clock()))
+        if rank is not None:
+            # A rank that is gone is found by the thread that reads from it, one that does not read by the time it takes.
+            with contextlib.suppress(OSError):
+                rank.connection.send(state_request(command))
+
+    def _say(self, refused: list[CommandRejected]) -> None:
+        step = max((each.step for each in self._ranks.values()), default=0)
+        for each in refused:
+            self._emit(replace(each, step=step))
 
     def join(self, request: Mapping[str, Any]) -> Conversation:
         """Return the conversation with a rank that asks to join. Raises `BadEntry`."""
@@ -92,6 +119,8 @@ class RankHub:
             if joined.generation > self._generation:
                 self._generation = joined.generation
                 self._deliver(self._proposals.restarted(self._clock()))
+                self._say(self._states.restarted(self._clock()))
+                self._proposals.shown = None
             former = self._ranks.get(joined.rank)
             self._ranks[joined.rank] = me
             self._proposals.joined(joined.rank, joined.ranks)
@@ -110,6 +139,10 @@ class RankHub:
         with self._lock:
             if self._ranks.get(me.joined.rank) is not me:
                 return
+            if isinstance(event, RankStateTaken):
+                if not self._states.answered(me.joined.rank, event):
+                    return
+                self._proposals.shown = me.joined.rank
             # Proposals learn of an answer in the order in which viewers do.
             self._emit(RankEvent(now, event.step, me.joined.rank, me.joined.generation, event))
             self._deliver(self._proposals.take(me.joined.rank, event, now))
@@ -122,6 +155,7 @@ class RankHub:
                 return
             del self._ranks[joined.rank]
             self._emit(RankLeft(self._clock(), me.step, joined.rank, joined.generation, why))
+            self._say(self._states.left(joined.rank, why or "its run has ended", self._clock()))
             self._deliver(self._proposals.left(joined.rank, self._clock(), why or "its run has ended"))
 
     def _run(self) -> None:
@@ -130,6 +164,7 @@ class RankHub:
             now = self._clock()
             with self._lock:
                 self._deliver(self._proposals.tick(now))
+                self._say(self._states.tick(now))
                 if now - heard >= _HEARD_S and self._ranks:
                     heard = now
                     silent = tuple((rank, max(0.0, now - each.heard_at)) for rank, each in sorted(self._ranks.items()))

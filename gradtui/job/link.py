@@ -10,14 +10,20 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gradtui.job.messages import command_in
+from gradtui.job.messages import command_in, state_requested
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.events import Event
+from gradtui.protocol.events import Event, RankStateTaken
+from gradtui.protocol.json_values import to_line
 from gradtui.serving import Client, Follower, NoAnswerError
+from gradtui.state.run_state import RunState
+from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue
 
 _END_S = 5.0
 """Seconds that the end of the run waits for the viewer to receive the last events."""
+
+
+Look = Callable[[Callable[[RunState], Any]], Any]
 
 
 def identity_of(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -45,15 +51,21 @@ class RankLink:
         identity: what `identity_of` returns.
         commands: where the viewer's commands go.
         lost: a function that receives a message if the connection ends before the run does.
+        look: applies a function to the state of this rank, after `take` has received all events that are in the state.
 
     Raises:
         NoAnswerError: the viewer does not answer, or does not accept this rank.
     """
 
     def __init__(
-        self, client: Client, identity: Mapping[str, Any], commands: CommandQueue, lost: Callable[[str], None]
+        self,
+        client: Client,
+        identity: Mapping[str, Any],
+        commands: CommandQueue,
+        lost: Callable[[str], None],
+        look: Look = lambda _at: None,
     ) -> None:
-        self._client, self._commands, self._lost = client, commands, lost
+        self._client, self._commands, self._lost, self._look = client, commands, lost, look
         self._owner = os.getpid()
         self._is_ending = False
         self._follower = Follower()
@@ -99,12 +111,19 @@ class RankLink:
                 with contextlib.suppress(BadEntry):
                     message = json.loads(line)
                     if isinstance(message, dict) and message:
-                        command = command_in(message)
-                        self._commands.reopen()
-                        self._commands.submit(lambda _, made=command: made, command.origin, command.id)  # type: ignore[misc]
+                        self._obey(message)
             self._end("the viewer of the job is gone")
         except (NoAnswerError, OSError, ValueError) as error:
             self._end(f"{error}")
+
+    def _obey(self, message: Mapping[str, Any]) -> None:
+        request = state_requested(message)
+        if request is not None:
+            self._look(lambda state: self._follower.take([_state_taken(state, request)]))
+            return
+        command = command_in(message)
+        self._commands.reopen()
+        self._commands.submit(lambda _, made=command: made, command.origin, command.id)  # type: ignore[misc]
 
     def _end(self, why: str) -> None:
         """Drop the events and commands that are queued, and close the connection. The run continues."""
@@ -114,3 +133,11 @@ class RankLink:
         if not self._is_ending:
             self._is_ending = True
             self._lost(why)
+
+
+def _state_taken(state: RunState, request: int) -> RankStateTaken:
+    try:
+        text = to_line(snapshot(state))
+    except Exception:  # noqa: BLE001 - a state that cannot be written must not end the connection
+        text = ""
+    return RankStateTaken(state.seconds, state.step, request, text)

@@ -1,4 +1,7 @@
-"""What a viewer says to a rank: commands, and proposals with what became of them. Each is an object of JSON. Pure."""
+"""What a viewer says to a rank: commands, proposals with what became of them, and requests for its state.
+
+Each is an object of JSON. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.codec import BadEntry, from_words, to_words
-from gradtui.protocol.commands import Command
+from gradtui.protocol.commands import Command, ShowRank
 
 
 def message_of(command: Command) -> dict[str, Any]:
@@ -20,6 +23,16 @@ def message_of(command: Command) -> dict[str, Any]:
     if isinstance(command, Proposal):
         return {**_words(command.command), "proposal": command.id, "at_step": command.at_step}
     return _words(command)
+
+
+def state_request(command: ShowRank) -> dict[str, Any]:
+    """Return the message that asks a rank for its state."""
+    return {"state": command.id}
+
+
+def state_requested(message: Mapping[str, Any]) -> int | None:
+    """Return the id of the request for the state of this rank that a message is; None if it is a command. Raises `BadEntry`."""
+    return _integer(message, "state") if "state" in message else None
 
 
 def command_in(message: Mapping[str, Any]) -> Command:

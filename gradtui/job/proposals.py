@@ -93,6 +93,8 @@ class Proposals:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.shown: int | None = None
+        """The rank that answers what one rank can answer; None for the lowest one."""
         self._ranks: dict[int, _Rank] = {}
         self._size = 0
         self._waiting: deque[tuple[Command, int, int]] = deque()
@@ -160,7 +162,14 @@ class Proposals:
                     command, now, "ranks may see it at different steps, and those that are not held would wait"
                 )
                 return []
-            to = sorted(self._ranks) if isinstance(command, commands.VerifyFreeze) else sorted(self._ranks)[:1]
+            shown = self.shown if self.shown in self._ranks else min(self._ranks, default=None)
+            to = (
+                sorted(self._ranks)
+                if isinstance(command, commands.VerifyFreeze)
+                else [shown]
+                if shown is not None
+                else []
+            )
             if not to:
                 self._reject(command, now, "no rank is connected")
             return [(rank, command) for rank in to]

@@ -231,5 +231,15 @@ class SaveCheckpoint(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class ShowRank(Command):
+    """Show the state of this rank of a job, instead of that of the rank that is shown.
+
+    The viewer of the job carries it out. The rank only sends its state: nothing of the training changes.
+    """
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopTraining(Command):
     """End the script at the next step boundary, as a `sys.exit(0)` at that point would."""

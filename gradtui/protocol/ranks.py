@@ -47,6 +47,17 @@ class ReplicasMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
+class RankStateTaken(Event):
+    """The state of this rank, for the viewer of its job, which shows this rank from now on. The rank sends its later events
+    after it, and no other event in between."""
+
+    request: int
+    """The id of the command `ShowRank`."""
+    state: str
+    """A snapshot (`gradtui.state.snapshot`) as JSON; empty if the rank could not make one."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankJoined(Event):
     """A process of the job has connected to the viewer. `at` and `step` are those of the viewer."""
 

@@ -16,11 +16,12 @@ from gradtui.protocol.commands import (
     RunSteps,
     RunTo,
     SetBreakpoint,
+    ShowRank,
     Watch,
 )
 
 VERSION = 1
-_OF_A_PERSON = (ClearBreakpoint, Pause, PauseAtBadStep, Resume, RunSteps, RunTo, SetBreakpoint, Watch)
+_OF_A_PERSON = (ClearBreakpoint, Pause, PauseAtBadStep, Resume, RunSteps, RunTo, SetBreakpoint, ShowRank, Watch)
 """Commands that a schedule cannot contain: they change nothing, and without a screen the user could neither resume a held run
 nor watch gradients."""
 

@@ -169,6 +169,9 @@ class MemoryBytes:
     parameters, gradients and optimizer state on the host (except an optimizer's step counters)."""
     offload_outside: bool = False
     """The models are on a device: the offloaded bytes are in host memory, and no part of `total`."""
+    buckets: int = 0
+    """Bytes of the buckets in which `DistributedDataParallel` averages gradients: a second copy of them. 0 where the gradients
+    are views of the buckets, which then count as gradients."""
 
     def within_total(self) -> dict[str, int | None]:
         """Return the categories that add up to `total`, in drawing order; None for an unknown one."""
@@ -180,7 +183,7 @@ MAX_PATHS = 1_000_000
 """Upper limit for counting the paths of a gradient through a graph: each residual connection doubles their number."""
 
 MEMORY_CATEGORIES = (
-    "parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded", "other",
+    "parameters", "buffers", "gradients", "buckets", "optimizer_state", "activations", "input", "offloaded", "other",
 )  # fmt: skip
 """The memory categories. A storage counts in the first one that claims it; the categories are also drawn in this order."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gradtui.diagnostics import FindingTracker
 from gradtui.diagnostics.selection import rules_with_ids
-from gradtui.protocol.events import Event
+from gradtui.protocol.events import Event, RankEvent, RankStateTaken
 from gradtui.recording.reader import Recording
 from gradtui.state.run_state import RunState
 from gradtui.viewing import of_run, view_again
@@ -30,7 +30,8 @@ def replayed(
     Args:
         recording: the recording, not read so far.
         on_event: receives each event of the run after it was applied. Of a job these are the events of the shown rank.
-        on_restart: called when the state begins again: it is that of another rank, or of a restarted one.
+        on_restart: called when the state begins again: it is that of another rank, or of a restarted one. Where the user has
+            chosen another rank, its state goes back to its first step, and continues.
         state: where the events are applied, instead of to a new state.
     """
     state, findings = RunState() if state is None else state, tracker_of(recording)
@@ -38,7 +39,8 @@ def replayed(
     for event in recording.events():
         view_again(state, findings, event)
         before, shown = shown, _shown(state)
-        if shown != before and before is not None:
+        is_choice = isinstance(event, RankEvent) and isinstance(event.event, RankStateTaken)
+        if shown != before and before is not None and not is_choice:
             on_restart()
         on_event(of_run(state, event))
     if recording.is_complete:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.json_values import NotReadableError
 from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
-from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord
+from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord, WholeNorms
+from gradtui.state.rank_norms import common_norms, holders_of, shared_rows, unlike_norms, whole_row
 from gradtui.state.run_state import RunState
+from gradtui.state.snapshot import restored
 from gradtui.text import plural, uneven_text
 
 PROPOSALS_KEPT = 64
@@ -33,7 +37,9 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         return
     if event.generation > job.generation:
         job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
-        job.ranks, job.generation, job.size, job.shown = {}, event.generation, 0, None
+        job.ranks, job.generation, job.size, job.shown, job.is_chosen = {}, event.generation, 0, None, False
+        job.holders, job.common_step, job.unlike_norms, job.whole = None, 0, {}, WholeNorms()
+        job.earlier_interventions = state.intervention_count
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
         job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
         _restart(state)
@@ -43,7 +49,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
     job.ranks[event.rank] = RankRecord(
         event.rank, event.generation, event.local_rank, event.host, event.pid, event.at, event.at
     )
-    if job.shown is None or event.rank < job.shown:
+    if job.shown is None or (event.rank < job.shown and not job.is_chosen):
         # The events of a rank with a lower number that joins later are those of the same training.
         if job.shown is not None:
             _restart(state)
@@ -52,25 +58,44 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         state.note(event, "run", f"all {plural(job.size, 'rank')} have joined")
 
 
-def _restart(state: RunState) -> None:
-    """Forget the state of a rank, for that of another one."""
-    kept = (
-        "job",
-        "version",
-        "seconds",
-        "log",
-        "log_count",
-        "started",
-        "pending",
-        "refused",
-        "interventions",
-        "intervention_count",
-        "findings",
-    )
-    fresh = RunState()
+_OF_THE_JOB = (
+    "job", "version", "seconds", "log", "log_count", "started", "ended", "pending", "refused", "interventions",
+    "intervention_count", "findings",
+)  # fmt: skip
+"""What the state of the run says of the job, whichever rank is shown."""
+
+
+def _restart(state: RunState, other: RunState | None = None) -> None:
+    """Take the state of another rank instead of that of a rank; None if nothing is known of it yet."""
+    other = other or RunState()
     for each in fields(RunState):
-        if each.name not in kept:
-            setattr(state, each.name, getattr(fresh, each.name))
+        if each.name not in _OF_THE_JOB:
+            setattr(state, each.name, getattr(other, each.name))
+
+
+def _show(state: RunState, job: JobState, event: ev.RankEvent, taken: ev.RankStateTaken) -> None:
+    """Show the rank whose state this is."""
+    state.pending.pop(taken.request, None)
+    try:
+        value = json.loads(taken.state)
+        other = restored(value if isinstance(value, dict) else {})
+    except (NotReadableError, ValueError, RecursionError):
+        state.note(event, "rejected", f"cannot show rank {event.rank}: its state cannot be read")
+        return
+    # Panels keep what they have computed until the structure of the tree changes.
+    other.tree.version = max(other.tree.version, state.tree.version) + 1
+    _restart(state, other)
+    earlier = job.earlier_interventions
+    newer = state.intervention_count - earlier
+    # Of this generation the rank itself knows what was done to it; it may be some events ahead of the rank shown so far.
+    kept = state.interventions[: max(0, len(state.interventions) - newer)]
+    state.interventions = [*kept, *other.interventions]
+    state.intervention_count = earlier + other.intervention_count
+    for id_, proposal in job.proposals.items():
+        if event.rank in proposal.outcomes:
+            state.pending.pop(id_, None)
+    job.shown, job.is_chosen = event.rank, True
+    state.note(event, "run", f"rank {event.rank} is shown")
 
 
 def rank_left(state: RunState, event: ev.RankLeft) -> None:
@@ -81,7 +106,8 @@ def rank_left(state: RunState, event: ev.RankLeft) -> None:
         return
     record.left_at, record.left_reason = event.at, event.reason
     if event.reason:
-        state.note(event, "run", f"rank {event.rank}: {event.reason}")
+        stays = "; its last state stays on the screen" if event.rank == job.shown and len(job.ranks) > 1 else ""
+        state.note(event, "run", f"rank {event.rank}: {event.reason}{stays}")
 
 
 def ranks_heard(state: RunState, event: ev.RanksHeard) -> None:
@@ -126,6 +152,9 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
         for text in compare_ranks(job, event.event.step):
             state.note(event, "ranks", text)
     inner = event.event
+    if isinstance(inner, ev.RankStateTaken):
+        _show(state, job, event, inner)
+        return
     if event.rank != job.shown or isinstance(inner, ev.RunEnded):
         # The launcher says when the run has ended.
         return
@@ -149,6 +178,8 @@ def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
 
 def _models_found(job: JobState, record: RankRecord, event: ev.ModelsFound) -> None:
     record.listing, record.norms, record.checks = event.listing, [], []
+    # Indexes of parameters have changed, and norms of other models are not continued.
+    job.holders, job.common_step, job.unlike_norms, job.whole = None, 0, {}, WholeNorms()
     record.buffers = tuple(each.path for each in event.buffers)
     outline = tuple((each.path, each.shape) for each in event.parameters), record.buffers
     # Ranks usually have the same models: one copy of what is long is enough.
@@ -166,11 +197,46 @@ def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -
         record.norm, record.norm_step = event.total, event.step
     if event.norms is not None and event.listing in (None, record.listing):
         record.norms = [*(each for each in record.norms if each[0] != event.step), (event.step, event.norms)]
-        if all(any(step == event.step for step, _ in each.norms) for each in job.live):
+        if _all_have_measured(job, event.step):
             for each in job.ranks.values():
                 each.norms = [known for known in each.norms if known[0] >= event.step]
+            _compare_norms(job)
         if len(record.norms) > NORMS_KEPT:
             del record.norms[least_common([step for step, _ in record.norms])]
+
+
+def _all_have_measured(job: JobState, step: int) -> bool:
+    """Return whether all ranks that train have measured the norms of a step."""
+    awaited = job.ranks.get(job.awaited) if job.awaited is not None else None
+    if awaited is not None and awaited.is_connected and awaited.ended is None and not _has_measured(awaited, step):
+        # The one that was missing before is missing still: with many ranks nearly every question ends here.
+        return False
+    # Ranks report in about the order of their numbers.
+    missing = next((each.rank for each in reversed(job.live) if not _has_measured(each, step)), None)
+    job.awaited = missing
+    return missing is None
+
+
+def _has_measured(record: RankRecord, step: int) -> bool:
+    return any(step == known for known, _ in record.norms)
+
+
+def _compare_norms(job: JobState) -> None:
+    """Compare the norms of all ranks at the newest step that they have measured, and combine those of parts."""
+    step, norms = next(common_norms(job), (0, {}))
+    if not norms:
+        return
+    norms = shared_rows(norms)
+    for rank, row in norms.items():
+        record = job.ranks[rank]
+        record.norms = [(known, row if known == step else other) for known, other in record.norms]
+    if job.holders is None:
+        job.holders = holders_of(job)
+    job.common_step, job.unlike_norms = step, unlike_norms(step, norms, job.holders)
+    if len(norms) == job.size and any(job.holders):
+        whole = whole_row(norms, job.holders)
+        if whole is not None:
+            job.whole.take(step, whole)
 
 
 def _memory(_job: JobState, record: RankRecord, event: ev.MemoryMeasured) -> None:

@@ -377,6 +377,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.ProcessGroupFound: _process_group_found,
     ev.ProposalAnswered: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
     ev.ReplicasMeasured: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
+    ev.RankStateTaken: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
     ev.RankJoined: job.rank_joined,
     ev.RankLeft: job.rank_left,
     ev.RanksHeard: job.ranks_heard,

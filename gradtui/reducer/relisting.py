@@ -13,6 +13,7 @@ from typing import TypeVar
 from gradtui.protocol.events import GradientFlowMeasured, ModelsFound, SavedBytesMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, Reach, StateReason
 from gradtui.state.model_records import known_record
+from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState, TreeState, Turn
 from gradtui.state.series import RowHistory
 from gradtui.text import record_sentence
@@ -26,7 +27,7 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
     """Return the state for the new list of models, without changing `before`."""
     tree = TreeState(event.models, event.modules, event.parameters, event.buffers, version=before.version + 1)
     tree.listing, tree.compiled = event.listing, frozenset(event.compiled)
-    tree.is_sharded = any(info.local_count is not None for info in event.parameters)
+    tree.is_sharded = any(map(is_shard, event.parameters))
     unknown = "-" * len(event.parameters)
     tree.states, tree.trainable = unknown, unknown
     if not is_continued(event):

@@ -8,6 +8,7 @@ from typing import Literal
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command
 from gradtui.protocol.vocabulary import ParameterInfo, Phase
+from gradtui.state.series import RowHistory, Series, joint_norm
 
 CHECKS_KEPT = 32
 """Measurements of what ranks must have in common that are kept per rank until all ranks have made them: ranks reach the same
@@ -74,6 +75,40 @@ class RankRecord:
         return max(0.0, now - self.heard_at)
 
 
+@dataclass(frozen=True)
+class NormRange:
+    """The norm of one gradient on all ranks at one step. A norm that is not finite counts as the highest."""
+
+    step: int
+    low: float
+    high: float
+    low_rank: int
+    high_rank: int
+    outlier: int | None
+    """The rank whose norm is furthest from the median, if norms differ; the first one whose norm is not finite."""
+    missing: tuple[int, ...] = ()
+    """The ranks on which there is no gradient, though others have one."""
+
+
+@dataclass
+class WholeNorms:
+    """The gradient norms of whole parameters of which ranks have parts, at the steps that all ranks have measured."""
+
+    step: int | None = None
+    norms: tuple[float | None, ...] | None = None
+    """Of all parameters, as in `TreeState.norms`: also of those that are not sharded."""
+    history: RowHistory = field(default_factory=RowHistory)
+    total: Series = field(default_factory=Series)
+
+    def take(self, step: int, norms: tuple[float | None, ...]) -> None:
+        """Take the norms of a later step."""
+        self.step, self.norms = step, norms
+        self.history.append(step, norms)
+        total = joint_norm(norms)
+        if total is not None:
+            self.total.append(step, total)
+
+
 @dataclass
 class ProposalRecord:
     """A command that the viewer has proposed to all ranks."""
@@ -135,9 +170,23 @@ class JobState:
     former: list[RankRecord] = field(default_factory=list)
     """The records of earlier generations, the newest last."""
     shown: int | None = None
-    """The rank whose state is that of the run."""
+    """The rank whose state is that of the run: the lowest one, until the user chooses another."""
+    is_chosen: bool = False
+    """Whether the user has chosen it."""
+    earlier_interventions: int = 0
+    """Interventions in the earlier generations."""
     now: float = 0.0
     """Seconds of the viewer's run at the newest event."""
+    awaited: int | None = None
+    """A rank that had not measured the norms of the newest step when that was looked for."""
+    holders: list[int] | None = None
+    """Per parameter of the present models: on how many ranks each part of it is (`rank_norms.holders_of`); None if unknown."""
+    common_step: int = 0
+    """The newest step whose gradient norms all ranks have measured."""
+    unlike_norms: dict[int, NormRange] = field(default_factory=dict)
+    """By index of the parameter: replicas whose norms differ noticeably between the ranks at `common_step`."""
+    whole: WholeNorms = field(default_factory=WholeNorms)
+    """The norms of whole parameters; empty if ranks share none."""
     proposals: dict[int, ProposalRecord] = field(default_factory=dict)
     """By id of the command: the newest ones."""
     divergences: dict[Kind, Divergence] = field(default_factory=dict)

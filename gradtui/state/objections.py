@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command, RunSteps, SetGroup
+from gradtui.protocol.commands import Command, RunSteps, SetGroup, ShowRank
 from gradtui.state.selection import objection_to_expressions
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ def objection_to(command: Command) -> str | None:
     """Return why no run could carry out this command; None if one could."""
     if isinstance(command, RunSteps) and command.count < 1:
         return f"the count of run_steps is from 1 on, not {command.count}"
+    if isinstance(command, ShowRank) and command.rank < 0:
+        return f"ranks are numbered from 0 on: there is no rank {command.rank}"
     if isinstance(command, SetGroup):
         numbers = [value for value in (command.learning_rate, command.weight_decay) if value is not None]
         if not numbers:

@@ -1,10 +1,8 @@
-"""Figures over the ranks of a job: a row for each rank, the worst first, and the range of a parameter's gradient norm. Pure."""
+"""Figures over the ranks of a job: a row for each rank, the worst first. Pure."""
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -47,43 +45,6 @@ class RankRow:
     memory: int | None
     """The most bytes at the end of a phase of the last sampled steps."""
     silent_seconds: float
-
-
-@dataclass(frozen=True)
-class NormRange:
-    """The norm of one parameter's gradient on all ranks, at the newest step that all of them have measured.
-
-    A norm that is not finite counts as the highest.
-    """
-
-    step: int
-    low: float
-    high: float
-    outlier: int | None
-    """The rank whose norm is furthest from the median, if norms differ; the first one whose norm is not finite."""
-    combined: float | None
-    """The norm of the whole tensor, if each rank has a part: the root of the sum of the squares. None if a rank is gone."""
-
-
-@dataclass(frozen=True)
-class Extremes:
-    """The smallest and the largest value of a figure on the ranks that train, and a rank for each."""
-
-    low: float
-    high: float
-    low_rank: int
-    high_rank: int
-
-
-@dataclass(frozen=True)
-class JobFigures:
-    """Figures of all ranks that train. None where no rank has reported one."""
-
-    steps_per_second: Extremes | None
-    own_seconds: Extremes | None
-    """As `RankRow.own_seconds`. Ranks that wait for each other take equally long for a whole step: this tells the slowest."""
-    memory: Extremes | None
-    """As `RankRow.memory`, in bytes."""
 
 
 def rank_rows(job: JobState) -> list[RankRow]:
@@ -133,83 +94,3 @@ def _own_seconds(record: RankRecord) -> float | None:
 def _memory(record: RankRecord) -> int | None:
     totals = [each.held.total for each in record.memory.values() if each.held.total is not None]
     return max(totals) if totals else None
-
-
-def norm_range(job: JobState, index: int) -> NormRange | None:
-    """Return the norms of the parameter with this index, None if no step was measured by all ranks that train.
-
-    None too if the models of the ranks differ: then no index of one rank is that of another. And while ranks are missing.
-    """
-    for step, norms in _common_norms(job):
-        at = {rank: norm for rank, each in norms.items() if index < len(each) and (norm := each[index]) is not None}
-        if len(at) == len(norms):
-            return _range(step, at, is_whole=len(at) == job.size)
-    return None
-
-
-def total_norm(job: JobState) -> tuple[int, float] | None:
-    """Return the newest step that all ranks have measured, and the norm of all gradients in it, each counted once.
-
-    Of a parameter that ranks share, the squares of all parts are added. Of others the rank with the lowest number counts. None
-    if no step was measured by all ranks that train.
-    """
-    for step, norms in _common_norms(job):
-        lowest = min(norms)
-        total = 0.0
-        for index, info in enumerate(job.ranks[lowest].parameters):
-            is_shared = info.local_count is not None
-            if is_shared and len(norms) < job.size:
-                return None
-            ranks = norms if is_shared else (lowest,)
-            parts = [each[index] for rank in ranks if index < len(each := norms[rank])]
-            total += sum(part * part for part in parts if part is not None)
-        return step, math.sqrt(total)
-    return None
-
-
-def _common_norms(job: JobState) -> Iterator[tuple[int, dict[int, tuple[float | None, ...]]]]:
-    """Yield the steps that all ranks that train, or have ended in order, have measured, the newest first; and the norms."""
-    records = [job.ranks[rank] for rank in sorted(job.ranks) if _counts(job.ranks[rank])]
-    if len(records) < 2 or len(job.ranks) < job.size or any(each.outline != records[0].outline for each in records):
-        return
-    of_each = {each.rank: dict(each.norms) for each in records}
-    for step in sorted(set.intersection(*map(set, of_each.values())), reverse=True):
-        yield step, {rank: norms[step] for rank, norms in of_each.items()}
-
-
-def _counts(record: RankRecord) -> bool:
-    return record.is_connected if record.ended is None else not record.ended.exit_code
-
-
-def figures_of_job(job: JobState) -> JobFigures:
-    """Return the ranges of the figures of the ranks that train."""
-    rows = [row for row in rank_rows(job) if row.record.is_connected and row.record.ended is None]
-    rates = {row.record.rank: row.record.steps_per_second for row in rows}
-    return JobFigures(
-        _extremes(rates),
-        _extremes({row.record.rank: row.own_seconds for row in rows}),
-        _extremes({row.record.rank: row.memory for row in rows}),
-    )
-
-
-def _extremes(at: Mapping[int, float | None]) -> Extremes | None:
-    known = {rank: value for rank, value in sorted(at.items()) if value is not None}
-    if not known:
-        return None
-    low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-    return Extremes(known[low], known[high], low, high)
-
-
-def _range(step: int, at: Mapping[int, float], *, is_whole: bool) -> NormRange:
-    values = [*at.values()]
-    combined = math.sqrt(sum(value * value for value in values)) if is_whole else None
-    unlike = [rank for rank, value in at.items() if not math.isfinite(value)]
-    if unlike:
-        low = min((value for value in values if math.isfinite(value)), default=at[unlike[0]])
-        return NormRange(step, low, at[unlike[0]], unlike[0], combined)
-    low, high, median = min(values), max(values), statistics.median(values)
-    if low == high:
-        return NormRange(step, low, high, None, combined)
-    # Of two, the one that is not the lowest rank.
-    furthest = max(at) if len(at) == 2 else max(at, key=lambda rank: (abs(at[rank] - median), rank))
-    return NormRange(step, low, high, furthest, combined)

@@ -143,8 +143,7 @@ class ModelRecord:
     gradient_bytes: int | None = None
     """Bytes of `.grad` when a step has ended."""
     bucket_bytes: int | None = None
-    """Bytes of a data-parallel wrapper's second copy of the gradients (its buckets); the memory breakdown counts them as
-    `other`."""
+    """Bytes of a data-parallel wrapper's second copy of the gradients (its buckets)."""
     activation_bytes: int | None = None
     """Bytes that autograd keeps for backward in its modules."""
     regimes: tuple[Regime, ...] = ()

@@ -23,6 +23,7 @@ from gradtui.state.model_parts import children
 from gradtui.state.run_state import PhaseRecord, RunState, TreeState
 from gradtui.state.selection import NothingSelected, find
 from gradtui.state.series import Series, joint_norm
+from gradtui.state.shown_norms import shown_norms
 
 _MOST_JOINED = 256
 """The update ratios of at most this many parameters are joined."""
@@ -362,7 +363,7 @@ def total_norm_at(state: RunState, step: int | None) -> float | None:
 
     gradtui may read the total more often than the norms of single parameters. A part must not be compared with a later total.
     """
-    return value_at(state.gradient_norm, step)
+    return value_at(shown_norms(state).total, step)
 
 
 def value_at(curve: Series, step: int | None) -> float | None:

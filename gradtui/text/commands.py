@@ -49,6 +49,7 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.RunSteps: lambda command: f"run {plural(command.count, 'step')}",
     commands.RunTo: lambda command: f"run to step {command.step:,}",
     commands.SetBreakpoint: lambda command: f"pause at {breakpoint_text(command)}",
+    commands.ShowRank: lambda command: f"show rank {command.rank}",
     commands.SkipStep: "skip the optimizer step",
     commands.ClearBreakpoint: "clear the breakpoint",
     commands.Pause: "pause",

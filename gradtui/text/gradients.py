@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
 from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
+from gradtui.state.forecast import gradient_bytes
+from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import has_trained
-from gradtui.text.units import number_text
+from gradtui.text.units import number_text, short_bytes
 
 
 def norms_awaited(state: RunState) -> str:
@@ -129,14 +131,25 @@ def _coverage(joint: AggregatedStats, tensors: int) -> str:
     return f"{tensors:,} of {joint.of:,} tensors, {steps}"
 
 
-def shard_words(info: ParameterInfo) -> str | None:
-    """Say that this process holds only a shard of the tensor; None for a whole tensor."""
-    if info.local_count is None:
+def shard_words(infos: Sequence[ParameterInfo]) -> str | None:
+    """Say how much of sharded tensors this process holds; None if it holds all of them."""
+    if not any(map(is_shard, infos)):
         return None
+    held = sum(info.count if info.local_count is None else info.local_count for info in infos)
     return (
-        f"Sharded: this process holds {info.local_count:,} of its {info.count:,} elements, and every norm here is of this "
-        "local shard."
+        f"Sharded: this rank holds {held:,} of the {sum(info.count for info in infos):,} elements, {_held(infos)}. Statistics "
+        "of elements are those of its part."
     )
+
+
+def held_words(infos: Sequence[ParameterInfo]) -> str | None:
+    """Return the same in few words: `Sharded: this rank holds 2.0 of 4.0 KiB.`"""
+    return f"Sharded: this rank holds {_held(infos)}." if any(map(is_shard, infos)) else None
+
+
+def _held(infos: Sequence[ParameterInfo]) -> str:
+    size, whole = sum(map(gradient_bytes, infos)), sum(info.bytes for info in infos)
+    return f"{short_bytes(size).strip()} of {short_bytes(whole).strip()}"
 
 
 def micro_step_words(state: RunState) -> str | None:

@@ -72,7 +72,7 @@ def _facts(state: RunState, *, is_over: bool) -> str:
         f"<b>step {state.step:,}</b>" + (" (no longer watched)" if is_over else ""),
         "" if is_over or state.steps_per_second is None else rate_text(state.steps_per_second).strip(),
         f"loss <b>{number_text(state.loss.last).strip()}</b>",
-        f"gradient norm {number_text(state.gradient_norm.last).strip()}",
+        f"gradient norm {'≥ ' if state.tree.is_sharded else ''}{number_text(state.gradient_norm.last).strip()}",
         f"memory {_size(now)}, peak {_size(peak)}",
     ]
     return f"<p>{' · '.join(filter(None, facts))}</p>"

@@ -14,12 +14,13 @@ BEFORE_TRAINING = "at_load"
 MEMORY_PARTS = (*MEMORY_CATEGORIES, BEFORE_TRAINING)
 """The parts in the order in which they are drawn. Each is also the role of its colour."""
 
-_WHERE_THERE_ARE_ANY = ("input", "offloaded")
+_WHERE_THERE_ARE_ANY = ("buckets", "input", "offloaded")
 """Parts that many runs never have. They are shown once one of them is not empty."""
 
-_NAMES = {"optimizer_state": "optimizer", BEFORE_TRAINING: "before training"}
+_NAMES = {"buckets": "DDP buckets", "optimizer_state": "optimizer", BEFORE_TRAINING: "before training"}
 _SHORT_NAMES = {
-    "parameters": "par", "buffers": "buf", "gradients": "grad", "optimizer_state": "opt", "activations": "act", "input": "inp",
+    "parameters": "par", "buffers": "buf", "gradients": "grad", "buckets": "ddp",
+    "optimizer_state": "opt", "activations": "act", "input": "inp",
     "offloaded": "off", "other": "oth", BEFORE_TRAINING: "pre",
 }  # fmt: skip
 _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+act"

@@ -23,7 +23,7 @@ def record_text(record: ModelRecord) -> str:
         held = [(what, size) for what, size in held if size]
     parts += [f"{size_text(size, 2)} {what}" for what, size in held if size is not None]
     if record.bucket_bytes:
-        parts.append(f"{size_text(record.bucket_bytes, 2)} in data-parallel buckets (counted as other)")
+        parts.append(f"{size_text(record.bucket_bytes, 2)} in data-parallel buckets")
     return ", ".join(parts)
 
 

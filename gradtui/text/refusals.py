@@ -42,6 +42,7 @@ CHANGE_ON_ALL = (
 NOT_CONFIRMED = "not all ranks had accepted it when its step came"
 NOT_ON_RANKS = "it can end differently on the ranks"
 PAUSE_OF_ONE = "while this one pauses, the others wait for it and may time out"
+SHOWN_BY_JOB = "only the viewer of a job that gradtui has launched shows one rank or another"
 SAVE_ON_ALL = "all ranks must take part in saving sharded parameters"
 STOP_OF_ONE = "if this one stops, the others wait for it forever"
 change_under = (

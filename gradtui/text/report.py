@@ -9,6 +9,7 @@ from gradtui.state.cost_record import CostRecord
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import ModelRecord, NormSummary, PhaseRecord, RunState
+from gradtui.state.shown_norms import shown_norms
 from gradtui.text.findings import finding_lines
 from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines
@@ -35,8 +36,10 @@ def progress_line(state: RunState) -> str:
         parts.append(f"{state.steps_per_second:.3g}/s")
     if state.loss.last is not None:
         parts.append(f"loss {state.loss.last:.4g}{_of_step(state, state.loss.steps[-1])}")
-    if state.gradient_norm.last is not None:
-        parts.append(f"gradient norm {state.gradient_norm.last:.3g}{_of_step(state, state.gradient_norm.steps[-1])}")
+    shown = shown_norms(state)
+    if shown.total.last is not None:
+        bound = "≥ " if shown.is_part else ""
+        parts.append(f"gradient norm {bound}{shown.total.last:.3g}{_of_step(state, shown.total.steps[-1])}")
     totals = [record.last.held.total for record in state.phases.values() if record.last is not None]
     total = max((total for total in totals if total is not None), default=None)
     if total is not None:
@@ -193,6 +196,8 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
     read = "1 step" if steps == 1 else f"{norms.measured_steps:,} of {steps:,} steps"
     stepped = sum(count > 0 for count in state.optimizer_steps)
     whose = f" of {stepped} optimizers" if stepped > 1 and not norms.since_step else ""
+    # A process has norms of its parts only, and the combined ones are not kept for all steps.
+    whose += " of the parts that this rank has" if state.tree.is_sharded else ""
     return f"gradient norm {', '.join(parts)}, read at {read}{whose}{since}{_left_out(state)}"
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gradtui.printable import printable
 from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState, Reach
 from gradtui.state.aggregated_stats import aggregated_stats
 from gradtui.state.frontier import Frontier
+from gradtui.state.job import NormRange
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, optimizers_of, saved_bytes, state_of, subtree, toggles_of
 from gradtui.text.freezes import contending_text
 from gradtui.text.frontier import backward_clause
-from gradtui.text.gradients import passing_words, ratio_words
+from gradtui.text.gradients import held_words, passing_words, ratio_words
 from gradtui.text.parameters import STATE_WORDS, why_so
+from gradtui.text.rank_norms import differing_words
 from gradtui.text.units import listed, short_bytes, short_rate
 
 _MEANINGS = {
@@ -60,10 +63,11 @@ def parameter_sentences(state: RunState, index: int) -> list[str]:
     if tree.trainable[index] == "1":
         sentences += _way(state, tree.parameters[index].path)
         sentences += _owner(state, index)
+    sentences += _unlike(state, range(index, index + 1))
     curve = tree.ratios.of(index)
     if len(curve) and kind is ParameterState.TRAINED:
         sentences.append(f"Moves {ratio_words(curve.values[-1])}.")
-    return sentences
+    return [*sentences, *_held(state, range(index, index + 1))]
 
 
 def state_sentences(state: RunState, index: int) -> list[str]:
@@ -84,11 +88,42 @@ def module_sentences(
     tree = state.tree
     where = subtree(tree.modules[index])
     problems = _problems(tree, where) if counts_problems else None
-    sentences = [problems, _backward(tree, index, line), passing_words(tree, index), _kept(tree, index)]
+    sentences = [
+        problems,
+        *_unlike(state, where),
+        _backward(tree, index, line),
+        passing_words(tree, index),
+        _kept(tree, index),
+    ]
     joint = aggregated_stats(tree, where) if len(where) <= _MOST_JOINED else None
     if joint is not None and joint.update_ratio is not None:
         sentences.append(f"Moves {ratio_words(joint.update_ratio)}.")
-    return [sentence for sentence in sentences if sentence]
+    return [sentence for sentence in (*sentences, *_held(state, where)) if sentence]
+
+
+def _unlike(state: RunState, where: range) -> list[str]:
+    """Return which norm differs most between the ranks of a job."""
+    job, infos = state.job, state.tree.parameters
+    unlike = {index: job.unlike_norms[index] for index in job.unlike_norms if index in where} if job is not None else {}
+    if not unlike or job is None:
+        return []
+    worst = max(unlike, key=lambda index: _apart(unlike[index]))
+    name = f"{printable(infos[worst].path)}: " if len(where) > 1 else ""
+    return [f"{name}{differing_words(unlike[worst], len(job.ranks))}."]
+
+
+def _apart(found: NormRange) -> tuple[bool, bool, float]:
+    """Return how far norms are apart, to compare it."""
+    is_finite = math.isfinite(found.high)
+    return bool(found.missing), not is_finite, -found.low / found.high if is_finite and found.high else 0.0
+
+
+def _held(state: RunState, where: range) -> list[str]:
+    """Return how much of sharded parameters this rank holds."""
+    if not state.tree.is_sharded or len(where) > _MOST_JOINED:
+        return []
+    words = held_words(state.tree.parameters[where.start : where.stop])
+    return [words] if words is not None else []
 
 
 def _owner(state: RunState, index: int) -> list[str]:

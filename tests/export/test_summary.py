@@ -31,7 +31,7 @@ TOP = {
     "problems", "cost", "ranks", "report",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
-         "offload_outside", "other", "total"}  # fmt: skip
+         "offload_outside", "buckets", "other", "total"}  # fmt: skip
 KEYS = {
     "models": {
         "name", "type", "current", "evaluated_only", "part_of",

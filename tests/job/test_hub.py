@@ -142,6 +142,7 @@ def test_a_rank_that_is_killed_is_said_and_the_others_stay(job: Job) -> None:
 def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job) -> None:
     link, queue = job.rank(0, 1)
     assert not queue.closed
+    job.seen.wait(lambda event: isinstance(event, RankJoined))
     job.hub.close()
     link._receiver.join(10)
     assert queue.closed

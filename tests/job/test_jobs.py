@@ -202,6 +202,14 @@ def is_answer(line: dict[str, Any], command: object) -> bool:
     return line["event"] == "CommandApplied" and line["command"]["id"] == command
 
 
+def start_live_job(place: Path) -> subprocess.Popen[bytes]:
+    """Start two ranks of `train.py` under gradtui, with a summary and a recording."""
+    files = ("--summary", "summary.json", "--record", "run.jsonl")
+    command = [sys.executable, "-m", "gradtui", "--plain", *files, "torchrun", *TORCHRUN, "train.py"]
+    with (place / "said").open("w") as said:
+        return subprocess.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
+
+
 def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(place: Path) -> None:
     (place / "train.py").write_text(LIVE)
 
@@ -215,19 +223,7 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         found: dict[str, object] = json.loads(gradtui("do", "--json", "--wait", *words).stdout)
         return found
 
-    command = [
-        sys.executable,
-        "-m",
-        "gradtui",
-        "--plain",
-        "--summary",
-        "summary.json",
-        "torchrun",
-        *TORCHRUN,
-        "train.py",
-    ]
-    with (place / "said").open("w") as said:
-        process = subprocess.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
+    process = start_live_job(place)
     try:
         wait_for_step(gradtui, 20)
         paused = answer("pause")
@@ -240,6 +236,10 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         lines = tail_until(gradtui, lambda line: is_answer(line, frozen["id"]))
         assert [line["step"] for line in lines if is_answer(line, frozen["id"])] == [paused["step"]]
         assert "no module or parameter" in str(answer("freeze", "nothing.of.it")["refused"])
+        assert answer("show-rank", "1")["text"] == "rank 1 is shown"
+        # Nothing is lost with the other rank: it is the same training.
+        assert json.loads(gradtui("status", "--json").stdout)["step"] == paused["step"] + 2
+        assert "rank 5 is not connected" in str(answer("show-rank", "5")["refused"])
         assert answer("resume")["text"] == "resume"
         checkpointed = json.loads(gradtui("do", "--json", "checkpoint", "module.2").stdout)
         lines = tail_until(gradtui, lambda line: line["event"] == "CheckpointingChanged")
@@ -262,3 +262,5 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         ("freeze", paused["step"]),
         ("set_checkpointing", begun["step"]),
     ]
+    gradtui("replay", "--plain", "--summary", "replayed.json", "run.jsonl")
+    assert (place / "replayed.json").read_bytes() == (place / "summary.json").read_bytes()

@@ -59,6 +59,7 @@ from gradtui.protocol.commands import (
     SetGroup,
     SetMode,
     SetTrainable,
+    ShowRank,
     SkipStep,
     TakeUpFreezes,
     TraceGradient,
@@ -154,6 +155,7 @@ class CommandDispatcher:
             TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
             SkipStep: self._skip_step,
+            ShowRank: self._show_rank,
             SetBreakpoint: lambda command: self._breakpoints.set(command, self._step),
             ClearBreakpoint: lambda command: self._breakpoints.clear(command),
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
@@ -347,6 +349,9 @@ class CommandDispatcher:
     def _skip_step(self, _: SkipStep) -> CommandResult:
         held = self._boundary.held_step
         return self.step_hold.request(self._step, held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP)
+
+    def _show_rank(self, _: ShowRank) -> CommandResult:
+        raise CommandRefused(refusals.SHOWN_BY_JOB)
 
     def _watch(self, norms: GradNormCollector, command: Watch) -> CommandResult:
         norms.watch(command.parameters)

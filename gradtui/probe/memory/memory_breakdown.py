@@ -9,11 +9,12 @@ from operator import is_
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import OUTSIDE, GraphSummary
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading, device_allocator
-from gradtui.probe.model import ModuleTree, StorageCount, buffers_of, state_tensors
+from gradtui.probe.model import ModuleTree, StorageCount, bucket_bytes, buffers_of, state_tensors
 from gradtui.protocol.vocabulary import MemoryBytes
 
 Peak = tuple["int | None", bool]
@@ -36,6 +37,8 @@ class PartialBreakdown:
     """Key -> bytes of the storages of the batches."""
     total: int | None
     on_device: bool
+    buckets: int = 0
+    """Bytes of the buckets of data-parallel wrappers."""
 
     def divided(self, kept: GraphSummary | None, *, knows_batches: bool = True) -> MemoryBytes:
         """Return the complete breakdown. `kept` is what autograd keeps; None leaves the bytes saved for backward unknown."""
@@ -43,7 +46,7 @@ class PartialBreakdown:
         input_ = _unclaimed(self.batches, kept.storages if kept is not None else ()) if knows_batches else None
         taken = self.claimed.union(self.batches, kept.storages if kept is not None else ())
         copies = _unclaimed(kept.offloaded, taken) if kept is not None else 0
-        own = self.parameters + self.buffers + self.gradients + self.optimizer_state
+        own = self.parameters + self.buffers + self.gradients + self.optimizer_state + self.buckets
         known = own + (saved or 0) + (input_ or 0) + (0 if self.on_device else copies)
         return MemoryBytes(
             self.parameters,
@@ -56,6 +59,7 @@ class PartialBreakdown:
             input_,
             self.on_host + copies,
             self.on_device,
+            self.buckets,
         )
 
 
@@ -161,7 +165,7 @@ class MemoryAccountant:
             on_host += StorageCount("cpu").add([*held, *grads])
         partial = PartialBreakdown(
             parameters, buffers, gradients, state, on_host, frozenset(count.seen), count.storages(batches),
-            reading.total, home != "cpu",
+            reading.total, home != "cpu", _buckets(tree),
         )  # fmt: skip
         peak = self._peak(reading)
         self._before = reading
@@ -194,6 +198,12 @@ class MemoryAccountant:
         self._counted, self._entries = [weakref.ref(optimizer) for optimizer in optimizers], entries
         self._optimizer_state = size, host
         return size, host
+
+
+def _buckets(tree: ModuleTree) -> int:
+    # Only a wrapper in a process group has any, and most runs have no group.
+    is_distributed = distributed.is_available() and distributed.is_initialized()
+    return sum(bucket_bytes(tree)) if is_distributed else 0
 
 
 def _parameters(tree: ModuleTree, optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:

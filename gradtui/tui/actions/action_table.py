@@ -237,7 +237,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("show_changes", (), "Show changes", "Show what was done to the run, and what came of it.", "Screen", "dashboard"),
     Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
     Action(
-        "show_ranks", (), "Show ranks", "Show all processes of a job, those in trouble first.", "Screen", "dashboard"
+        "show_ranks", (), "Show ranks",
+        "Show all processes of a job, those in trouble first; once more: ↑ ↓ choose one, and enter shows its tree, its curves "
+        "and its memory.",
+        "Screen", "dashboard", mouse="double click on a rank",
     ),
     Action(
         "help", ("question_mark", "f1"), "Help", "Show the keys, and what letters, marks and colours mean.",

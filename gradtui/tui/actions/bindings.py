@@ -21,6 +21,11 @@ _FOOTERS: dict[str, tuple[Action, ...]] = {
     "memory": (replace(_ONE_DOWN, label="phase", title="Choose a phase"), _BACK),
     "output": (_SCROLL, _BACK),
     "events": (_SCROLL, _BACK),
+    "ranks": (
+        replace(_ONE_DOWN, label="rank", title="Choose a rank"),
+        replace(_BY_ID["explain"], label="show rank", title="Show the rank under the cursor"),
+        _BACK,
+    ),
 }
 """Footer actions that come first while a panel has the focus, by the panel's id."""
 

@@ -281,6 +281,8 @@ class GradtuiApp(App[str]):
         if tree.version != structure:
             # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.
             self.dashboard.draw("tree")
+            # The state may be that of another rank.
+            self._redraws.expedite(*self._front.visible_parts())
         elif tree.states is not states and tree.states.count(_UNKNOWN) < states.count(_UNKNOWN):
             # Until now rows show their states as unknown, at the start or after a change.
             self._redraws.expedite("tree")

@@ -55,7 +55,17 @@ def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
         return StatusMessage(event.text)
     if isinstance(event, ev.OutOfMemory) and event.categories:
         return StatusMessage(f"{oom_place(event)}; the events list what used it", severity="error")
-    return None
+    return _of_the_shown_rank(state, event)
+
+
+def _of_the_shown_rank(state: RunState, event: ev.Event) -> StatusMessage | None:
+    """Return the message that the rank on the screen is gone, while others train."""
+    if not isinstance(event, ev.RankLeft) or not event.reason or state.job is None or event.rank != state.job.shown:
+        return None
+    if not state.job.live:
+        return None
+    words = f"Rank {event.rank}, which is shown, is gone ({event.reason}): its last state stays on the screen"
+    return StatusMessage(words, severity="warning")
 
 
 class EventNotifier:

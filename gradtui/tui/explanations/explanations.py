@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState, Setting
+from gradtui.state.forecast import gradient_bytes
+from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
@@ -19,6 +21,7 @@ from gradtui.state.selectors import (
     totals,
 )
 from gradtui.state.series import joint_norm
+from gradtui.state.shown_norms import shown_norms
 from gradtui.text import (
     STATE_MEANINGS,
     contending_text,
@@ -41,6 +44,7 @@ from gradtui.text.gradients import (
     shard_words,
     update_words,
 )
+from gradtui.text.rank_norms import rank_norms_words
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, printable, sparkline, state_letter, text_rows
 from gradtui.tui.tree import buffer_at, findings_at
@@ -95,8 +99,8 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("contending", contending_text(state.tree, index)),
         *chain,
         *text_rows("tensor", tensor),
+        *text_rows("", shard_words([info])),
         *text_rows("", _stored(state, index, kind)),
-        *text_rows("", shard_words(info)),
         *text_rows("names", printable(", ".join(info.names))),
     ]
     if len(info.names) > 1:
@@ -107,7 +111,8 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("module", _module_words(state, info.module)),
         *text_rows("", f"Saved in it: {_lower(saved_words(state, info.module))}", "muted"),
         *_optimizer_facts(state, index),
-        *text_rows("gradient", _norm_words(state, state.tree.norms[index] if state.tree.norms else None)),
+        *text_rows("gradient", _norm_words(state, range(index, index + 1))),
+        *text_rows("", rank_norms_words(state.job, index)),
         *text_rows("", gradient_words(state, index)),
         *_norm_history(state, range(index, index + 1)),
         *text_rows("update", update_words(state, index)),
@@ -136,6 +141,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
     if module.subtree_modules > 1:
         rows += text_rows("contains", f"{module.subtree_modules - 1:,} modules")
     rows += text_rows("parameters", parameters if module.subtree_parameters else "none")
+    rows += text_rows("", shard_words([tree.parameters[i] for i in subtree(module)]))
     for i, (letter, count) in enumerate(letters.most_common()):
         words = f" {count:,} {STATE_NAMES[ParameterState(letter)]}"
         rows.append(DetailRow("" if i else "states", (state_letter(letter), (words, "text"))))
@@ -154,7 +160,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("recomputed", _recomputed(state, index)),
         *text_rows("highest", _height(state, index)),
         *_state_bytes(state, module.path),
-        *text_rows("gradient", _norm_words(state, sums.norm)),
+        *text_rows("gradient", _norm_words(state, subtree(module))),
         *text_rows("", passing_words(tree, index)),
         *text_rows("", joint_gradient_words(state, subtree(module))),
         *text_rows("update", joint_update_words(state, subtree(module))),
@@ -184,7 +190,7 @@ def _pending(state: RunState, index: int) -> str | None:
 
 
 def _stored(state: RunState, index: int, kind: ParameterState) -> str:
-    size = short_bytes(state.tree.parameters[index].bytes)
+    size = short_bytes(gradient_bytes(state.tree.parameters[index]))
     if state.tree.trainable[index] == "1" and kind not in (ParameterState.UNREACHED, ParameterState.UNKNOWN):
         return f"Its gradient takes another {size} between backward and zero_grad."
     if state.tree.trainable[index] == "0":
@@ -221,13 +227,17 @@ def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def _norm_words(state: RunState, norm: float | None) -> str:
+def _norm_words(state: RunState, parameters: range) -> str:
+    shown = shown_norms(state)
+    norm = joint_norm(shown.norms[parameters.start : parameters.stop]) if shown.norms is not None else None
     if norm is None:
         if not has_trained(state):
             return "No backward pass has been seen yet."
         return "No gradient in the last measured step."
-    step = f" at step {state.tree.norms_step:,}" if state.tree.norms_step is not None else ""
-    total = total_norm_at(state, state.tree.norms_step)
+    step = f" at step {shown.step:,}" if shown.step is not None else ""
+    if shown.is_part and any(is_shard(state.tree.parameters[index]) for index in parameters):
+        return f"L2 norm {number_text(norm).strip()}{step} of this rank's part; that of the whole is at least as high."
+    total = total_norm_at(state, shown.step)
     share = f"; the norm of all gradients together was {number_text(total).strip()}" if total is not None else ""
     return f"L2 norm {number_text(norm).strip()}{step}{share}."
 
@@ -295,7 +305,7 @@ def _state_bytes(state: RunState, path: str) -> list[DetailRow]:
 
 
 def _norm_history(state: RunState, parameters: range) -> list[DetailRow]:
-    history = state.history
+    history = shown_norms(state).history
     if len(parameters) * _POINTS > _CELLS:
         return []
     rows = history.rows[-_POINTS:]

@@ -13,6 +13,7 @@ from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, Para
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import subtree, total_norm_at
 from gradtui.state.series import joint_norm
+from gradtui.state.shown_norms import shown_norms
 from gradtui.text import number_text, plural, share_text, why_never
 from gradtui.tui.rendering import (
     DetailRow,
@@ -228,12 +229,12 @@ def _letters(tree: TreeState, module: int) -> str:
 
 def _norm(state: RunState, parameter: int) -> tuple[str, str, str]:
     """Return note, mark and short note: the norm, and the share of its square in the squared norm of all gradients."""
-    tree = state.tree
-    norm = joint_norm((tree.norms[parameter],)) if tree.norms is not None else None
+    shown = shown_norms(state)
+    norm = joint_norm((shown.norms[parameter],)) if shown.norms is not None else None
     if norm is None:
         return "", "●", ""
-    short = f"norm {number_text(norm).strip()}"
-    total = total_norm_at(state, tree.norms_step)
+    short = f"norm {'≥' if shown.is_part else ''}{number_text(norm).strip()}"
+    total = total_norm_at(state, shown.step) if not shown.is_part else None
     if total is None or not 0 < total < float("inf"):
         return short, "●", ""
     share = share_text(min(1.0, (norm / total) ** 2)).strip()

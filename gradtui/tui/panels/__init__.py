@@ -11,12 +11,13 @@ from gradtui.tui.panels.finding import FindingLine
 from gradtui.tui.panels.header import Header, HeaderState
 from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table
 from gradtui.tui.panels.output import OutputPanel
-from gradtui.tui.panels.ranks import RanksPanel
+from gradtui.tui.panels.ranks import SHOWN, RanksPanel
 from gradtui.tui.panels.time_bar import Player, TimeBar, time_line
 from gradtui.tui.panels.why import WhyPanel
 
 __all__ = [
     "KINDS",
+    "SHOWN",
     "ChangesPanel",
     "CurvesPanel",
     "EventsPanel",

@@ -20,6 +20,7 @@ from textual.message import Message
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
+from gradtui.state.shown_norms import shown_norms
 from gradtui.text import NUMBER_WIDTH, nonfinite_text, number_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
@@ -40,8 +41,14 @@ def curves_title(state: RunState) -> str:
     """Describe the norms and how often they are measured."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
-    local = " of local shards" if state.tree.is_sharded else ""
-    return f"L2{local}{often}{f', {dropped:,} dropped' if dropped else ''}"
+    of = (
+        " of this rank's part"
+        if shown_norms(state).is_part
+        else " of all ranks' parts"
+        if state.tree.is_sharded
+        else ""
+    )
+    return f"L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,7 @@ class RowNorms:
 def curves_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
     """Return the curves to draw. The plotter marks values that are not finite."""
     breaks = model_breaks(state)
-    loss, total, before = state.loss, state.gradient_norm, state.before_clipping
+    loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
     # The first series is drawn first, so that the total lies on top of the total before clipping.
     norms = [
         *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
@@ -88,7 +95,8 @@ def _of_each_model(
 
 def step_shown(state: RunState) -> int | None:
     """Return the step of the norms in the tree, because totals are measured more often. Without one, the newest step."""
-    step, newest = state.tree.norms_step, state.gradient_norm.steps
+    shown = shown_norms(state)
+    step, newest = shown.step, shown.total.steps
     return step if total_norm_at(state, step) is not None else newest[-1] if newest else None
 
 
@@ -99,7 +107,8 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
     clipping and the step are shown if they fit.
     """
     spans: list[Span] = [("Loss ", LOSS_ROLE), (_steady(value_at(state.loss, step)), "text"), (_GAP, "")]
-    total = (_steady(total_norm_at(state, step)), "text")
+    norm = total_norm_at(state, step)
+    total = (_steady(norm, "≥" if shown_norms(state).is_part and norm is not None else ""), "text")
     spans += [("‖g‖ ", "muted"), ("total ", TOTAL_ROLE), total]
     if line_width(spans) > width:
         spans[-3:] = [("‖g‖ ", TOTAL_ROLE), total]
@@ -140,8 +149,8 @@ def _clipping(state: RunState, step: int | None) -> list[Span]:
     ]
 
 
-def _steady(norm: float | None) -> str:
-    return pad(number_text(norm).strip(), NUMBER_WIDTH)
+def _steady(norm: float | None, mark: str = "") -> str:
+    return pad(mark + number_text(norm).strip(), NUMBER_WIDTH)
 
 
 def _bad_step_lines(state: RunState, width: int, height: int) -> list[Line]:
@@ -185,7 +194,9 @@ class CurvesPanel(LineView):
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._step = self.selection, None, step_shown(self._state)
         if chosen is not None:
-            self._row = RowNorms(chosen.name, *self._norms.points(self._state.history, chosen.first, chosen.last))
+            self._row = RowNorms(
+                chosen.name, *self._norms.points(shown_norms(self._state).history, chosen.first, chosen.last)
+            )
         return curves_request(self._state, self._row, width, height)
 
     def on_click(self) -> None:

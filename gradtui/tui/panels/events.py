@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradtui.protocol.commands import ShowRank
 from gradtui.state.run_state import LogEntry, RunState
 from gradtui.text import command_text, seconds_text
 from gradtui.tui.rendering import Line, Span, cut, fit, printable, wrap
@@ -117,7 +118,8 @@ class EventsPanel(FollowedLines):
             lines = self._wrapped[entry]
             self._shown += lines if len(lines) <= most else [*lines[: most - 1], cut(lines[most - 1], width)]
         for command in self._state.pending.values():
-            text = f"{command_text(command)}: waits for the next step boundary"
+            what = "the rank's state" if isinstance(command, ShowRank) else "the next step boundary"
+            text = f"{command_text(command)}: waits for {what}"
             self._shown += wrap((("◌ ", "pending"), (printable(text), "pending")), width, 2)
         if not self._shown:
             text = "Models, optimizers, freezes and their verification are listed here once the run starts."

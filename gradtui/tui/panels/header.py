@@ -27,7 +27,7 @@ from gradtui.text import (
 )
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.time_left import time_left
-from gradtui.tui.rendering import Line, Span, line_width, pad, printable, sparkline, spread
+from gradtui.tui.rendering import Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of
 from gradtui.tui.widgets import LineView
 
 _STATUS: dict[RunStatus, tuple[str, str, str]] = {
@@ -43,6 +43,8 @@ _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.OUT_OF_SIGHT: ("✖", "lost", "warning"),
 }
 _BRAND = " gradtui "
+_LEAST_NAME = 6
+"""Cells in which the script's name is shown beside the rank."""
 _LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6
 _LEFT, _EPOCH_LEFT = "left ", "epoch left "
 
@@ -172,8 +174,25 @@ def _time_left(state: RunState, facts: HeaderState) -> Line:
 
 
 def _script(state: RunState, width: int) -> Line:
-    name = os.path.basename(state.started.script) if state.started else ""
-    return ((pad(printable(name), width), "title"),)
+    name = printable(os.path.basename(state.started.script) if state.started else "")
+    rank = _other_rank(state)
+    if rank is None:
+        return ((pad(name, width), "title"),)
+    words, role = rank
+    room = width - width_of(words) - 1
+    rest = f" {elide(name, room)}" if room >= _LEAST_NAME else ""
+    return ((words, role), (pad(rest, max(0, width - width_of(words))), "title"))
+
+
+def _other_rank(state: RunState) -> Span | None:
+    """Return which rank is shown, if it is not the lowest one or is gone; None otherwise."""
+    job = state.job
+    if job is None or job.shown is None or state.ended is not None:
+        return None
+    is_gone = job.ranks[job.shown] not in job.live and bool(job.live)
+    if job.shown == min(job.ranks) and not is_gone:
+        return None
+    return (f"rank {job.shown} gone", "error") if is_gone else (f"rank {job.shown}", "accent")
 
 
 def _alarm(state: RunState, facts: HeaderState, width: int) -> Line:

@@ -8,7 +8,7 @@ from gradtui.text import BYTES_WIDTH, MEMORY_PARTS, MemoryPart, bytes_text, part
 from gradtui.tui.rendering import Line, Span, in_columns, pad
 from gradtui.tui.widgets import FULL
 
-_PATTERNS = dict(zip(MEMORY_PARTS, "█▓▒▪░▚▘·┄"))
+_PATTERNS = dict(zip(MEMORY_PARTS, "█▓▒▞▪░▚▘·┄"))
 
 _NAME_WIDTH, _SHORT_NAME_WIDTH = 16, 5
 _GAP = 1

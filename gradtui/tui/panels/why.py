@@ -295,6 +295,7 @@ class WhyPanel(LineView):
             state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
             (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
+            (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),
             len(tree.figures), tuple(state.pending), state.intervention_count, state.ended is not None,
         )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.series import joint_norm
+from gradtui.state.shown_norms import shown_norms
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.options import Plot
@@ -68,7 +69,7 @@ class KeptLayers:
         if self._known is None or of != self._of:
             self._of, self._work = of, None
             self._known = _at_last(_collect(state, by_call, self._at_once))
-        elif self._work is not None or self._known.step != state.history.steps[-1]:
+        elif self._work is not None or self._known.step != shown_norms(state).history.steps[-1]:
             self._work = self._work or _collect(state, by_call, self._at_once)
             layers = next(self._work)
             if layers is not None:
@@ -78,7 +79,7 @@ class KeptLayers:
 
 def has_norms(state: RunState) -> bool:
     """Whether there is a row of norms of the present models."""
-    rows = state.history.rows
+    rows = shown_norms(state).history.rows
     return bool(rows) and len(rows[-1]) == len(state.tree.parameters)
 
 
@@ -89,7 +90,7 @@ def layers_of(state: RunState, *, by_call: bool) -> Layers | None:
 
 def _collect(state: RunState, by_call: bool, at_once: int) -> _Work:
     """Process the layers, with a pause after every `at_once` of them. The state is read once, at the beginning."""
-    tree, history = state.tree, state.history
+    tree, history = state.tree, shown_norms(state).history
     # Norms of models that came before were those of another loss.
     first = min(bisect_right(history.steps, max(model_breaks(state), default=-1)), len(history.steps) - 1)
     modules, rows = tree.modules, (history.rows[-1], history.rows[first])

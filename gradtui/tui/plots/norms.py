@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradtui.state.run_state import RunState
+from gradtui.state.shown_norms import shown_norms
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
@@ -16,7 +17,8 @@ from gradtui.tui.rendering import wrap
 
 def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     """Return the curves to draw, the most important last."""
-    total, before, clipped = state.gradient_norm, state.before_clipping, state.clip_thresholds
+    shown = shown_norms(state)
+    total, before, clipped = shown.total, state.before_clipping, state.clip_thresholds
     curves = [Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, can_be_smooth=False)]
     curves.append(Curve("before clipping", CLIP_ROLE, before.steps, before.values))
     curves.append(Curve("total", TOTAL_ROLE, total.steps, total.values))
@@ -28,7 +30,7 @@ def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     ):
         rows.append((options.selection, SELECTED_ROLE))
     for row, role in rows:
-        curves.append(Curve(row.name, role, *options.norms.points(state.history, row)))
+        curves.append(Curve(row.name, role, *options.norms.points(shown.history, row)))
     return [curve for curve in curves if len(curve.steps)]
 
 

@@ -107,6 +107,7 @@ _COLOURS = {
     "cursor-blurred": ("#1f2530", "#e9eef5"),
     "parameters": ("#307ecf", "#1f74d8", "ansi_blue"),
     "gradients": ("#e99a45", "#c26203", "ansi_yellow"),
+    "buckets": ("#c9603f", "#7c1d00", "ansi_bright_yellow"),
     "optimizer_state": ("#c38ff4", "#8f41c0", "ansi_magenta"),
     "activations": ("#5cc991", "#11906a", "ansi_green"),
     "input": ("#eb8fbc", "#870045", "ansi_red"),

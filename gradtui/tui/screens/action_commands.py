@@ -10,7 +10,8 @@ from textual.types import IgnoreReturnCallbackType
 
 from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, applicable, keymap_of
-from gradtui.tui.tree import COLUMNS, ModuleTree, column_words
+from gradtui.tui.requests.shown_rank import ranks_to_show
+from gradtui.tui.tree import ALL_COLUMNS, ModuleTree, column_words
 
 
 class ActionCommands(Provider):
@@ -34,10 +35,17 @@ class ActionCommands(Provider):
                 title = action.title + (f"  {action.key_text}" if action.keys else "")
                 yield title, action.help, partial(self.app.run_action, action.name, target)
         yield from self._column_commands()
+        yield from self._rank_commands()
 
     def _column_commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
         tree = self.screen.query_one(ModuleTree)
-        for name in COLUMNS:
+        for name in ALL_COLUMNS:
             title, meaning = column_words(name)
             does = "Hide" if tree.shows_column(name) else "Show"
             yield f"{does} column {title}", meaning, partial(tree.toggle_column, name)
+
+    def _rank_commands(self) -> Iterator[tuple[str, str, IgnoreReturnCallbackType]]:
+        state = getattr(self.app, "run_state", None)
+        for rank in ranks_to_show(state) if state is not None else ():
+            does = "Show the tree, the curves and the memory of this rank."
+            yield f"Show rank {rank}", does, partial(self.app.run_action, f"show_rank({rank})", self.screen)

@@ -34,6 +34,7 @@ from gradtui.tui.panels import (
 )
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.plots.table import Table
+from gradtui.tui.requests.shown_rank import show_rank
 from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.action_context import (
     DIALOGS,
@@ -170,6 +171,7 @@ class Dashboard(Screen[None], KeptStrips):
         self.header.facts = facts
         self.header.redraw()
         self.finding.update()
+        self.ranks.update_trouble()
         self._show_keys()
 
     def draw(self, part: str) -> None:
@@ -256,7 +258,8 @@ class Dashboard(Screen[None], KeptStrips):
 
     async def action_on_row(self, id: str) -> None:
         action = self._action(id)
-        if self.focused in (None, self.tree_view) or (id == "explain" and self.memory.has_focus):
+        explains_panel = id == "explain" and self.focused in (self.memory, self.ranks)
+        if self.focused in (None, self.tree_view) or explains_panel:
             await self.run_action(action.name)
         else:
             where = f"{action.key_text} ({action.label}) acts on the row under the tree's cursor"
@@ -282,8 +285,16 @@ class Dashboard(Screen[None], KeptStrips):
     def action_explain(self) -> None:
         if self.memory.has_focus:
             open_memory(self.app, self._action_context)
+        elif self.ranks.has_focus:
+            self.action_show_rank(self.ranks.current)
         elif not self.tree_view.unfold_stack():
             open_explanation(self.app, self._action_context, self.tree_view.current)
+
+    def action_show_rank(self, rank: int | None) -> None:
+        self._action_context.send(show_rank(self._state, rank))
+
+    def on_ranks_panel_rank_chosen(self) -> None:
+        self.action_show_rank(self.ranks.current)
 
     def action_findings(self) -> None:
         open_findings_list(self.app, self._action_context, self._show_row)
@@ -350,7 +361,10 @@ class Dashboard(Screen[None], KeptStrips):
         self.show_panel("events")
 
     def action_show_ranks(self) -> None:
-        self.show_panel("ranks")
+        if self._panels.is_shown("ranks"):
+            self.ranks.focus()
+        else:
+            self.show_panel("ranks")
 
     def action_move_focus(self) -> None:
         shown = [self.tree_view, *(self._panel(name) for name in PANELS if self._panels.is_shown(name))]

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.markers import MarkerKind
 from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS, memory_part_name
-from gradtui.tui.panels import KINDS
+from gradtui.tui.panels import KINDS, SHOWN
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (
-    COLUMNS,
+    ALL_COLUMNS,
+    AT_LEAST,
     CONCERNED,
+    DIFFERS,
     FREEZE,
     HIDDEN,
     MIXED,
@@ -97,6 +99,20 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         "Before a norm: of the gradient that only passes through a frozen module, read in sampled steps on the CPU.",
     ),
     (
+        AT_LEAST,
+        "muted",
+        "the norm of this rank's part",
+        "Before a norm: of the part that the shown process has of sharded parameters, a lower bound of the norm of the whole. "
+        "The viewer of a job combines the parts once all ranks have measured the same step.",
+    ),
+    (
+        DIFFERS,
+        "warning",
+        "another norm on other ranks",
+        "Before a norm: it differs between ranks, by more than rounding. Ranks average the gradients of what "
+        "DistributedDataParallel keeps equal, and then norms are equal too. The column ranks says how much.",
+    ),
+    (
         RECOMPUTED,
         "activations",
         "checkpointed: computed again",
@@ -115,6 +131,12 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         f"Not known, or not there; never a zero. Of a parameter: {STATE_MEANINGS[ParameterState.UNKNOWN]}",
     ),
     ("×", "error", "NaN or Inf in a curve", ""),
+    (
+        SHOWN,
+        "accent",
+        "the rank that is shown",
+        "In the table of ranks: the tree, the curves and the memory are those of this rank. enter shows another one.",
+    ),
     (
         "⠶",
         "curve-1",
@@ -138,6 +160,11 @@ _CATEGORIES: dict[str, tuple[str, str]] = {
     "parameters": ("what the model's parameters take", ""),
     "buffers": ("running statistics and other buffers", ""),
     "gradients": ("what .grad holds", ""),
+    "buckets": (
+        "the copy of the gradients that ranks average",
+        "The copy of the gradients in which DistributedDataParallel averages them. With gradient_as_bucket_view=True there is "
+        "none: .grad is part of the buckets then.",
+    ),
     "optimizer_state": ("momentum, Adam's averages and the like", ""),
     "activations": ("what autograd keeps for backward", ""),
     "input": (
@@ -174,7 +201,7 @@ _STEP_WORDS: tuple[tuple[str, str], ...] = (
 
 _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
     ("state, st", "the state of the parameter, or all states there are in the module"),
-    *map(column_words, COLUMNS),
+    *map(column_words, ALL_COLUMNS),
 )
 
 _FINDING_WORDS: tuple[tuple[str, str], ...] = (

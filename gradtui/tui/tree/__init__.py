@@ -6,15 +6,18 @@ This package owns its rows, columns, cells and totals, and the filter.
 from gradtui.tui.tree.finding_rows import CONCERNED, findings_at, first_row
 from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
-from gradtui.tui.tree.tree_cells import PASSING, RECOMPUTED, TIED
-from gradtui.tui.tree.tree_columns import COLUMNS, SPARK_WIDTH, column_words
+from gradtui.tui.tree.tree_cells import AT_LEAST, DIFFERS, PASSING, RECOMPUTED, TIED
+from gradtui.tui.tree.tree_columns import ALL_COLUMNS, COLUMNS, SPARK_WIDTH, column_words
 from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS
 from gradtui.tui.tree.tree_rows import buffer_at, row_path
 from gradtui.tui.tree.view import ModuleTree
 
 __all__ = [
+    "ALL_COLUMNS",
+    "AT_LEAST",
     "COLUMNS",
     "CONCERNED",
+    "DIFFERS",
     "FREEZE",
     "HIDDEN",
     "MIXED",

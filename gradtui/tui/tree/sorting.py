@@ -23,7 +23,7 @@ def sorted_rows(tree: TreeState, totals: TreeTotals, column: str) -> Sequence[in
         modules = [index for index, size in enumerate(own) if size]
         return sorted(modules, key=own.__getitem__, reverse=True)
     values: dict[str, Callable[[int], float | None]] = {
-        "norm": lambda index: tree.norms[index] if tree.norms is not None else None,
+        "norm": lambda index: totals.row[index] if totals.row is not None else None,
         "ratio": lambda index: totals.ratio(range(index, index + 1)) if index in tree.figures else None,
         "bytes": lambda index: tree.parameters[index].bytes,
     }

@@ -12,6 +12,7 @@ from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterStat
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
 from gradtui.text import bytes_text, count_text, dtype_text, number_text, shape_text
+from gradtui.text.rank_norms import range_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
     Line,
@@ -26,6 +27,7 @@ from gradtui.tui.rendering import (
     width_of,
 )
 from gradtui.tui.tree.finding_rows import CONCERNED, FindingRows
+from gradtui.tui.tree.rank_totals import RankTotals
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, TRAINING, UNFREEZE, state_cell
 from gradtui.tui.tree.tree_columns import MARGIN, MARK_WIDTH, SPARK_WIDTH, Columns
 from gradtui.tui.tree.tree_reach import TreeReach
@@ -37,6 +39,10 @@ RECOMPUTED = "↻"
 """Shown before the saved bytes of a checkpointed module: backward recomputes the rest."""
 PASSING = "→"
 """Shown before the norm of a gradient that only flows through a module: nothing stores it."""
+AT_LEAST = "≥"
+"""Shown before a norm that is only of the part that this process has of sharded parameters."""
+DIFFERS = "≠"
+"""Shown before a norm that is another one on other ranks."""
 FOLDED, UNFOLDED = "▸", "▾"
 _INDENT, _INDENT_NARROW = 2, 1
 _ROOM_TO_INDENT = 22
@@ -44,7 +50,7 @@ _FEWEST_CELLS = 3
 """The strip of a folded stack needs this many cells."""
 _MEMORY = 2_000
 """Number of rows whose lines are cached."""
-_MEASURED = ("norm", "ratio", "spark")
+_MEASURED = ("norm", "ranks", "ratio", "spark")
 """The last columns. They change with every measurement of norms, the columns before them rarely."""
 
 
@@ -244,27 +250,37 @@ class TreeCells:
         if key == "spark":
             return sparkline(self.totals.recent(where), SPARK_WIDTH)
         if key == "norm" and where:
-            norm = self.totals.norm(where)
-            passing = self.totals.passing(row) if row >= 0 and norm is None else None
-            if passing is not None:
-                return _passing_cell(passing, width)
-            return _number_cell(norm, width, "muted" if row >= 0 else "text")
+            return self._norm_cell(width, row, where)
+        if key == "ranks" and where:
+            return _ranks_cell(self.totals.ranks, where, width)
         if key == "ratio" and where:
             return _number_cell(self.totals.ratio(where), width, "muted" if row >= 0 else "text")
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
             return ((pad_start(_tensor_text(key, tensor), width), "text"),)
-        text, role = "", "muted"
         if key == "saved":
             kept = self.totals.kept(row)
-            text, role = bytes_text(kept), "activations" if kept else "faint"
-        elif where and key == "count":
-            text = count_text(self.totals.count(where))
-        elif where and key == "trainable":
-            text = count_text(self.totals.trainable(where))
-        elif where and key == "bytes":
-            text = bytes_text(self.totals.bytes(where))
-        return ((pad_start(text, width), role),)
+            return ((pad_start(bytes_text(kept), width), "activations" if kept else "faint"),)
+        return ((pad_start(self._sum_text(key, where), width), "muted"),)
+
+    def _sum_text(self, key: str, where: range) -> str:
+        """Return a sum over the parameters of a module."""
+        if where and key == "count":
+            return count_text(self.totals.count(where))
+        if where and key == "trainable":
+            return count_text(self.totals.trainable(where))
+        return bytes_text(self.totals.bytes(where)) if where and key == "bytes" else ""
+
+    def _norm_cell(self, width: int, row: int, where: range) -> Line:
+        norm, role = self.totals.norm(where), "muted" if row >= 0 else "text"
+        passing = self.totals.passing(row) if row >= 0 and norm is None else None
+        if passing is not None:
+            return _passing_cell(passing, width)
+        if norm is not None and self.totals.is_part(where):
+            return _marked_cell(AT_LEAST, norm, width, role, role)
+        if self.totals.ranks.differs(where):
+            return _marked_cell(DIFFERS, norm, width, role, "warning")
+        return _number_cell(norm, width, role)
 
 
 def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:
@@ -282,6 +298,23 @@ def _passing_cell(value: float, width: int) -> Line:
     if len(PASSING + text) > width:
         text = f"{value:.0e}"
     return ((pad_start(PASSING + text, width), "muted" if math.isfinite(value) else "error"),)
+
+
+def _marked_cell(mark: str, value: float | None, width: int, role: str, mark_role: str) -> Line:
+    text = number_text(value).strip()
+    if value is not None and len(mark + text) > width:
+        text = f"{value:.0e}"
+    role = "faint" if value is None else role if math.isfinite(value) else "error"
+    return ((pad_start(mark, width - len(text)), mark_role), (text, role))
+
+
+def _ranks_cell(ranks: RankTotals, where: range, width: int) -> Line:
+    """Return the lowest and the highest norm, and the rank that is furthest from the others; of shards, how many there are."""
+    found = ranks.spread(where)
+    if found is not None:
+        return ((pad_start(range_text(found, width), width), "warning"),)
+    parts = ranks.parts(where)
+    return ((pad_start(f"{parts} parts" if parts else "", width), "faint"),)
 
 
 def _number_cell(value: float | None, width: int, role: str) -> Line:

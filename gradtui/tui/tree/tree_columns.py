@@ -56,15 +56,26 @@ _BY_PRIORITY = (
     Column("trainable", "train", COUNT_WIDTH, _GOOD_NAME, "elements in the module that are trainable"),
     Column("dtype", "type", 4, _GOOD_NAME, "of the tensor"),
 )  # fmt: skip
-_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "saved", "state", "norm", "ratio", "spark")
+_WHEN_CHOSEN = (
+    Column(
+        "ranks", "ranks", 16, 14,
+        "of a job: the lowest and the highest norm over the ranks where they differ, and the rank furthest from the others; of "
+        "sharded parameters, of how many parts the norm is combined",
+    ),
+)  # fmt: skip
+"""Columns that only some runs have use for."""
+_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "saved", "state", "norm", "ranks", "ratio", "spark")
 
 COLUMNS = tuple(column.key for column in _BY_PRIORITY)
-"""The names of the columns that the user can choose, the most important first."""
+"""The names of the columns that a tree has as far as they fit, the most important first."""
+ALL_COLUMNS = (*COLUMNS, *(column.key for column in _WHEN_CHOSEN))
+"""The names of the columns that the user can choose."""
+_BY_KEY = {column.key: column for column in (*_BY_PRIORITY, *_WHEN_CHOSEN)}
 
 
 def column_words(name: str) -> tuple[str, str]:
-    """Return the title and the meaning of a column of `COLUMNS`."""
-    return next((column.title, column.meaning) for column in _BY_PRIORITY if column.key == name)
+    """Return the title and the meaning of a column of `ALL_COLUMNS`."""
+    return _BY_KEY[name].title, _BY_KEY[name].meaning
 
 
 @dataclass(frozen=True)
@@ -101,13 +112,12 @@ def columns_for(width: int, chosen: Sequence[str] = COLUMNS) -> Columns:
 
     Args:
         width: cells of the tree.
-        chosen: names of `COLUMNS`; the first ones take precedence. The state is always shown.
+        chosen: names of `ALL_COLUMNS`; the first ones take precedence. The state is always shown.
     """
     state = _STATE if width >= _ROOM_FOR_STATE else _SHORT_STATE if width >= _ROOM_FOR_SHORT_STATE else _LETTERS
     name = max(0, width - MARGIN - state.width - _GAP)
     shown = [state]
-    known = {column.key: column for column in _BY_PRIORITY}
-    for column in (known[key] for key in chosen):
+    for column in (_BY_KEY[key] for key in chosen):
         if name - column.width - _GAP < column.least_name:
             break
         shown.append(column)

@@ -12,48 +12,19 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, compress, repeat
-from math import hypot
 from operator import ne
 
+from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import joint_ratio, letters_of
-from gradtui.state.series import joint_norm
+from gradtui.state.series import RowHistory
+from gradtui.state.shown_norms import ShownNorms, shown_norms
+from gradtui.tui.tree.range_norms import RangeNorms
+from gradtui.tui.tree.rank_totals import RankTotals
 
 _BLOCK = 256
 _IS_ONE = bytes(byte == ord("1") for byte in range(256))
 """Translation table from the characters of flags to the bytes 1 and 0."""
-
-
-class RangeNorms:
-    """Joint norms over ranges of one row of per-parameter norms."""
-
-    def __init__(self, norms: Sequence[float | None]) -> None:
-        self._norms = norms
-        self._ranges: dict[range, float | None] = {}
-        self._blocks: dict[int, float | None] = {}
-
-    def norm(self, where: range) -> float | None:
-        """Return the L2 norm over a range of parameters, None if none of them has one."""
-        if where not in self._ranges:
-            self._ranges[where] = self._join(where.start, where.stop)
-        return self._ranges[where]
-
-    def _join(self, start: int, stop: int) -> float | None:
-        first, last = -(-start // _BLOCK), stop // _BLOCK
-        if first >= last:
-            return joint_norm(self._norms[start:stop])
-        edges = (*self._norms[start : first * _BLOCK], *self._norms[last * _BLOCK : stop])
-        return joint_norm((*edges, *map(self._block, range(first, last))))
-
-    def _block(self, number: int) -> float | None:
-        if number not in self._blocks:
-            norms = self._norms[number * _BLOCK : (number + 1) * _BLOCK]
-            try:
-                # As `joint_norm` does, without its call.
-                self._blocks[number] = hypot(*norms)  # type: ignore[arg-type]
-            except TypeError:
-                self._blocks[number] = joint_norm(norms)
-        return self._blocks[number]
 
 
 class RangeSums:
@@ -124,7 +95,13 @@ class TreeTotals:
         self._trainable = ChosenSums(counts)
         self._trainable_of = ""
         self._current: RangeNorms | None = None
-        self._norms_of: Sequence[float | None] | None = None
+        self.row: Sequence[float | None] | None = None
+        """The norms of all parameters."""
+        self._is_part = False
+        self._shards = bytes(map(is_shard, tree.parameters))
+        self.ranks = RankTotals()
+        """Which norms differ between the ranks of a job."""
+        self._history: RowHistory | None = None
         self.norms_version = 0
         """Incremented when the norms change."""
         self._recent: deque[tuple[int, RangeNorms]] = deque(maxlen=recent)
@@ -144,10 +121,8 @@ class TreeTotals:
             self._trainable.choose(tree.trainable.encode().translate(_IS_ONE))
             self._trainable_of = tree.trainable
             self._ratios = {}
-        if tree.norms is not self._norms_of:
-            self._norms_of = tree.norms
-            self.norms_version += 1
-            self._current = None if tree.norms is None else RangeNorms(tree.norms)
+        shown = shown_norms(state)
+        self._take_norms(state, shown)
         kept = tree.saved.by_module if tree.saved is not None else ()
         if kept is not self._kept_of:
             self._kept_of = kept
@@ -164,12 +139,27 @@ class TreeTotals:
         if passing is not self._passing and passing != self._passing:
             self._passing = passing
             self.norms_version += 1
+        self._take_recent(shown)
+
+    def _take_norms(self, state: RunState, shown: ShownNorms) -> None:
+        if shown.norms is not self.row or shown.is_part != self._is_part:
+            self.row, self._is_part = shown.norms, shown.is_part
+            self.norms_version += 1
+            self._current = None if shown.norms is None else RangeNorms(shown.norms)
+        if self.ranks.update(state.job):
+            self.norms_version += 1
+
+    def _take_recent(self, shown: ShownNorms) -> None:
+        history = shown.history
+        if history is not self._history:
+            # Norms of parts and of the whole are not compared.
+            self._history = history
+            self._recent.clear()
         newest = self._recent[-1][0] if self._recent else -1
-        history = state.history
         for step, row in zip(history.steps[-(self._recent.maxlen or 1) :], history.rows[-(self._recent.maxlen or 1) :]):
             if step > newest:
                 self.norms_version += 1
-                self._recent.append((step, self._current if row is tree.norms and self._current else RangeNorms(row)))
+                self._recent.append((step, self._current if row is shown.norms and self._current else RangeNorms(row)))
 
     def count(self, where: range) -> int:
         """Return the number of elements of a range of parameters."""
@@ -202,6 +192,10 @@ class TreeTotals:
     def norm(self, where: range) -> float | None:
         """Return the joint gradient norm of a range of parameters, None if it has none."""
         return None if self._current is None else self._current.norm(where)
+
+    def is_part(self, where: range) -> bool:
+        """Whether the norm of a range is a lower bound: of the parts of sharded parameters that the shown process has."""
+        return self._is_part and self._shards.find(1, where.start, where.stop) >= 0
 
     def passing(self, index: int) -> float | None:
         """Return the norm of the gradient that flows through frozen module `index`; None if it was not read."""

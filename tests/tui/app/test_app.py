@@ -26,6 +26,7 @@ from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
 from gradtui.tui.screens.dashboard import INTERVALS
+from gradtui.tui.tree.tree_columns import ALL_COLUMNS as ALL_TREE_COLUMNS
 from gradtui.tui.tree.tree_columns import COLUMNS as TREE_COLUMNS
 
 MODEL = coop_model()
@@ -244,7 +245,7 @@ def test_the_theme_at_the_start(theme: str, shown: str) -> None:
 def test_the_columns_and_the_order_of_the_tree() -> None:
     tree = GradtuiApp(ScriptedSource(()), RecordingSink()).dashboard.tree_view
     assert (tree.chosen_columns, tree.order) == (TREE_COLUMNS, "execution")
-    assert set(TREE_COLUMNS) == set(COLUMNS)
+    assert {*TREE_COLUMNS, "ranks"} == set(ALL_TREE_COLUMNS) == set(COLUMNS)
     app = GradtuiApp(ScriptedSource(()), RecordingSink(), columns=("bytes", "norm"), order="registration")
     assert (app.dashboard.tree_view.chosen_columns, app.dashboard.tree_view.order) == (
         ("bytes", "norm"),

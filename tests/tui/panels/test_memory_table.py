@@ -127,7 +127,7 @@ def test_parts_add_up_to_the_total_and_what_was_there_before_training_is_one_of_
 
 def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
     assert [part.role for part in parts_of_memory(held(MIB, 0, 0, 0), RunState())] == [
-        role for role in MEMORY_PARTS if role not in (BEFORE_TRAINING, "input", "offloaded")
+        role for role in MEMORY_PARTS if role not in (BEFORE_TRAINING, "buckets", "input", "offloaded")
     ]
 
 
@@ -194,7 +194,15 @@ def test_a_phase_that_was_not_seen_is_a_dash() -> None:
 
 FULL = state_after(
     ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=5 * MIB), None, True, True),
-    ev.MemoryMeasured(1.0, 1, Phase.FORWARD, MemoryBytes(*[10 * MIB] * 6, 80 * MIB, *[10 * MIB] * 2), None, True, True),
+    ev.MemoryMeasured(
+        1.0,
+        1,
+        Phase.FORWARD,
+        MemoryBytes(*[10 * MIB] * 6, 90 * MIB, *[10 * MIB] * 2, buckets=10 * MIB),
+        None,
+        True,
+        True,
+    ),
 )
 
 

@@ -24,7 +24,7 @@ from gradtui.tui.rendering.lines import Line
 from gradtui.tui.screens.detail_dialogs import DetailDialog, StepDialog
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
-from gradtui.tui.tree import COLUMNS
+from gradtui.tui.tree import ALL_COLUMNS
 from gradtui.tui.tree.pane import ColumnTitles
 
 MODEL = coop_model()
@@ -84,7 +84,7 @@ async def test_the_palette_finds_every_action() -> None:
         assert titles - of_columns == {
             action.title for action in ACTIONS if action.in_palette and action.scope != "replay"
         }
-        assert len(of_columns) == len(COLUMNS)
+        assert len(of_columns) == len(ALL_COLUMNS)
         assert {"Freeze or unfreeze", "Fold all", "Next problem", "Light or dark"} <= titles
         before = len(run.dashboard.tree_view.rows)
         await palette["Fold all  -"]()

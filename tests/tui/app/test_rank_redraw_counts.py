@@ -1,0 +1,85 @@
+"""What 64 ranks cost the viewer, counted: a redraw does hardly more than with two, and a step's events are linear in the ranks.
+
+Counted are the Python functions of ours. `benchmarks/rank_redraw.py` measures the time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from app_session import session
+from fakes import large_model, started
+
+import gradtui
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
+
+OURS = str(Path(gradtui.__file__).parent)
+PARAMETERS = 100
+MODEL = replace(large_model(PARAMETERS), listing=1)
+COUNT = len(MODEL.parameters)
+
+
+def received(rank: int, event: ev.Event) -> ev.RankEvent:
+    return ev.RankEvent(event.at, event.step, rank, 0, event)
+
+
+def joined(ranks: int) -> Iterator[ev.Event]:
+    yield started()
+    for rank in range(ranks):
+        yield ev.RankJoined(0.1, 0, rank, ranks, rank, "host", 100 + rank, 0)
+        yield received(rank, MODEL)
+    yield received(0, ev.ParametersClassified(1.0, 1, "T" * COUNT, "1" * COUNT))
+
+
+def step_of(rank: int, step: int) -> Iterator[ev.Event]:
+    """A measured step; rank 1 has another norm of every tenth parameter."""
+    row = tuple(float(step + index % 7 + (rank == 1 and index % 10 == 0)) for index in range(COUNT))
+    yield ev.Progress(float(step), step, 1, 1, 0, (1,), (ev.PhaseTime(Phase.FORWARD, 0.01, 1),), 0.0, 1, 1)
+    yield ev.GradientsMeasured(float(step), step, 1.0, 0.5, row, listing=1)
+
+
+async def calls(ranks: int) -> tuple[int, int, int]:
+    """Calls of ours for the events of a step of all ranks, for the drawing of the header and the tree, and for the table."""
+    counted = [0]
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        counted[0] += event == "call" and frame.f_code.co_filename.startswith(OURS)
+
+    async with session((160, 50), events=joined(ranks)) as run:
+        board = run.dashboard
+        board.tree_view.action_unfold_all()
+        board.tree_view.chosen_columns = ("norm", "ranks", "count")
+        found = []
+        for step in range(1, 6):
+            run.source.put(*(received(rank, event) for rank in range(ranks) for event in step_of(rank, step)))
+            parts = (run.app._drain, lambda: (run.app._draw_header(), board.draw("tree")), lambda: board.draw("ranks"))
+            each = []
+            for part in parts:
+                before = sys.getprofile()
+                counted[0] = 0
+                sys.setprofile(count)
+                part()
+                sys.setprofile(before)
+                each.append(counted[0])
+            await run.pilot.pause()
+            found.append(each)
+        assert "–" in board.tree_view.text
+        assert " r1" in board.tree_view.text
+        events, tree, table = map(min, zip(*found))
+        return events, tree, table
+
+
+async def test_64_ranks() -> None:
+    few, many = await calls(2), await calls(64)
+    # Each event costs as much as with two ranks: the events grow 32 times. What compares them grows with the ranks too.
+    assert many[0] <= 1.25 * 32 * few[0]
+    # The tree asks all ranks for the norms of the modules in which one of them differs.
+    assert many[1] <= few[1] + 64 * 2 * 30
+    # The table has a row for each rank, of which few are in sight.
+    assert many[2] <= few[2] + 64 * 24

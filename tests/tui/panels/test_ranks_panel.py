@@ -1,0 +1,124 @@
+"""The table of ranks: which rank is shown, how the user chooses another, and that all of many ranks can be reached by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from app_session import Session, session
+from fakes import started
+from jobs import Job, model
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import ShowRank
+from gradtui.protocol.json_values import to_line
+from gradtui.state.run_state import RunState
+from gradtui.state.snapshot import snapshot
+from gradtui.tui.panels.ranks import SHOWN
+from gradtui.tui.requests.requests import Refusal
+from gradtui.tui.requests.shown_rank import ranks_to_show, show_rank
+
+
+def received(rank: int, event: ev.Event) -> ev.RankEvent:
+    return ev.RankEvent(1.0, event.step, rank, 0, event)
+
+
+def job_events(ranks: int, step: int = 40) -> Iterator[ev.Event]:
+    yield started()
+    for rank in range(ranks):
+        yield ev.RankJoined(1.0, 0, rank, ranks, rank, "host", 100 + rank, 0)
+        yield received(rank, model())
+    for rank in range(ranks):
+        yield received(rank, ev.Progress(1.0, step, step, step, 0, (step,), (), 0.0, 1, 1))
+
+
+def rows(run: Session) -> list[str]:
+    return run.dashboard.ranks.text.splitlines()[1:]
+
+
+async def focus(run: Session) -> None:
+    while run.app.focused is not run.dashboard.ranks:
+        await run.press("shift+tab")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_every_rank_of_64_is_reached_by_keys(size: tuple[int, int]) -> None:
+    async with session(size, job_events(64)) as run:
+        await focus(run)
+        seen = set()
+        for _ in range(64):
+            assert run.dashboard.ranks.current is not None
+            # The cursor is always in sight.
+            assert any(f"{run.dashboard.ranks.current:<5}" in row[2:7] for row in rows(run))
+            seen.add(run.dashboard.ranks.current)
+            await run.press("down")
+        assert seen == set(range(64))
+        await run.press("home")
+        assert run.dashboard.ranks.current == 0
+        await run.press("end")
+        assert run.dashboard.ranks.current == 63
+        await run.press("pageup")
+        assert run.dashboard.ranks.current == 63 - len(rows(run))
+
+
+async def test_enter_asks_for_the_rank_and_the_table_marks_the_one_that_is_shown() -> None:
+    async with session((120, 36), job_events(3)) as run:
+        await focus(run)
+        assert [row[0] for row in rows(run)[:3]] == [SHOWN, " ", " "]
+        assert "rank 0" not in run.dashboard.header.text
+        await run.press("down", "enter")
+        (command,) = run.sink.submitted
+        assert command == ShowRank(1, 1)
+        other = Job(1)
+        await run.put(received(1, ev.RankStateTaken(1.0, 40, command.id, to_line(snapshot(other.state)))))
+        assert [row[0] for row in rows(run)[:3]] == [" ", SHOWN, " "]
+        assert "rank 1" in run.dashboard.header.text
+        assert not run.app.run_state.pending
+        await run.put(ev.RankLeft(1.0, 40, 1, 0, "its process is gone"))
+        assert "rank 1 gone" in run.dashboard.header.text
+        assert run.said[-1].text.startswith("Rank 1, which is shown, is gone (its process is gone)")
+
+
+async def test_the_cursor_stays_on_its_rank_when_another_comes_into_trouble() -> None:
+    async with session((120, 36), job_events(4)) as run:
+        await focus(run)
+        await run.press("down", "down")
+        await run.put(ev.RankLeft(1.0, 40, 3, 0, "its process is gone"))
+        assert rows(run)[0].split()[0] == "3"
+        assert run.dashboard.ranks.current == 2
+
+
+async def test_a_rank_in_trouble_is_shown_before_the_table_is_due() -> None:
+    async with session((120, 36), job_events(2)) as run:
+        run.source.put(ev.RanksHeard(9.0, 40, ((0, 0.1), (1, 6.0))))
+        run.app._drain()
+        run.app._draw_header()
+        assert "silent for 6.0 s" in run.dashboard.ranks.text
+
+
+async def test_the_palette_shows_other_ranks() -> None:
+    async with session((120, 36), job_events(3)) as run:
+        commands = await run.palette()
+        assert "Show rank 0" not in commands
+        await commands["Show rank 2"]()
+        await run.pilot.pause()
+        assert run.sink.submitted == [ShowRank(1, 2)]
+
+
+def test_what_cannot_be_shown_is_refused_without_asking() -> None:
+    def reason(state: RunState, rank: int | None) -> str:
+        made = show_rank(state, rank)
+        return made.reason if isinstance(made, Refusal) else ""
+
+    assert reason(RunState(), 0) == "This run is one process: there are no other ranks."
+    job = Job(3)
+    assert reason(job.state, 0) == "Rank 0 is shown already."
+    assert reason(job.state, 7) == "Rank 7 is gone: it can no longer be asked for its state."
+    assert list(ranks_to_show(job.state)) == [1, 2]
+    job.end(2, 9)
+    job.leave(2)
+    assert reason(job.state, 2) == "Rank 2 is gone: it can no longer be asked for its state."
+    assert list(ranks_to_show(job.state)) == [1]
+    job.state.ended = ev.RunEnded(1.0, 9, 0, None)
+    assert reason(job.state, 1) == "The run has ended; there is nothing left to change."
+    assert not list(ranks_to_show(job.state))
