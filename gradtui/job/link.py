@@ -12,12 +12,15 @@ from typing import Any
 
 from gradtui.job.messages import command_in
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.events import Event
+from gradtui.protocol.events import Event, ProcessGroupFound, Progress
 from gradtui.serving import Client, Follower, NoAnswerError
 from gradtui.transport.in_process import CommandQueue
 
 _END_S = 5.0
 """Seconds that the end of the run waits for the viewer to receive the last events."""
+
+
+Identity = Mapping[str, Any]
 
 
 def identity_of(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -45,18 +48,24 @@ class RankLink:
         identity: what `identity_of` returns.
         commands: where the viewer's commands go.
         lost: a function that receives a message if the connection ends before the run does.
+        follower: has the events so far.
 
     Raises:
         NoAnswerError: the viewer does not answer, or does not accept this rank.
     """
 
     def __init__(
-        self, client: Client, identity: Mapping[str, Any], commands: CommandQueue, lost: Callable[[str], None]
+        self,
+        client: Client,
+        identity: Identity,
+        commands: CommandQueue,
+        lost: Callable[[str], None],
+        follower: Follower | None = None,
     ) -> None:
         self._client, self._commands, self._lost = client, commands, lost
         self._owner = os.getpid()
         self._is_ending = False
-        self._follower = Follower()
+        self._follower = follower or Follower()
         try:
             client.ask("join", **identity)
             client.trust()
@@ -114,3 +123,39 @@ class RankLink:
         if not self._is_ending:
             self._is_ending = True
             self._lost(why)
+
+
+class LateRankLink:
+    """The link of a process that becomes a rank when it trains: before, its environment does not say which one it is.
+
+    A process that trains nothing is no rank. The process group says which rank this is; where there is none, `identity` does.
+
+    Args:
+        identity: what `identity_of` returns, as far as it is known.
+        connect: returns the link, with the identity that is known then and the events so far. None if there is no viewer.
+    """
+
+    def __init__(self, identity: Identity, connect: Callable[[Identity, Follower], RankLink | None]) -> None:
+        self._identity, self._connect = identity, connect
+        self._owner = os.getpid()
+        self._follower = Follower()
+        self._link: RankLink | None = None
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Take events that the viewer of this process has applied. Connects with the first of training."""
+        self._follower.take(events)
+        if self._link is not None or self._follower.is_over:
+            return
+        group = next((each for each in events if isinstance(each, ProcessGroupFound) and each.ranks > 1), None)
+        if group is not None:
+            self._identity = {**self._identity, "rank": group.rank, "ranks": group.ranks}
+        elif not any(isinstance(each, Progress) and each.micro_steps for each in events):
+            return
+        self._link = self._connect(self._identity, self._follower)
+        if self._link is None:
+            self._follower.leave()
+
+    def finish(self) -> None:
+        """Send what is left, and end the connection."""
+        if self._link is not None and os.getpid() == self._owner:
+            self._link.finish()

@@ -23,6 +23,7 @@ from gradtui.protocol.events import (
     CommandRejected,
     Event,
     PauseChanged,
+    ProcessGroupFound,
     Progress,
     ProposalAnswered,
     ProposalClosed,
@@ -136,6 +137,10 @@ class Proposals:
             if event.steps and known.at is not None and event.at > known.at:
                 known.rate = event.steps / (event.at - known.at)
             known.step, known.at = max(known.step, event.step), event.at
+            return []
+        if isinstance(event, ProcessGroupFound):
+            # It may have ranks on other machines that this viewer does not see.
+            self._size = max(self._size, event.ranks)
             return []
         if isinstance(event, PauseChanged):
             known.is_held, known.step = event.paused, max(known.step, event.step)
@@ -281,6 +286,11 @@ class Proposals:
 
     def _reject(self, command: Command, now: float, reason: str) -> None:
         self.events.append(CommandRejected(now, self._newest, command, reason))
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether any rank is held."""
+        return any(each.is_held for each in self._ranks.values())
 
     @property
     def _held_step(self) -> int | None:

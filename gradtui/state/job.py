@@ -136,6 +136,8 @@ class JobState:
     """The records of earlier generations, the newest last."""
     shown: int | None = None
     """The rank whose state is that of the run."""
+    own: int | None = None
+    """The rank that is the process of the viewer itself; None if it is none of them."""
     now: float = 0.0
     """Seconds of the viewer's run at the newest event."""
     proposals: dict[int, ProposalRecord] = field(default_factory=dict)
