@@ -67,6 +67,9 @@ class RankHub:
         """Takes commands for the viewer's own process, if that is a rank."""
         self._ranks: dict[int, _Rank] = {}
         self._generation = 0
+        """The newest that a rank has said."""
+        self._restarts, self._has_ranks = 0, False
+        """How many generations before it had a rank."""
         self._proposals = Proposals()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -104,10 +107,10 @@ class RankHub:
                     self._enter_own(event)
 
     def _enter_own(self, group: ProcessGroupFound) -> None:
-        who = {**identity_of(), "rank": group.rank, "ranks": group.ranks, "generation": self._generation}
+        who = {**identity_of(), "rank": group.rank, "ranks": group.ranks, "generation": self._restarts}
         now = self._clock()
         joined = replace(_joined(who, now), is_viewers=True)
-        self._own_rank = group.rank
+        self._own_rank, self._has_ranks = group.rank, True
         self._ranks[group.rank] = _Rank(joined, None, now)
         self._proposals.joined(group.rank, group.ranks)
         self._emit(joined)
@@ -145,6 +148,8 @@ class RankHub:
         if not self._knows_own(joined.rank):
             return
         me = self._enter(joined, connection)
+        if me is None:
+            return
         reader, reason = EventReader({}), ""
         try:
             while (line := connection.receive_line()) is not None:
@@ -163,14 +168,19 @@ class RankHub:
                 self._changed.wait_for(lambda: self._own_rank is not None, _OWN_S) and rank != self._own_rank
             )
 
-    def _enter(self, joined: RankJoined, connection: Connection) -> _Rank:
-        me = _Rank(joined, connection, self._clock())
+    def _enter(self, joined: RankJoined, connection: Connection) -> _Rank | None:
         with self._lock:
+            if joined.generation < self._generation:
+                # A newer one has come since it asked to join.
+                return None
             if joined.generation > self._generation or all(each.connection is None for each in self._ranks.values()):
                 self._begins()
             if joined.generation > self._generation:
-                self._generation = joined.generation
+                self._generation, self._restarts = joined.generation, self._restarts + self._has_ranks
                 self._deliver(self._proposals.restarted(self._clock()))
+            self._has_ranks = True
+            joined = replace(joined, generation=self._restarts)
+            me = _Rank(joined, connection, self._clock())
             former = self._ranks.get(joined.rank)
             self._ranks[joined.rank] = me
             self._proposals.joined(joined.rank, joined.ranks)

@@ -117,7 +117,7 @@ class Proposals:
 
     def restarted(self, now: float) -> list[Send]:
         """The launcher restarts the ranks: nothing that was proposed to the former ones holds."""
-        sends = self._close(now, "the launcher has restarted the ranks") if self._open is not None else []
+        sends = self._close(now, "the ranks were started again") if self._open is not None else []
         self._ranks, self._size, self._ended, self._is_uneven = {}, 0, set(), False
         return sends
 

@@ -32,12 +32,14 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
     if event.generation < job.generation:
         return
     if event.generation > job.generation:
+        is_again = bool(job.ranks)
         job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
         job.ranks, job.generation, job.size, job.shown = {}, event.generation, 0, None
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
         job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
         _restart(state)
-        state.note(event, "run", f"the launcher has restarted the ranks (generation {event.generation})")
+        if is_again:
+            state.note(event, "run", f"the ranks were started again (generation {event.generation})")
     job.size = max(job.size, event.ranks)
     is_new = event.rank not in job.ranks
     job.ranks[event.rank] = record = RankRecord(
