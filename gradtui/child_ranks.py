@@ -1,8 +1,9 @@
 """Child processes of the script that train: they run under gradtui, and report to the run that has started them.
 
 `torch.multiprocessing.start_processes` starts those of `mp.spawn`, of Lightning's `ddp_spawn` and of accelerate's
-`notebook_launcher`. Lightning's other launcher starts the script again, once for each further device; the process with the
-dashboard is then a rank itself. Other processes (`multiprocessing.Process`, workers of a `DataLoader`) run as without gradtui.
+`notebook_launcher`. Lightning's other launcher starts the script again by `subprocess.Popen`, once for each further device.
+The process with the dashboard is then a rank itself. Other processes (`multiprocessing.Process`, workers of a `DataLoader`) run
+as without gradtui.
 """
 
 from __future__ import annotations
@@ -12,22 +13,16 @@ import functools
 import inspect
 import itertools
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gradtui.own_frames import hide, strip_own_frames
-from gradtui.runner.torch_import_hook import ImportHook, when_torch_is_imported
+from gradtui.rank_environment import local_rank_in
+from gradtui.runner.torch_import_hook import when_torch_is_imported
 from gradtui.settings import Settings
 from gradtui.spawned_rank import SpawnedRank
-
-_LIGHTNING = tuple(
-    f"{package}.strategies.launchers.subprocess_script" for package in ("lightning.fabric", "lightning_fabric")
-)
-"""The modules in which Lightning makes the command lines of the processes that run the script again."""
-_COMMANDS = ("_basic_subprocess_cmd", "_hydra_subprocess_cmd")
-"""Their functions that return one, alone or in a tuple with the working directory."""
-_ADDED = "--connect="
 
 
 class ChildRanks:
@@ -64,14 +59,8 @@ class ChildRanks:
             replacement = self._starting(original)
             for owner in (module, sys.modules.get("torch.multiprocessing")):
                 self._replace(owner, "start_processes", original, replacement)
-        lightning = ImportHook(_LIGHTNING, self._lightning_imported)
-        self._restore.append(lightning.forget)
-
-    def _lightning_imported(self, name: str) -> None:
-        for command in _COMMANDS:
-            original = getattr(sys.modules.get(name), command, None)
-            if original is not None:
-                self._replace(sys.modules[name], command, original, self._repeating(original))
+        begin = subprocess.Popen.__init__
+        self._replace(subprocess.Popen, "__init__", begin, self._repeating(begin))
 
     def _replace(self, owner: Any, name: str, original: Any, replacement: Any) -> None:
         if getattr(owner, name, None) is not original:
@@ -118,27 +107,42 @@ class ChildRanks:
             return unchanged
         return bound.args, bound.kwargs
 
-    # Lightning
+    # The script again, as Lightning starts it
 
-    def _repeating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that returns the command line of a process with gradtui in front of the script."""
+    def _repeating(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Return `Popen.__init__` with gradtui in front of the script, where a process runs it as another rank."""
 
         @functools.wraps(original)
-        def command(*arguments: Any, **named: Any) -> Any:
-            found = original(*arguments, **named)
-            if os.getpid() != self._owner:
-                return found
+        def begin(process: Any, *arguments: Any, **named: Any) -> None:
             with contextlib.suppress(Exception):  # without gradtui the child runs all the same
-                if isinstance(found, tuple):
-                    return (self._under_gradtui(found[0]), *found[1:])
-                return self._under_gradtui(found)
-            return found
+                if arguments and (words := self._under_gradtui(arguments[0], named.get("env"))) is not None:
+                    arguments = (words, *arguments[1:])
+            try:
+                original(process, *arguments, **named)
+            except BaseException as error:
+                strip_own_frames(error)
+                raise
 
-        return hide(command)
+        return hide(begin)
 
-    def _under_gradtui(self, words: Sequence[str]) -> Sequence[str]:
-        connect = self._listen() if words[0] == sys.executable else None
+    def _under_gradtui(self, words: Any, environ: Any) -> list[str] | None:
+        """Return a command line with gradtui in front of the script; None if it does not run this script as another rank."""
+        if os.getpid() != self._owner or not _repeats_script(words, environ):
+            return None
+        connect = self._listen()
         if connect is None:
-            return words
+            return None
         self._include_own()
-        return [words[0], "-m", "gradtui", *self._settings.rank_options, f"{_ADDED}{connect}", *words[1:]]
+        return [words[0], "-m", "gradtui", *self._settings.rank_options, f"--connect={connect}", *words[1:]]
+
+
+def _repeats_script(words: Any, environ: Any) -> bool:
+    """Return whether a command line runs the script of this process as another local rank, as Lightning's launcher does."""
+    if not isinstance(words, (list, tuple)) or not isinstance(environ, Mapping) or words[0] != sys.executable:
+        return False
+    rank = local_rank_in(environ)
+    if rank is None or rank == (local_rank_in(os.environ) or 0) or "WORLD_SIZE" not in environ:
+        return False
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    script = ["-m", spec.name] if spec is not None else [os.path.abspath(sys.argv[0])]
+    return list(words[1 : 1 + len(script)]) == script

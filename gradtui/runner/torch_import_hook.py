@@ -1,7 +1,7 @@
-"""Call a function when the script has imported torch, or other modules. Script's thread.
+"""Call a function when the script has imported torch. Until then no part of torch is in the process. Script's thread.
 
-Until it imports torch, no part of torch is in the process. So torch reads at its import (`OMP_NUM_THREADS`, `TORCH_LOGS`,
-`PYTORCH_CUDA_ALLOC_CONF`) what the script has set, and a script that never imports torch runs without it.
+So torch reads at its import (`OMP_NUM_THREADS`, `TORCH_LOGS`, `PYTORCH_CUDA_ALLOC_CONF`) what the script has set, and a script
+that never imports torch runs without it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -17,7 +17,7 @@ from types import ModuleType
 _NAME = "torch"
 
 
-def when_torch_is_imported(then: Callable[[], None]) -> ImportHook | None:
+def when_torch_is_imported(then: Callable[[], None]) -> TorchImportHook | None:
     """Call `then` once, as soon as this process has imported torch; at once, and return None, if it has already.
 
     `then` must not raise. It runs on the thread that imports torch.
@@ -25,28 +25,18 @@ def when_torch_is_imported(then: Callable[[], None]) -> ImportHook | None:
     if getattr(sys.modules.get(_NAME), "__version__", None) is not None:
         then()
         return None
-
-    def arrived(_name: str) -> None:
-        arrival.forget()
-        then()
-
-    arrival = ImportHook({_NAME}, arrived)
+    arrival = TorchImportHook(then)
+    sys.meta_path.insert(0, arrival)
     return arrival
 
 
-class ImportHook(MetaPathFinder):
-    """Finds modules as the finders after it do, and wraps their loaders in ones that report when they are loaded.
+class TorchImportHook(MetaPathFinder):
+    """Finds torch as the finders after it do, and wraps its loader in one that reports when torch is loaded."""
 
-    Args:
-        names: of the modules.
-        then: receives the name of each when it is loaded. It must not raise. It runs on the thread that imports the module.
-    """
-
-    def __init__(self, names: Collection[str], then: Callable[[str], None]) -> None:
-        self._names, self._then = names, then
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
         self._owner = os.getpid()
         self._searching = False
-        sys.meta_path.insert(0, self)
 
     def find_spec(
         self,
@@ -54,8 +44,8 @@ class ImportHook(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Find one of the modules. Leave others, and all in a process that the script forked, to the other finders."""
-        if fullname not in self._names or self._searching or os.getpid() != self._owner:
+        """Find torch itself. Leave other modules, and torch in a process that the script forked, to the other finders."""
+        if fullname != _NAME or self._searching or os.getpid() != self._owner:
             return None
         self._searching = True
         try:
@@ -64,13 +54,17 @@ class ImportHook(MetaPathFinder):
             self._searching = False
         if spec is None or spec.loader is None:
             return spec
-        spec.loader = _LoaderWithCallback(spec.loader, lambda: self._then(fullname))
+        spec.loader = _LoaderWithCallback(spec.loader, self._arrived)
         return spec
 
     def forget(self) -> None:
         """Remove this finder from `sys.meta_path`."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+    def _arrived(self) -> None:
+        self.forget()
+        self._then()
 
 
 class _LoaderWithCallback(Loader):

@@ -23,7 +23,7 @@ from gradtui.protocol.events import Event, ProbeFailed, RunEnded, RunStarted, Sc
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
-from gradtui.runner.torch_import_hook import ImportHook, when_torch_is_imported
+from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -55,7 +55,7 @@ class TrainingRun:
     """The connections to the ranks, if the script is a launcher of ranks, or has child processes that may become ranks."""
     has_child_ranks: bool = False
     """The script has started child processes that may become ranks."""
-    _arrival: ImportHook | None = None
+    _arrival: TorchImportHook | None = None
     _is_replaced: bool = False
     """Child processes are shown in place of this one, which is no rank."""
     _is_included: bool = False

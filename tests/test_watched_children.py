@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import os
 import pickle
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from gradtui import child_ranks, spawned_rank
+from gradtui import spawned_rank
 from gradtui.child_ranks import ChildRanks
 from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.settings import Settings, Target
@@ -194,54 +196,103 @@ def test_the_report_on_an_error_is_its_traceback() -> None:
     assert _ending(ValueError("lost")) == (1, "ValueError: lost\n")
 
 
-# Lightning
-
-COMMANDS = """
-import sys
-def _basic_subprocess_cmd():
-    return [sys.executable, "/place/train.py", "--lr", "1"]
-def _hydra_subprocess_cmd(local_rank):
-    return ["other-python" if local_rank == 2 else sys.executable, "-m", "pack.train", "hydra.job"], "/place"
-"""
+# The script again
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module like Lightning's, which is not imported yet."""
-    (tmp_path / "lightning_of_test.py").write_text(COMMANDS, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(child_ranks, "_LIGHTNING", ("lightning_of_test",))
-    monkeypatch.delitem(sys.modules, "lightning_of_test", raising=False)
-    return "lightning_of_test"
+def popen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The positional arguments of each `subprocess.Popen`, which starts nothing. The script is /place/train.py."""
+    calls: list[tuple[Any, ...]] = []
+
+    def init(self: object, args: Any, bufsize: int = -1, **named: Any) -> None:
+        if args == ["missing"]:
+            raise FileNotFoundError("missing")
+        calls.append((args, bufsize, named))
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", init)
+    monkeypatch.setattr(subprocess.Popen, "__del__", lambda self: None)
+    monkeypatch.setattr(sys, "argv", ["/place/train.py", "--lr", "1"])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    for name in ("LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    return calls
 
 
-def test_lightning_starts_the_script_under_gradtui(launcher: str) -> None:
-    settings = Settings(Target("train.py", None), rank_options=("--steps=7", "--budget=2%"))
-    run = Run(settings=settings)
-    finders = list(sys.meta_path)
+SCRIPT = [sys.executable, "/place/train.py", "--lr", "1"]
+CHILD = {"LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+GRADTUI = ["-m", "gradtui", "--steps=7", "--budget=2%", "--connect=/socket"]
+
+
+def starting(run: Run, *arguments: Any, **named: Any) -> None:
     with run.children.watched():
-        module = importlib.import_module(launcher)
-        gradtui = [sys.executable, "-m", "gradtui", "--steps=7", "--budget=2%", "--connect=/socket"]
-        assert module._basic_subprocess_cmd() == [*gradtui, "/place/train.py", "--lr", "1"]
-        assert module._hydra_subprocess_cmd(local_rank=1) == ([*gradtui, "-m", "pack.train", "hydra.job"], "/place")
-        assert (run.listened, run.included) == (2, 2)
-        other = module._hydra_subprocess_cmd(2)
-        assert other == (["other-python", "-m", "pack.train", "hydra.job"], "/place")
-    assert sys.meta_path == finders
-    assert module._basic_subprocess_cmd() == [sys.executable, "/place/train.py", "--lr", "1"]
+        subprocess.Popen(*arguments, **named)
 
 
-def test_without_a_viewer_lightning_starts_the_script_as_it_does(launcher: str) -> None:
-    run = Run(None)
-    with run.children.watched():
-        module = importlib.import_module(launcher)
-        assert module._basic_subprocess_cmd() == [sys.executable, "/place/train.py", "--lr", "1"]
+def passing_on(address: str | None = "/socket") -> Run:
+    return Run(address, Settings(Target("train.py", None), rank_options=("--steps=7", "--budget=2%")))
+
+
+def test_the_script_as_another_rank_starts_under_gradtui(
+    popen: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = passing_on()
+    starting(run, SCRIPT, env=CHILD, cwd="/place")
+    assert popen.pop() == ([sys.executable, *GRADTUI, *SCRIPT[1:]], -1, {"env": CHILD, "cwd": "/place"})
+    # Lightning sets the rank of this process first.
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    starting(run, SCRIPT, 7, env=CHILD)
+    assert popen.pop() == ([sys.executable, *GRADTUI, *SCRIPT[1:]], 7, {"env": CHILD})
+    spec = importlib.machinery.ModuleSpec("pack.train", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
+    starting(run, [sys.executable, "-m", "pack.train", "hydra.job"], env=CHILD)
+    assert popen.pop()[0] == [sys.executable, *GRADTUI, "-m", "pack.train", "hydra.job"]
+    assert (run.listened, run.included) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "environ"),
+    [
+        (SCRIPT, None),
+        (SCRIPT, {}),
+        (SCRIPT, {"LOCAL_RANK": "1"}),
+        (SCRIPT, {"LOCAL_RANK": "0", "WORLD_SIZE": "2"}),
+        (SCRIPT, {"LOCAL_RANK": "one", "WORLD_SIZE": "2"}),
+        (["python", *SCRIPT[1:]], CHILD),
+        ([sys.executable, "/place/other.py"], CHILD),
+        ([sys.executable, "-m", "pack.train"], CHILD),
+        ([sys.executable], CHILD),
+        ([], CHILD),
+        ("python train.py", CHILD),
+        (b"train", CHILD),
+    ],
+)
+def test_any_other_process_starts_as_without_gradtui(popen: list[tuple[Any, ...]], words: Any, environ: Any) -> None:
+    run = passing_on()
+    starting(run, words, env=environ)
+    ((args, _, named),) = popen
+    assert args is words
+    assert named == {"env": environ}
+    assert (run.listened, run.included) == (0, 0)
+
+
+def test_without_a_viewer_the_script_starts_as_it_does(popen: list[tuple[Any, ...]]) -> None:
+    run = passing_on(None)
+    starting(run, SCRIPT, env=CHILD)
+    assert popen[0][0] is SCRIPT
     assert run.included == 0
 
 
-def test_the_names_of_torch_and_lightning_are_there() -> None:
-    assert callable(vars(sys.modules[SPAWN])["start_processes"])
-    for name in child_ranks._LIGHTNING:
-        pytest.importorskip(name.partition(".")[0])
-        for command in child_ranks._COMMANDS:
-            assert callable(getattr(importlib.import_module(name), command))
+def test_a_process_that_cannot_start_shows_no_frame_of_gradtui(popen: list[tuple[Any, ...]]) -> None:
+    before = subprocess.Popen.__init__
+    with pytest.raises(FileNotFoundError) as raised:
+        starting(passing_on(), ["missing"])
+    assert popen == []
+    assert_no_own_frames(raised.value)
+    assert subprocess.Popen.__init__ is before
+
+
+def test_the_command_line_of_lightning_is_the_one_that_is_known(popen: list[tuple[Any, ...]]) -> None:
+    pytest.importorskip("lightning")
+    launcher = importlib.import_module("lightning.fabric.strategies.launchers.subprocess_script")
+    starting(passing_on(), launcher._basic_subprocess_cmd(), env=CHILD)
+    assert popen[0][0] == [sys.executable, *GRADTUI, *SCRIPT[1:]]
