@@ -93,7 +93,7 @@ class WatchedRank:
         self._training: TrainingRun = TrainingRun(settings, None)
         events = self._training.events
         findings = FindingTracker(rules_with_ids(settings.rules))
-        self._reporter: PlainReporter = PlainReporter(events, findings, silent=True, drain_s=RANK_DRAIN_S)
+        self._reporter: PlainReporter = PlainReporter(events, findings, silent=True, drain_s=RANK_DRAIN_S, rank=index)
         self._training.look = self._reporter.look
         who = {**identity_of({}), "rank": index, "ranks": ranks, "local_rank": index, "generation": generation}
         self._link: LateRankLink = linked_late(
