@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gradtui.check_run import CheckReport
+from gradtui.child_ranks import ChildRanks
 from gradtui.diagnostics import FindingTracker
 from gradtui.diagnostics.selection import rules_with_ids
 from gradtui.export.schedule_file import InterventionFiles
@@ -23,7 +24,7 @@ from gradtui.launchers import program_of
 from gradtui.live_answers import LiveRun
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
-from gradtui.rank_environment import CONNECT, TOKEN, rank_of_several
+from gradtui.rank_environment import CONNECT, TOKEN, rank_of_several, with_rank
 from gradtui.rank_run import RANK_DRAIN_S, connected
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
@@ -31,11 +32,11 @@ from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
-from gradtui.serving import Answer, BadAddressError, RunServer, TcpAddress, read_token, server_tls, socket_directory
+from gradtui.serving import BadAddressError, RunServer, TcpAddress, read_token, server_tls, socket_directory
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_line, closing_lines
-from gradtui.transport.in_process import CommandQueue, EventQueue
+from gradtui.transport.in_process import EventQueue
 
 if TYPE_CHECKING:
     from gradtui.runner.supervisor_connection import SupervisorConnection
@@ -144,8 +145,7 @@ def _plain(settings: Settings, program: Program, server: RunServer, why: str) ->
     )
     training.look = reporter.look
     reporter.start()
-    queues = training.events, training.commands
-    _run(settings, server, training.execute, reporter.look, reporter, queues, training.hub, files, ending)
+    _run(settings, server, training, training.execute, reporter.look, reporter, files, ending)
 
 
 def _with_screen(
@@ -177,11 +177,10 @@ def _with_screen(
     _run(
         settings,
         server,
+        screen.training,
         screen.execute,
         screen.look,
         screen.reporter,
-        (screen.events, screen.commands),
-        screen.hub,
         files,
     )
 
@@ -189,16 +188,15 @@ def _with_screen(
 def _run(
     settings: Settings,
     server: RunServer,
+    training: TrainingRun,
     execute: Callable[[], Outcome],
     look: Callable[[Callable[[RunState], Any]], Any],
     reporter: PlainReporter,
-    queues: tuple[EventQueue, CommandQueue],
-    hub: RankHub | None,
     files: InterventionFiles,
     ending: CheckReport | ForecastReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
-    events, commands = queues
+    events, commands = training.events, training.commands
     summary = None
     if settings.summary is not None:
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
@@ -208,8 +206,10 @@ def _run(
     live = None
     if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
-    _serve(server, live, hub)
-    outcome = execute()
+    ranks = _RankServer(server, training.hub)
+    _serve(server, live, ranks, is_job=settings.job)
+    with _child_ranks(settings, training, ranks):
+        outcome = execute()
     if not outcome.forked:
         if summary is not None:
             summary.stop()
@@ -224,9 +224,25 @@ def _run(
             server.wait_for_streams(_LAST_EVENTS_S)
             server.close()
             _conclude(state, reporter, events.dropped, files, summary, ending, is_rank=settings.connect is not None)
+            if training.hub is not None:
+                _name_by_rank(settings, training.hub.own_rank)
             if ending is not None:
                 outcome = ending.outcome(state, outcome)
     finish(outcome)
+
+
+def _child_ranks(
+    settings: Settings, training: TrainingRun, ranks: _RankServer
+) -> contextlib.AbstractContextManager[None]:
+    """Watch the child processes that the script starts meanwhile, if they can be ranks of this run."""
+    if training.hub is None or settings.job:
+        return contextlib.nullcontext()
+
+    def listen() -> str | None:
+        training.has_child_ranks = True
+        return ranks.listen()
+
+    return ChildRanks(settings, listen, training.include_own_process).watched()
 
 
 def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
@@ -243,21 +259,56 @@ def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     return recorder
 
 
-def _serve(server: RunServer, live: LiveRun | None, hub: RankHub | None) -> None:
-    """Let other processes ask the run, and the ranks of a job join it. A run without a socket is the same run."""
-    answers: dict[str, Answer] = {**live.answers} if live is not None else {}
-    if hub is not None:
-        answers["join"] = hub.join
-        hub.start()
-    if not answers:
-        return
-    server.answers.update(answers)
-    with contextlib.suppress(OSError):
-        address = server.listen(socket_directory())
-        if hub is not None:
-            # The launcher passes its environment on to the ranks.
-            os.environ[CONNECT] = str(address.path)
-    server.start()
+class _RankServer:
+    """Lets ranks join the run, from `listen` on.
+
+    Args:
+        server: may have been started already.
+        hub: None where no rank can join.
+    """
+
+    def __init__(self, server: RunServer, hub: RankHub | None) -> None:
+        self._server, self._hub = server, hub
+        self.path: str | None = None
+        """The socket of the server; None while it has none."""
+        self.is_started = False
+        self._has_ranks = False
+
+    def start(self) -> None:
+        """Let the server answer. A run without a socket is the same run."""
+        self.is_started = True
+        with contextlib.suppress(OSError):
+            self.path = str(self._server.listen(socket_directory()).path)
+        self._server.start()
+
+    def listen(self) -> str | None:
+        """Begin to take ranks, and return the path of the socket for them; None if there is none."""
+        if self._hub is not None and not self._has_ranks:
+            self._has_ranks = True
+            self._server.answers["join"] = self._hub.join
+            self._hub.start()
+            if not self.is_started:
+                self.start()
+        return self.path
+
+
+def _serve(server: RunServer, live: LiveRun | None, ranks: _RankServer, *, is_job: bool) -> None:
+    """Let other processes ask the run, and the ranks of a launcher join it."""
+    if live is not None:
+        server.answers.update(live.answers)
+        ranks.start()
+    if is_job and (path := ranks.listen()) is not None:
+        # The launcher passes its environment on to the ranks.
+        os.environ[CONNECT] = path
+
+
+def _name_by_rank(settings: Settings, rank: int | None) -> None:
+    """Give the files whose names have a place for the rank their names, if this process was a rank."""
+    for path in (settings.summary, settings.record):
+        named = with_rank(path, rank)
+        if path is not None and named is not None and named != path:
+            with contextlib.suppress(OSError):
+                os.replace(path, named)
 
 
 def _conclude(

@@ -38,9 +38,23 @@ def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | Non
     return next((int(text) for text in texts if text.isascii() and text.isdigit()), None)
 
 
+def local_rank_in(environ: Mapping[str, str]) -> int | None:
+    """Return the number that the environment gives a process among those of its node; None if it gives none."""
+    text = environ.get("LOCAL_RANK", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
 def of_rank(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Return the path with the rank of this process for `{rank}` in the file's name. Without a rank it stays as it is."""
     rank = rank_in(environ)
+    if rank is None and environ.get("NODE_RANK", "0") == "0":
+        # Of the processes that Lightning starts.
+        rank = local_rank_in(environ)
+    return with_rank(path, rank)
+
+
+def with_rank(path: Path | None, rank: int | None) -> Path | None:
+    """Return the path with a rank for `{rank}` in the file's name; without a rank as it is."""
     if path is None or rank is None:
         return path
     return path.with_name(path.name.replace(PLACE, str(rank)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,9 @@ def _parse_address(_context: click.Context, _option: click.Parameter, value: str
         return None
     from gradtui.serving import BadAddressError, host_and_port
 
+    if os.path.isabs(value):
+        # A process that starts the script again gives the path of its own socket.
+        return value
     try:
         host_and_port(value)
     except BadAddressError as error:
@@ -56,9 +60,14 @@ def for_ranks(settings: Settings, command: click.Command, words: Sequence[str], 
     connect = settings.connect if settings.connect is not None or is_short else environ.get(CONNECT)
     if connect is not None and settings.listen_on is not None:
         raise click.UsageError("--listen is for the viewer of a job, and --connect for its ranks")
+    passed_on = tuple(
+        f"{name}={value}"
+        for name, value in own_words(command, words)
+        if name in _PASSED_ON or (name in _FILES and PLACE in Path(value).name)
+    )
     if not is_launcher(settings.target):
         summary, record = of_rank(settings.summary, environ), of_rank(settings.record, environ)
-        return replace(settings, connect=connect, summary=summary, record=record)
+        return replace(settings, connect=connect, summary=summary, record=record, rank_options=passed_on)
     if is_short:
         raise click.UsageError(
             f"{settings.target.name} starts several processes; give the script that one of them runs"
@@ -69,11 +78,7 @@ def for_ranks(settings: Settings, command: click.Command, words: Sequence[str], 
         settings,
         job=True,
         connect=connect,
-        rank_options=tuple(
-            f"{name}={value}"
-            for name, value in own_words(command, words)
-            if name in _PASSED_ON or (name in _FILES and PLACE in Path(value).name)
-        ),
+        rank_options=passed_on,
         summary=_of_launcher(settings.summary),
         record=_of_launcher(settings.record),
         schedule=(),

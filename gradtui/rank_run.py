@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from gradtui.job import RankLink
-from gradtui.job.link import Look, identity_of
-from gradtui.rank_environment import CONNECT, TOKEN
+from gradtui.job import LateRankLink, RankLink
+from gradtui.job.link import Identity, Look, identity_of
+from gradtui.rank_environment import CONNECT, TOKEN, local_rank_in, rank_in
 from gradtui.serving import (
     Address,
     BadAddressError,
     Client,
+    Follower,
     NoAnswerError,
     TcpAddress,
     UnixAddress,
@@ -32,7 +34,7 @@ def connected(
     commands: CommandQueue,
     say: Callable[[str], None],
     look: Look = lambda _at: None,
-) -> RankLink | None:
+) -> RankLink | LateRankLink | None:
     """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run.
 
     The script gets the environment that it has without gradtui, so that no process that it starts becomes a rank. A launcher
@@ -45,26 +47,53 @@ def connected(
     if settings.connect is None:
         return None
     try:
-        return _link(settings.connect, events, commands, say, look)
+        if rank_in(os.environ) is None and (local_rank := local_rank_in(os.environ)) is not None:
+            # Lightning says no more than this to the processes that it starts.
+            return linked_late(settings.connect, {**identity_of(), "rank": local_rank}, events, commands, say, look)
+        link = _link(_address(settings.connect), commands, say, look, identity_of(), Follower())
+    except BadAddressError as error:
+        say(f"{error}; this rank has no viewer")
+        return None
     finally:
         os.environ.pop(TOKEN, None)
+    if link is not None:
+        events.follow(link.take)
+    return link
+
+
+def linked_late(
+    connect: str,
+    identity: Identity,
+    events: EventQueue,
+    commands: CommandQueue,
+    say: Callable[[str], None],
+    look: Look,
+) -> LateRankLink:
+    """Connect this process with a viewer once it trains. Its process group says which rank it is, or else `identity`.
+
+    Raises:
+        BadAddressError: `connect` is no address.
+    """
+    link = LateRankLink(identity, partial(_link, _address(connect), commands, say, look))
+    events.follow(link.take)
+    return link
 
 
 def _link(
-    connect: str, events: EventQueue, commands: CommandQueue, say: Callable[[str], None], look: Look
+    address: Address,
+    commands: CommandQueue,
+    say: Callable[[str], None],
+    look: Look,
+    identity: Identity,
+    follower: Follower,
 ) -> RankLink | None:
     try:
         link = RankLink(
-            Client(_address(connect)),
-            identity_of(),
-            commands,
-            lambda why: say(f"{why}; training continues"),
-            look,
+            Client(address), identity, commands, lambda why: say(f"{why}; training continues"), look, follower
         )
-    except (NoAnswerError, BadAddressError) as error:
+    except NoAnswerError as error:
         say(f"{error}; this rank has no viewer")
         return None
-    events.follow(link.take)
     link.start()
     return link
 

@@ -94,8 +94,8 @@ class ScreenRun:
         self._schedules, self._write_file = schedules, write_file
         log = settings.log or RunFiles(settings.target.name).new_log()
         self._connection = connection
-        self._training = TrainingRun(settings, program, str(log))
-        self.events, self.commands, self.hub = self._training.events, self._training.commands, self._training.hub
+        self.training = TrainingRun(settings, program, str(log))
+        self.events = self.training.events
         self._settings = settings
         terminal = shutil.get_terminal_size()
         columns = PanelLayout(terminal.columns, terminal.lines).output_columns
@@ -111,7 +111,7 @@ class ScreenRun:
         self._plotter = Pictures(plot_server)
         self._findings = FindingTracker(rules_with_ids(settings.rules))
         self.reporter = PlainReporter(self.events, self._findings)
-        self._training.look = self.look
+        self.training.look = self.look
         self._planner = _LatePlanner(self.events.put)
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
@@ -151,7 +151,7 @@ class ScreenRun:
             self._thread.start()
             self._thread.wait_ready(_READY_S)
         # The script's exit callbacks run now: they must not wait until the user closes the screen.
-        outcome = self._training.execute(at_end=run_exit_callbacks)
+        outcome = self.training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
             return outcome
         try:
@@ -169,7 +169,7 @@ class ScreenRun:
         log = LogTail(self._capture.log, offset=self._capture.start_offset)
         return GradtuiApp(
             self.events,
-            self._training.commands,
+            self.training.commands,
             log=log,
             ui_budget=self._settings.ui_budget,
             refresh_hz=self._settings.refresh,
@@ -188,8 +188,8 @@ class ScreenRun:
         )
 
     def _interrupt(self) -> None:
-        """Interrupt the script, and the ranks of a launcher that a terminal would interrupt too."""
-        if self._settings.job:
+        """Interrupt the script, and the ranks that it has started, which a terminal would interrupt too."""
+        if self._settings.job or self.training.has_child_ranks:
             Descendants(os.getpid()).signal_group(signal.SIGINT)
         interrupt_script()
 
@@ -204,7 +204,7 @@ class ScreenRun:
         """Let the plain reporter continue the run with the screen's state."""
         if state is not None:
             self.reporter.state = state
-        self.commands.close()
+        self.training.commands.close()
         gone = self._terminal.is_gone
         if gone:
             # Writing to a terminal that is gone would fail: the script's output and gradtui's lines go to the log.

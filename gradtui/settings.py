@@ -171,7 +171,7 @@ class Settings:
         check: the options of `gradtui check`; None for an ordinary run.
         forecast: the options of `gradtui forecast`; None for an ordinary run.
         job: the script is a launcher: its ranks are shown, and not this process.
-        rank_options: the options of gradtui for the ranks of a launcher, each in one word.
+        rank_options: the options of gradtui for the ranks that this process starts, each in one word.
         connect: the viewer of the job of which this process is a rank: the path of its socket, or HOST:PORT; None where this
             process is no rank. The ranks of a launcher with `connect` have that viewer, and the launcher has none.
     """

@@ -51,6 +51,7 @@ def test_every_option(tmp_path: Path) -> None:
     assert parse(words) == Settings(
         target=script("train.py"), plain=True, steps=20, summary=tmp_path / "s.json", budget=0.02, ui_budget=0.005,
         theme="nord", columns=("norm", "bytes"), order="registration", refresh=2.0, log=tmp_path / "o.log",
+        rank_options=("--steps=20", "--budget=2%"),
     )  # fmt: skip
 
 

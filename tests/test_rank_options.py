@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from gradtui.cli import parse
+from gradtui.job import LateRankLink
+from gradtui.protocol.events import PhaseSampled, ProcessGroupFound
+from gradtui.protocol.vocabulary import Phase
 from gradtui.rank_environment import CONNECT, TOKEN, of_rank, rank_in, rank_of_several
 from gradtui.rank_run import connected
 from gradtui.settings import Settings, Target
@@ -22,7 +25,7 @@ RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 @pytest.fixture(autouse=True)
 def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in (*RANK_NAMES, CONNECT, TOKEN):
+    for name in (*RANK_NAMES, "LOCAL_RANK", "NODE_RANK", CONNECT, TOKEN):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -180,6 +183,37 @@ def test_an_ordinary_run_keeps_the_users_token(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(TOKEN, "t")
     assert connected(Settings(Target("train.py", None)), EventQueue(), CommandQueue(), pytest.fail) is None
     assert os.environ[TOKEN] == "t"
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank"),
+    [
+        ({"LOCAL_RANK": "1"}, 1),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "0"}, 1),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "2"}, None),  # how many ranks the other nodes have is not known
+        ({"LOCAL_RANK": "1", "RANK": "5"}, 5),
+        ({"LOCAL_RANK": "-1"}, None),
+    ],
+)
+def test_a_process_that_lightning_starts_has_a_rank_on_its_node(environ: dict[str, str], rank: int | None) -> None:
+    expected = Path("s-{rank}.json" if rank is None else f"s-{rank}.json")
+    assert of_rank(Path("s-{rank}.json"), environ) == expected
+
+
+def test_a_process_that_lightning_starts_joins_when_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said: list[str] = []
+    settings = parse(["--connect", "/nothing/there.sock", "--steps", "3", "train.py"])
+    events = EventQueue()
+    link = connected(settings, events, CommandQueue(), said.append)
+    assert isinstance(link, LateRankLink)
+    events.seen([PhaseSampled(0.0, 0, Phase.LOAD)])
+    assert said == []
+    events.seen([ProcessGroupFound(0.0, 0, 1, 2, "gloo")])
+    assert len(said) == 1
+    assert said[0].endswith("; this rank has no viewer")
+    link.finish()
 
 
 @pytest.mark.parametrize("connect", [None, "node0:7000"])

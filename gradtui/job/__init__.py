@@ -4,9 +4,9 @@ This package owns what a viewer and the ranks say to each other, the proposals o
 It knows neither torch nor a screen.
 """
 
-from gradtui.job.commands import JobCommands
+from gradtui.job.commands import JobCommands, OwnCommands
 from gradtui.job.hub import RankHub
-from gradtui.job.link import RankLink
+from gradtui.job.link import LateRankLink, RankLink
 from gradtui.job.proposals import Proposals
 
-__all__ = ["JobCommands", "Proposals", "RankHub", "RankLink"]
+__all__ = ["JobCommands", "LateRankLink", "OwnCommands", "Proposals", "RankHub", "RankLink"]

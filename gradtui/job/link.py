@@ -12,7 +12,7 @@ from typing import Any
 
 from gradtui.job.messages import command_in, state_requested
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.events import Event, RankStateTaken
+from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankStateTaken
 from gradtui.protocol.json_values import to_line
 from gradtui.serving import Client, Follower, NoAnswerError
 from gradtui.state.run_state import RunState
@@ -24,6 +24,7 @@ _END_S = 5.0
 
 
 Look = Callable[[Callable[[RunState], Any]], Any]
+Identity = Mapping[str, Any]
 
 
 def identity_of(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -52,6 +53,7 @@ class RankLink:
         commands: where the viewer's commands go.
         lost: a function that receives a message if the connection ends before the run does.
         look: applies a function to the state of this rank, after `take` has received all events that are in the state.
+        follower: has the events so far.
 
     Raises:
         NoAnswerError: the viewer does not answer, or does not accept this rank.
@@ -60,15 +62,16 @@ class RankLink:
     def __init__(
         self,
         client: Client,
-        identity: Mapping[str, Any],
+        identity: Identity,
         commands: CommandQueue,
         lost: Callable[[str], None],
         look: Look = lambda _at: None,
+        follower: Follower | None = None,
     ) -> None:
         self._client, self._commands, self._lost, self._look = client, commands, lost, look
         self._owner = os.getpid()
         self._is_ending = False
-        self._follower = Follower()
+        self._follower = follower or Follower()
         try:
             client.ask("join", **identity)
             client.trust()
@@ -141,3 +144,39 @@ def _state_taken(state: RunState, request: int) -> RankStateTaken:
     except Exception:  # noqa: BLE001 - a state that cannot be written must not end the connection
         text = ""
     return RankStateTaken(state.seconds, state.step, request, text)
+
+
+class LateRankLink:
+    """The link of a process that becomes a rank when it trains: before, its environment does not say which one it is.
+
+    A process that trains nothing is no rank. The process group says which rank this is; where there is none, `identity` does.
+
+    Args:
+        identity: what `identity_of` returns, as far as it is known.
+        connect: returns the link, with the identity that is known then and the events so far. None if there is no viewer.
+    """
+
+    def __init__(self, identity: Identity, connect: Callable[[Identity, Follower], RankLink | None]) -> None:
+        self._identity, self._connect = identity, connect
+        self._owner = os.getpid()
+        self._follower = Follower()
+        self._link: RankLink | None = None
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Take events that the viewer of this process has applied. Connects with the first of training."""
+        self._follower.take(events)
+        if self._link is not None or self._follower.is_over:
+            return
+        group = next((each for each in events if isinstance(each, ProcessGroupFound) and each.ranks > 1), None)
+        if group is not None:
+            self._identity = {**self._identity, "rank": group.rank, "ranks": group.ranks}
+        elif not any(isinstance(each, Progress) and each.micro_steps for each in events):
+            return
+        self._link = self._connect(self._identity, self._follower)
+        if self._link is None:
+            self._follower.leave()
+
+    def finish(self) -> None:
+        """Send what is left, and end the connection."""
+        if self._link is not None and os.getpid() == self._owner:
+            self._link.finish()

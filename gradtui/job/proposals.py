@@ -23,6 +23,7 @@ from gradtui.protocol.events import (
     CommandRejected,
     Event,
     PauseChanged,
+    ProcessGroupFound,
     Progress,
     ProposalAnswered,
     ProposalClosed,
@@ -118,7 +119,7 @@ class Proposals:
 
     def restarted(self, now: float) -> list[Send]:
         """The launcher restarts the ranks: nothing that was proposed to the former ones holds."""
-        sends = self._close(now, "the launcher has restarted the ranks") if self._open is not None else []
+        sends = self._close(now, "the ranks were started again") if self._open is not None else []
         self._ranks, self._size, self._ended, self._is_uneven = {}, 0, set(), False
         return sends
 
@@ -138,6 +139,10 @@ class Proposals:
             if event.steps and known.at is not None and event.at > known.at:
                 known.rate = event.steps / (event.at - known.at)
             known.step, known.at = max(known.step, event.step), event.at
+            return []
+        if isinstance(event, ProcessGroupFound):
+            # It may have ranks on other machines that this viewer does not see.
+            self._size = max(self._size, event.ranks)
             return []
         if isinstance(event, PauseChanged):
             known.is_held, known.step = event.paused, max(known.step, event.step)
@@ -290,6 +295,11 @@ class Proposals:
 
     def _reject(self, command: Command, now: float, reason: str) -> None:
         self.events.append(CommandRejected(now, self._newest, command, reason))
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether any rank is held."""
+        return any(each.is_held for each in self._ranks.values())
 
     @property
     def _held_step(self) -> int | None:

@@ -67,7 +67,9 @@ class RankJoined(Event):
     host: str
     pid: int
     generation: int
-    """How often the launcher has restarted the ranks."""
+    """How often the ranks have been started again."""
+    is_viewers: bool = False
+    """Whether the rank is the process of the viewer itself: its events are those of the run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,9 @@ def replayed(
     for event in recording.events():
         view_again(state, findings, event)
         before, shown = shown, _shown(state)
+        # A rank that the user chooses trains the same; what the viewer's own process trained before is kept.
         is_choice = isinstance(event, RankEvent) and isinstance(event.event, RankStateTaken)
-        if shown != before and before is not None and not is_choice:
+        if shown != before and not is_choice and not _is_own(state):
             on_restart()
         on_event(of_run(state, event))
     if recording.is_complete:
@@ -53,3 +54,8 @@ def _shown(state: RunState) -> tuple[int, int] | None:
     """Return the generation and the number of the rank whose state it is; None if it is that of no rank."""
     job = state.job
     return (job.generation, job.shown) if job is not None and job.shown is not None else None
+
+
+def _is_own(state: RunState) -> bool:
+    """Return whether the state is that of the viewer's own process, which goes on when it is known as a rank."""
+    return state.job is not None and state.job.own is not None

@@ -36,6 +36,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
     if event.generation < job.generation:
         return
     if event.generation > job.generation:
+        is_again = bool(job.ranks)
         job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
         job.ranks, job.generation, job.size, job.shown, job.is_chosen = {}, event.generation, 0, None, False
         job.holders, job.common_step, job.unlike_norms, job.whole = None, 0, {}, WholeNorms()
@@ -43,19 +44,33 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
         job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
         _restart(state)
-        state.note(event, "run", f"the launcher has restarted the ranks (generation {event.generation})")
+        if is_again:
+            state.note(event, "run", f"the ranks were started again (generation {event.generation})")
     job.size = max(job.size, event.ranks)
     is_new = event.rank not in job.ranks
-    job.ranks[event.rank] = RankRecord(
+    job.ranks[event.rank] = record = RankRecord(
         event.rank, event.generation, event.local_rank, event.host, event.pid, event.at, event.at
     )
-    if job.shown is None or (event.rank < job.shown and not job.is_chosen):
-        # The events of a rank with a lower number that joins later are those of the same training.
-        if job.shown is not None:
-            _restart(state)
+    if event.is_viewers:
+        job.own = job.shown = event.rank
+        _take_over(state, record)
+    elif job.own is None and (job.shown is None or (event.rank < job.shown and not job.is_chosen)):
+        # The events of a rank with a lower number that joins later are those of the same training. Those that the process of
+        # the viewer has sent before it has started the ranks are of another one.
+        _restart(state)
         job.shown = event.rank
     if is_new and len(job.ranks) == job.size:
         state.note(event, "run", f"all {plural(job.size, 'rank')} have joined")
+
+
+def _take_over(state: RunState, record: RankRecord) -> None:
+    """Enter into the record of the viewer's own process what is known of it so far."""
+    tree = state.tree
+    record.listing, record.parameters = tree.listing, tree.parameters
+    record.buffers = tuple(each.path for each in tree.buffers)
+    record.outline = tuple((each.path, each.shape) for each in tree.parameters), record.buffers
+    record.step, record.micro_steps, record.phase = state.step, state.micro_steps, state.phase
+    record.backend = state.process_group.backend if state.process_group is not None else None
 
 
 _OF_THE_JOB = (
@@ -140,27 +155,42 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
     if record is None or record.generation != event.generation:
         return
     record.heard_at = max(record.heard_at, event.at)
-    change = _OF_RANK.get(type(event.event))
-    if change is not None:
-        change(job, record, event.event)
-    if isinstance(event.event, (ev.CommandApplied, ev.CommandRejected)):
-        proposal = job.proposals.get(event.event.command.id)
-        if proposal is not None and not proposal.is_uneven and len(set(map(bool, proposal.outcomes.values()))) > 1:
-            proposal.is_uneven = True
-            state.note(event, "ranks", uneven_text(proposal))
-    if isinstance(event.event, ev.ReplicasMeasured):
-        for text in compare_ranks(job, event.event.step):
-            state.note(event, "ranks", text)
     inner = event.event
     if isinstance(inner, ev.RankStateTaken):
         _show(state, job, event, inner)
         return
+    _keep(state, job, record, inner)
     if event.rank != job.shown or isinstance(inner, ev.RunEnded):
         # The launcher says when the run has ended.
         return
     if isinstance(inner, ev.RunStarted) and state.started is not None:
         inner = replace(inner, log=state.started.log)
     apply(state, inner)
+
+
+def own_event(state: RunState, event: ev.Event) -> None:
+    """Keep the record of the rank that is the process of the viewer, whose events are those of the run."""
+    job = state.job
+    record = job.ranks.get(job.own) if job is not None and job.own is not None else None
+    if job is None or record is None or isinstance(event, _OF_JOB):
+        return
+    job.now = max(job.now, event.at)
+    record.heard_at = max(record.heard_at, event.at)
+    _keep(state, job, record, event)
+
+
+def _keep(state: RunState, job: JobState, record: RankRecord, event: ev.Event) -> None:
+    change = _OF_RANK.get(type(event))
+    if change is not None:
+        change(job, record, event)
+    if isinstance(event, (ev.CommandApplied, ev.CommandRejected)):
+        proposal = job.proposals.get(event.command.id)
+        if proposal is not None and not proposal.is_uneven and len(set(map(bool, proposal.outcomes.values()))) > 1:
+            proposal.is_uneven = True
+            state.note(event, "ranks", uneven_text(proposal))
+    if isinstance(event, ev.ReplicasMeasured):
+        for text in compare_ranks(job, event.step):
+            state.note(event, "ranks", text)
 
 
 def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
@@ -284,6 +314,8 @@ def _rejected(job: JobState, record: RankRecord, event: ev.CommandRejected) -> N
     if event.command.id in job.proposals:
         job.proposals[event.command.id].outcomes[record.rank] = event.reason
 
+
+_OF_JOB = (ev.RankEvent, ev.RankJoined, ev.RankLeft, ev.RanksHeard, ev.CommandProposed, ev.ProposalClosed)
 
 _OF_RANK: dict[type[ev.Event], Callable[[JobState, RankRecord, Any], None]] = {
     ev.Progress: _progress,

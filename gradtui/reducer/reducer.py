@@ -44,6 +44,8 @@ def apply(state: RunState, event: ev.Event) -> None:
         state.step = event.step
     elif isinstance(event, ev.RunEnded):
         state.step = max(state.step, event.step)
+    if state.job is not None and state.job.own is not None:
+        job.own_event(state, event)
     change = _CHANGES.get(type(event))
     is_of_another_listing = event.listing not in (None, state.tree.listing) and not isinstance(event, ev.ModelsFound)
     if change is not None and not is_of_another_listing:

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from gradtui.job import JobCommands, RankHub
+from gradtui.job import JobCommands, OwnCommands, RankHub
 from gradtui.launchers import ranks_under_gradtui
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
+from gradtui.protocol.events import Event, ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
-from gradtui.runner.torch_import_hook import when_torch_is_imported
+from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
 from gradtui.settings import Settings
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
     from gradtui.state.run_state import RunState
 
 
+_RANKS_S = 3.0
+"""Seconds that the end of the run waits for the last events of the ranks."""
 _CPU_FIELDS = ("user", "system", "children_user", "children_system")
 """The CPU times of a process: its own, and those of the children that it has waited for."""
 
 
 @dataclass
 class TrainingRun:
-    """A script, and the two queues between it and its viewer."""
+    """A script, and the two queues between it and its viewer. Without a `program`, what runs between `begin` and `end`."""
 
     settings: Settings
-    program: Program
+    program: Program | None
     log: str | None = None
     events: EventQueue = field(default_factory=EventQueue)
     commands: CommandQueue = field(default_factory=CommandQueue)
@@ -50,12 +52,47 @@ class TrainingRun:
     _began: int = field(default_factory=perf_counter_ns)
     _watched: Session | None = None
     hub: RankHub | None = None
-    """The connections to the ranks, if the script is a launcher of ranks."""
+    """The connections to the ranks, if the script is a launcher of ranks, or has child processes that may become ranks."""
+    has_child_ranks: bool = False
+    """The script has started child processes that may become ranks."""
+    _arrival: TorchImportHook | None = None
+    _is_replaced: bool = False
+    """Child processes are shown in place of this one, which is no rank."""
+    _is_included: bool = False
+    """This process is a rank, beside child processes."""
 
     def __post_init__(self) -> None:
-        if self.settings.job and self.settings.connect is None:
-            self.hub = RankHub(self.events.put, self.seconds)
-            self.commands = JobCommands(self.hub.send)
+        settings = self.settings
+        if settings.connect is not None or settings.check is not None or settings.forecast is not None:
+            return
+        self.hub = RankHub(self.events.put, self.seconds, self._ranks_begin)
+        self._to_all = JobCommands(self.hub.send, self.hub.release)
+        self.commands = self._to_all if settings.job else OwnCommands()
+
+    def include_own_process(self) -> None:
+        """This process is a rank itself, beside the child processes that it starts now. Training thread."""
+        if self.hub is None or not isinstance(self.commands, OwnCommands) or self._is_included:
+            return
+        self._is_included = True
+        self.hub.include_own(self.commands.put)
+        self.events.follow(self.hub.take_own)
+        if self._watched is not None:
+            self._watched.probe.dispatcher.ranks_agree = True
+
+    def _ranks_begin(self) -> None:
+        """The first rank has joined."""
+        if not isinstance(self.commands, OwnCommands):
+            return
+        self.commands.share(self._to_all)
+        if not self._is_included:
+            self._is_replaced = True
+            while (command := self.commands.take()) is not None:
+                self._to_all.submit(lambda _, made=command: made, command.origin, command.id)  # type: ignore[misc]
+
+    def _emit(self, event: Event) -> None:
+        """Take an event of the probe of this process."""
+        if not self._is_replaced:
+            self.events.put(event)
 
     def seconds(self) -> float:
         """Return the seconds since the run began."""
@@ -66,18 +103,13 @@ class TrainingRun:
 
         `at_end` is called when the script has ended, before that is reported.
         """
-        self._began = perf_counter_ns()
-        target = self.settings.target
-        identity = (target.name, target.arguments, os.getpid())
-        steps = self.settings.steps
-        self.events.put(RunStarted(0.0, 0, *identity, "", "", torch_version="", log=self.log, stop_after=steps))
-        # A launcher trains nothing: its ranks are watched.
-        arrival = when_torch_is_imported(self._watch) if not self.settings.job else None
+        assert self.program is not None
+        self.begin()
         owner = os.getpid()
         started = ranks_under_gradtui(self.settings.rank_options) if self.settings.job else contextlib.nullcontext()
         try:
             with started:
-                outcome = run(self.program, self._ends)
+                outcome = run(self.program, self.ends)
         except KeyboardInterrupt:
             # A second Ctrl+C while the first was being reported.
             outcome = Outcome(128 + signal.SIGINT, signal=signal.SIGINT, forked=os.getpid() != owner)
@@ -85,21 +117,43 @@ class TrainingRun:
             return outcome
         wait_for_threads()
         with undisturbed():
-            if arrival is not None:
-                arrival.forget()
             step = self._leave()
+            if self.hub is not None and (not self._is_included or not outcome.exit_code):
+                # The ranks that this process is one of learn of its failure by its end.
+                self.hub.wait_for_ranks(_RANKS_S)
         at_end()
-        ended = RunEnded(self.seconds(), step, outcome.exit_code, outcome.error)
+        self._say_end(step, outcome.exit_code, outcome.error)
+        return outcome
+
+    def begin(self) -> None:
+        """Begin to watch this process, from its import of torch on."""
+        self._began = perf_counter_ns()
+        target = self.settings.target
+        identity = (target.name, target.arguments, os.getpid())
+        steps = self.settings.steps
+        self.events.put(RunStarted(0.0, 0, *identity, "", "", torch_version="", log=self.log, stop_after=steps))
+        # A launcher trains nothing: its ranks are watched.
+        if not self.settings.job:
+            self._arrival = when_torch_is_imported(self._watch)
+
+    def end(self, exit_code: int, error: str | None) -> None:
+        """Watch no more: what ran has ended."""
+        self._say_end(self._leave(), exit_code, error)
+
+    def _say_end(self, step: int, exit_code: int, error: str | None) -> None:
+        ended = RunEnded(self.seconds(), step, exit_code, error)
         counter = self._watched.probe.counter if self._watched is not None else None
         has_trained = counter is not None and counter.steps + counter.micro_steps > 0
         self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))
-        return outcome
 
-    def _ends(self, error: BaseException) -> None:
+    def ends(self, error: BaseException) -> None:
+        """Let the probe examine an exception that ends the run."""
         if self._watched is not None:
             self._watched.probe.hooks.ends(error)
 
     def _leave(self) -> int:
+        if self._arrival is not None:
+            self._arrival.forget()
         if self._watched is not None:
             self._watched.stop()
             return self._watched.probe.counter.steps
@@ -137,7 +191,7 @@ class TrainingRun:
             ranks_agree=settings.connect is not None,
             write_file=RunFiles(settings.target.name).write,
         )
-        session = Session(self.events.put, options)
+        session = Session(self._emit, options)
         if settings.pause_at_nan:
             self.commands.submit(PauseAtBadStep)
         clock = session.probe.clock

@@ -173,6 +173,8 @@ class JobState:
     """The rank whose state is that of the run: the lowest one, until the user chooses another."""
     is_chosen: bool = False
     """Whether the user has chosen it."""
+    own: int | None = None
+    """The rank that is the process of the viewer itself; None if it is none of them."""
     earlier_interventions: int = 0
     """Interventions in the earlier generations."""
     now: float = 0.0

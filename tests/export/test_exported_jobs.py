@@ -97,6 +97,20 @@ def test_a_restarted_rank_has_the_rows_of_both_generations(tmp_path: Path) -> No
     ]
 
 
+def test_a_viewer_that_is_a_rank_itself_has_the_rows_of_the_run(tmp_path: Path) -> None:
+    own = ev.RankJoined(2.0, 0, 0, 2, 0, "node", 100, 0, is_viewers=True)
+    start = ev.RunStarted(0.0, 0, "train.py", (), 100, "", "", "", None)
+    events = [start, models(), own, joined(1), of_rank(1, models()), norms(3.0, 1, 2.5, 2.0, 3.0, 4.0)]
+    events += [progress(3.25, 1, 1, forward=0.25), of_rank(1, norms(1.0, 1, 25.0, 1.0, 2.0, 3.0))]
+    events += [of_rank(1, progress(1.25, 1, 1, forward=0.25)), ev.RunEnded(6.0, 1, 0, None)]
+    folder = exported("csv", tmp_path / "out", events)
+    rows = [(row["rank"], row["step"], row["loss"], row["time_s"]) for row in read_csv(folder, "steps")]
+    assert sorted(rows) == [("0", "1", "2.5", "3.0"), ("1", "1", "25.0", "3.5")]
+    of_both = sorted((row["rank"], row["parameter"]) for row in read_csv(folder, "parameters"))
+    assert of_both == sorted((rank, path) for rank in "01" for path in ("scale", "b.weight", "b.bias"))
+    assert [(row["rank"], row["exit_code"]) for row in read_csv(folder, "ranks")] == [("0", "0"), ("1", "")]
+
+
 def test_parquet_has_a_column_for_the_rank(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     table = read_parquet(exported("parquet", tmp_path / "run.parquet", job()), "steps")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
 import pytest
+from hubs import Seen, next_command, progress
 from listening import address, run_server
 
 from gradtui.job import JobCommands, RankHub, RankLink
@@ -17,8 +17,6 @@ from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.events import (
     CommandApplied,
     CommandProposed,
-    Event,
-    Progress,
     ProposalAnswered,
     ProposalClosed,
     RankEvent,
@@ -29,25 +27,6 @@ from gradtui.protocol.events import (
 )
 from gradtui.serving import Client, NoAnswerError
 from gradtui.transport.in_process import CommandQueue
-
-
-class Seen:
-    """The events of the hub, which any thread may wait for."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._changed = threading.Condition()
-
-    def put(self, event: Event) -> None:
-        with self._changed:
-            self.events.append(event)
-            self._changed.notify_all()
-
-    def wait(self, found: Callable[[Event], bool], count: int = 1) -> list[Event]:
-        """Return the first events that match."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(list(filter(found, self.events))) >= count, 10), self.events
-            return list(filter(found, self.events))[:count]
 
 
 class Job:
@@ -75,16 +54,6 @@ def job() -> Iterator[Job]:
         yield made
         made.hub.close()
         made.server.close()
-
-
-def progress(step: int) -> Progress:
-    return Progress(0.0, step, 1, 1, 0, (1,), (), 0.0, 1, 1)
-
-
-def next_command(queue: CommandQueue) -> commands.Command:
-    while (command := queue.take()) is None:
-        queue.wait(1.0)
-    return command
 
 
 def test_events_of_all_ranks_arrive_with_their_rank_and_in_their_order(job: Job) -> None:

@@ -67,7 +67,7 @@ def test_a_restart_keeps_the_former_records() -> None:
     assert run_notes(job) == [
         "all 2 ranks have joined",
         "rank 1: its process is gone",
-        "the launcher has restarted the ranks (generation 1)",
+        "the ranks were started again (generation 1)",
         "all 2 ranks have joined",
     ]
 

@@ -56,6 +56,8 @@ class _Reader:
         self._maker = RowMaker(self._state, has_norms=self._has_norms)
         self._ranks: dict[int, _Rank] = {}
         self._left_out: set[int] = set()
+        self._own: object = recording.header.get("rank")
+        """The rank whose events are those of the run; None where the run is no rank."""
 
     def rows(self) -> Rows:
         """Yield all rows, untyped."""
@@ -71,12 +73,19 @@ class _Reader:
             findings.run(self._state)
         yield from self._closing_rows()
 
+    @property
+    def _is_rank(self) -> bool:
+        """Whether the events of the run are those of a rank beside others."""
+        return self._state.job is not None and self._state.job.own is not None
+
     def _rows_of_run(self, event: Event) -> Rows:
-        own = self._recording.header.get("rank")
-        yield from _of_rank(own, _readable(self._maker.rows_of(event), self._state, type(event).__name__))
+        yield from _of_rank(self._own, _readable(self._maker.rows_of(event), self._state, type(event).__name__))
 
     def _rows_of_rank(self, event: Event) -> Rows:
-        if isinstance(event, RankJoined):
+        if isinstance(event, RankJoined) and event.is_viewers:
+            # Its events are those of the run.
+            self._own = event.rank
+        elif isinstance(event, RankJoined):
             yield from self._ended(self._ranks.pop(event.rank, None))
             self._begin(event.rank, event.generation, event.at)
         elif isinstance(event, RankEvent):
@@ -99,18 +108,17 @@ class _Reader:
             yield from _of_rank(rank.rank, rank.maker.waiting_rows())
 
     def _closing_rows(self) -> Rows:
-        own = self._recording.header.get("rank")
-        yield from _of_rank(own, self._maker.waiting_rows())
+        yield from _of_rank(self._own, self._maker.waiting_rows())
         for rank in self._ranks.values():
             yield from self._ended(rank)
         for name, words in header_words(self._recording.header).items():
             yield tables.RUN, {"name": name, "value": words}
         for each in self._ranks.values():
             yield from _of_rank(each.rank, _readable(parameter_rows(each.state), each.state, "parameters"))
-        if not self._ranks:
-            yield from _of_rank(own, _readable(parameter_rows(self._state), self._state, "parameters"))
+        if not self._ranks or self._is_rank:
+            yield from _of_rank(self._own, _readable(parameter_rows(self._state), self._state, "parameters"))
         for name, made in (*closing_rows(self._state), ("ranks", rank_rows(self._state))):
-            yield from _of_rank(own, _readable(made, self._state, name))
+            yield from _of_rank(self._own, _readable(made, self._state, name))
         if self._left_out:
             yield _note(self._state, f"{len(self._left_out):,} ranks are left out: there are more than {MOST_RANKS:,}")
 

@@ -122,7 +122,8 @@ class CommandDispatcher:
         self.step_hold = OptimizerStepHold(context)
         self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
-        self._ranks_agree = options.ranks_agree
+        self.ranks_agree = options.ranks_agree
+        """Whether all ranks have the same schedule."""
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
         self._away = ExitStack()
@@ -292,11 +293,11 @@ class CommandDispatcher:
             if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
                 self._give_up(objection)
         while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
-            refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self._ranks_agree)
+            refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self.ranks_agree)
             # The recorded session refused this command too, and the user repeated it. Schedules record applied commands
             # only.
             while isinstance(refusal, TargetGone):
-                refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self._ranks_agree)
+                refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self.ranks_agree)
             # A run whose memory cannot be profiled is the same run.
             is_same = isinstance(refusal, NothingToDo) or isinstance(entry.command, TraceStep)
             if refusal is not None and not is_same:
@@ -304,7 +305,7 @@ class CommandDispatcher:
 
     def _give_up_on_several_ranks(self) -> None:
         left = [entry.command for entry in self.schedule.left]
-        reason = ranks.objection_to_schedule(left, is_agreed=self._ranks_agree)
+        reason = ranks.objection_to_schedule(left, is_agreed=self.ranks_agree)
         if reason is not None:
             self._give_up(reason)
 
