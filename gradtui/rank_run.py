@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gradtui.job import RankLink
 from gradtui.job.link import identity_of
-from gradtui.rank_environment import CONNECT, TOKEN
+from gradtui.rank_environment import CONNECT, OUTPUT, TOKEN
+from gradtui.runner.rank_output import use_own_log
 from gradtui.serving import (
     Address,
     BadAddressError,
@@ -38,6 +39,9 @@ def connected(
         os.environ[CONNECT] = settings.connect or ""
         return None
     os.environ.pop(CONNECT, None)
+    if settings.connect is not None:
+        use_own_log(os.environ)
+    os.environ.pop(OUTPUT, None)
     if settings.connect is None:
         return None
     try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any
 
 from gradtui.job.messages import message_of
+from gradtui.job.processes import is_running
 from gradtui.job.proposals import Proposals, Send
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command
@@ -20,6 +23,8 @@ from gradtui.serving import Connection, Conversation
 _TICK_S = 0.05
 _HEARD_S = 1.0
 """Seconds between two reports on when the ranks were heard from."""
+_DYING_S = 0.5
+"""Seconds that a process takes to end, once its connections are closed."""
 _LIMITS = {"rank": 1 << 20, "ranks": 1 << 20, "local_rank": 1 << 20, "generation": 1 << 20, "pid": 1 << 31}
 
 
@@ -116,12 +121,15 @@ class RankHub:
 
     def _leave(self, me: _Rank, reason: str) -> None:
         joined = me.joined
-        why = "" if me.has_ended else reason or "its process is gone"
+        at, is_over = self._clock(), None
+        if not me.has_ended:
+            is_over = process_is_over(joined.host, joined.pid)
+        why = "" if me.has_ended else _why(reason, is_over)
         with self._lock:
             if self._ranks.get(joined.rank) is not me:
                 return
             del self._ranks[joined.rank]
-            self._emit(RankLeft(self._clock(), me.step, joined.rank, joined.generation, why))
+            self._emit(RankLeft(at, me.step, joined.rank, joined.generation, why, is_over))
             self._deliver(self._proposals.left(joined.rank, self._clock(), why or "its run has ended"))
 
     def _run(self) -> None:
@@ -147,6 +155,26 @@ class RankHub:
                 # A rank that is gone is found by the thread that reads from it.
                 with contextlib.suppress(OSError):
                     known.connection.send(message_of(command))
+
+
+def process_is_over(host: str, process: int) -> bool | None:
+    """Return whether a process has ended, which closes its connections a moment before; None if it is of another machine."""
+    if host != socket.gethostname():
+        return None
+    until = monotonic() + _DYING_S
+    while is_running(process):
+        if monotonic() > until:
+            return False
+        sleep(_TICK_S)
+    return True
+
+
+def _why(reason: str, is_over: bool | None) -> str:
+    """Return why a rank has left before the end of its run: what is known, and no more."""
+    if is_over:
+        return "its process is gone"
+    lost = reason or "the connection is lost"
+    return f"{lost}; its process is alive, and may train on" if is_over is False else f"{lost}; it may train on"
 
 
 def _joined(request: Mapping[str, Any], at: float) -> RankJoined:

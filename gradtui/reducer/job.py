@@ -9,9 +9,9 @@ from typing import Any
 from gradtui.protocol import events as ev
 from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
-from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord
+from gradtui.state.job import NORMS_KEPT, SILENT_S, JobState, ProposalRecord, RankRecord
 from gradtui.state.run_state import RunState
-from gradtui.text import plural, uneven_text
+from gradtui.text import plural, seconds_text, uneven_text
 
 PROPOSALS_KEPT = 64
 FORMER_KEPT = 64
@@ -37,7 +37,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         job.divergences, job.equal_steps, job.compared_step = {}, {}, 0
         job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
         _restart(state)
-        state.note(event, "run", f"the launcher has restarted the ranks (generation {event.generation})")
+        state.note(event, "ranks", f"the launcher has restarted the ranks (generation {event.generation})")
     job.size = max(job.size, event.ranks)
     is_new = event.rank not in job.ranks
     job.ranks[event.rank] = RankRecord(
@@ -79,17 +79,30 @@ def rank_left(state: RunState, event: ev.RankLeft) -> None:
     record = job.ranks.get(event.rank)
     if record is None or record.generation != event.generation:
         return
-    record.left_at, record.left_reason = event.at, event.reason
+    record.left_at, record.left_reason, record.is_over = event.at, event.reason, event.is_over
     if event.reason:
-        state.note(event, "run", f"rank {event.rank}: {event.reason}")
+        state.note(event, "ranks", f"rank {event.rank}: {event.reason}")
+
+
+def ranks_failed(state: RunState, event: ev.RanksFailed) -> None:
+    job = job_of(state)
+    job.now, job.failures = max(job.now, event.at), event.failures
+    for failure in event.failures:
+        if failure.rank in job.ranks:
+            job.ranks[failure.rank].failure = failure
 
 
 def ranks_heard(state: RunState, event: ev.RanksHeard) -> None:
     job = job_of(state)
     job.now = max(job.now, event.at)
     for rank, silent in event.silent:
-        if rank in job.ranks:
-            job.ranks[rank].heard_at = max(job.ranks[rank].heard_at, event.at - silent)
+        record = job.ranks.get(rank)
+        if record is None:
+            continue
+        record.heard_at = max(record.heard_at, event.at - silent)
+        if not record.is_silent and record.seconds_silent(event.at) >= SILENT_S:
+            record.is_silent = True
+            state.note(event, "ranks", f"rank {rank} is silent: stopped, or out of reach")
 
 
 def command_proposed(state: RunState, event: ev.CommandProposed) -> None:
@@ -113,6 +126,10 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
     record = job.ranks.get(event.rank)
     if record is None or record.generation != event.generation:
         return
+    if record.is_silent:
+        record.is_silent = False
+        after = seconds_text(record.seconds_silent(event.at)).strip()
+        state.note(event, "ranks", f"rank {event.rank} is heard from again, after {after}")
     record.heard_at = max(record.heard_at, event.at)
     change = _OF_RANK.get(type(event.event))
     if change is not None:
@@ -122,6 +139,8 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
         if proposal is not None and not proposal.is_uneven and len(set(map(bool, proposal.outcomes.values()))) > 1:
             proposal.is_uneven = True
             state.note(event, "ranks", uneven_text(proposal))
+    if isinstance(event.event, ev.RunEnded) and event.event.exit_code:
+        state.note(event, "ranks", f"rank {event.rank} failed{_headline(event.event)}")
     if isinstance(event.event, ev.ReplicasMeasured):
         for text in compare_ranks(job, event.event.step):
             state.note(event, "ranks", text)
@@ -132,6 +151,11 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
     if isinstance(inner, ev.RunStarted) and state.started is not None:
         inner = replace(inner, log=state.started.log)
     apply(state, inner)
+
+
+def _headline(ended: ev.RunEnded) -> str:
+    lines = [line.strip() for line in (ended.error or "").splitlines() if line.strip()]
+    return f": {lines[-1]}" if lines else f" with exit code {ended.exit_code}"
 
 
 def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:

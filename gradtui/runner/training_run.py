@@ -16,10 +16,10 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gradtui.job import JobCommands, RankHub
-from gradtui.launchers import ranks_under_gradtui
+from gradtui.launchers import failures_in, ranks_under_gradtui
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
+from gradtui.protocol.events import ProbeFailed, RanksFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
@@ -96,6 +96,8 @@ class TrainingRun:
         return outcome
 
     def _ends(self, error: BaseException) -> None:
+        if self.settings.job and (failures := failures_in(error)):
+            self.events.put(RanksFailed(self.seconds(), 0, failures))
         if self._watched is not None:
             self._watched.probe.hooks.ends(error)
 

@@ -78,7 +78,7 @@ def end_rows(state: RunState) -> list[EndRow]:
 def _outcome(state: RunState) -> list[EndRow]:
     error = state.ended.error if state.ended is not None else None
     # The launcher's own error is a report in many lines about the ranks.
-    last = first_error(state.job) if state.job is not None else ""
+    last = first_error(state.job, is_over=state.ended is not None) if state.job is not None else ""
     last = last or next((line.strip() for line in reversed((error or "").splitlines()) if line.strip(" =-")), "")
     rows = [EndRow("error", last, Level.ERROR)] if last else []
     if state.step == 0 and state.micro_steps == 0:

@@ -32,6 +32,7 @@ from gradtui.state.selectors import RunStatus, run_status
 from gradtui.text import reached_text
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
+from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.actions import ACTIONS, bindings, keymap
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
@@ -113,7 +114,7 @@ class GradtuiApp(App[str]):
         source: EventQueue,
         sink: CommandQueue,
         *,
-        log: LogTail | None = None,
+        log: LogTail | JobTail | None = None,
         ui_budget: float = DEFAULT_UI_SHARE,
         refresh_hz: float = DEFAULT_REFRESH,
         theme: str = THEMES[0],
