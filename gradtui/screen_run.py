@@ -32,7 +32,7 @@ from gradtui.settings import Settings
 from gradtui.state.rank_failure import first_failure
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
-from gradtui.transport.rank_logs import JobTail, make_directory
+from gradtui.transport.rank_logs import JobTail, directory_of, make_directory
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.screens.panel_layout import PanelLayout
 from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
@@ -51,6 +51,9 @@ _READY_S = 10.0
 
 _ANSWER_S = 5.0
 """Seconds that the app's thread has to answer a request."""
+
+_JOB_SHARE = 0.02
+"""The least share of the time that drawing may take in the launching process of a job."""
 
 _TAIL_LINES = 15
 """Lines of the script's output repeated on the terminal once the screen is closed."""
@@ -150,6 +153,9 @@ class ScreenRun:
         self._capture.start()
         if self.hub is not None and make_directory(str(self._capture.log)):
             self._job_tail = JobTail(self._new_tail())
+            self._capture.place = (
+                f"{self._capture.log}, and that of each rank in {directory_of(str(self._capture.log))}"
+            )
             # The launcher passes its environment on to the ranks.
             os.environ[OUTPUT] = str(self._capture.log.absolute())
 
@@ -212,7 +218,8 @@ class ScreenRun:
             self.events,
             self._training.commands,
             log=log,
-            ui_budget=self._settings.ui_budget,
+            # A launcher does not train: drawing takes no lock from the ranks, which are other processes.
+            ui_budget=max(self._settings.ui_budget, _JOB_SHARE) if self.hub is not None else self._settings.ui_budget,
             refresh_hz=self._settings.refresh,
             theme=self._settings.theme,
             columns=self._settings.columns,

@@ -19,6 +19,7 @@ from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import Event, RankEvent, RankJoined, RankLeft, RanksHeard, RunEnded
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.serving import Connection, Conversation
+from gradtui.state.job import SILENT_S
 
 _TICK_S = 0.05
 _HEARD_S = 1.0
@@ -133,13 +134,14 @@ class RankHub:
             self._deliver(self._proposals.left(joined.rank, self._clock(), why or "its run has ended"))
 
     def _run(self) -> None:
-        heard = self._clock()
+        heard, was_silent = self._clock(), False
         while not self._stop.wait(_TICK_S):
             now = self._clock()
             with self._lock:
                 self._deliver(self._proposals.tick(now))
-                if now - heard >= _HEARD_S and self._ranks:
-                    heard = now
+                is_silent = any(now - each.heard_at >= SILENT_S for each in self._ranks.values())
+                if self._ranks and (now - heard >= _HEARD_S or (is_silent and not was_silent)):
+                    heard, was_silent = now, is_silent
                     silent = tuple((rank, max(0.0, now - each.heard_at)) for rank, each in sorted(self._ranks.items()))
                     step = max(each.step for each in self._ranks.values())
                     self._emit(RanksHeard(now, step, silent))

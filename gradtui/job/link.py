@@ -102,7 +102,7 @@ class RankLink:
                         command = command_in(message)
                         self._commands.reopen()
                         self._commands.submit(lambda _, made=command: made, command.origin, command.id)  # type: ignore[misc]
-            self._end("the viewer of the job is gone")
+            self._end("the connection to the viewer of the job is lost")
         except (NoAnswerError, OSError, ValueError) as error:
             self._end(f"{error}")
 

@@ -27,7 +27,7 @@ INPUT_REFUSED = (
 )
 """The message to the user, in the log at once and again at the end."""
 
-_NOTICE = "gradtui: the screen is closed; output from before is in {log}\n"
+_NOTICE = "gradtui: the screen is closed; output from before is in {place}\n"
 
 
 class OutputCapture:
@@ -53,6 +53,8 @@ class OutputCapture:
         self.log = log
         self.start_offset = 0
         """Size of the file in bytes before this run."""
+        self.place = str(log)
+        """Where the output is, in words."""
         self.active = False
         self.asked_for_input = False
         """The script has read stdin while the capture had replaced it."""
@@ -128,7 +130,7 @@ class OutputCapture:
             if threading.current_thread() is threading.main_thread():
                 self._restore_columns()
         self._announce(None)
-        text = _NOTICE.format(log=self.log) if notice else ""
+        text = _NOTICE.format(place=self.place) if notice else ""
         width = terminal_width()
         lines = tail if not isinstance(tail, int) else last_lines(str(self.log), tail) if tail else []
         text += "".join(f"{clip(line, width)}\n" for line in lines)

@@ -174,7 +174,7 @@ def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job
     job.hub.close()
     link._receiver.join(10)
     assert queue.closed
-    assert job.lost == ["the viewer of the job is gone"]
+    assert job.lost == ["the connection to the viewer of the job is lost"]
     link.take([progress(1)])
     link.finish()
 
