@@ -23,7 +23,7 @@ from gradtui.launchers import program_of
 from gradtui.live_answers import LiveRun
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
-from gradtui.rank_environment import CONNECT, TOKEN, rank_of_several
+from gradtui.rank_environment import ANNOUNCE, CONNECT, TOKEN, rank_of_several
 from gradtui.rank_run import RANK_DRAIN_S, connected
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
@@ -31,7 +31,16 @@ from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
-from gradtui.serving import Answer, BadAddressError, RunServer, TcpAddress, read_token, server_tls, socket_directory
+from gradtui.serving import (
+    Answer,
+    BadAddressError,
+    RunServer,
+    TcpAddress,
+    is_loopback,
+    read_token,
+    server_tls,
+    socket_directory,
+)
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_line, closing_lines
@@ -204,7 +213,7 @@ def _run(
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
     recorder = _recorder(settings, events)
-    link = connected(settings, events, commands, reporter.say)
+    links = connected(settings, events, commands, reporter.say)
     live = None
     if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
@@ -217,7 +226,7 @@ def _run(
             state = reporter.finish()
             if recorder is not None:
                 recorder.finish(events.dropped)
-            if link is not None:
+            for link in links:
                 link.finish()
             if live is not None:
                 live.finish()
@@ -257,7 +266,18 @@ def _serve(server: RunServer, live: LiveRun | None, hub: RankHub | None) -> None
         if hub is not None:
             # The launcher passes its environment on to the ranks.
             os.environ[CONNECT] = str(address.path)
+            _let_others_find(server)
     server.start()
+
+
+def _let_others_find(server: RunServer) -> None:
+    """Let the ranks of this node write where the viewer listens into the store of their job, for those of other nodes.
+
+    With TLS they do not: everybody who reaches the store could read the token. Nor do they where no other node can connect.
+    """
+    where = server.tcp_address
+    if where is not None and where.tls is None and not is_loopback(where.host):
+        os.environ[ANNOUNCE], os.environ[TOKEN] = where.name, where.token
 
 
 def _conclude(

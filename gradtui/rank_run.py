@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gradtui.found_viewer import announce, has_other_nodes, look_for_viewer
 from gradtui.job import RankLink
 from gradtui.job.link import identity_of
-from gradtui.rank_environment import CONNECT, OUTPUT, TOKEN
-from gradtui.runner.rank_output import use_own_log
+from gradtui.rank_environment import ANNOUNCE, CONNECT, OUTPUT, TOKEN
 from gradtui.serving import (
     Address,
     BadAddressError,
     Client,
+    Follower,
     NoAnswerError,
     TcpAddress,
     UnixAddress,
@@ -29,25 +30,44 @@ RANK_DRAIN_S = 0.05
 
 def connected(
     settings: Settings, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]
-) -> RankLink | None:
+) -> Sequence[RankLink]:
     """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run.
 
     The script gets the environment that it has without gradtui, so that no process that it starts becomes a rank. A launcher
-    passes the viewer's address on to its ranks.
+    passes the viewer's address on to its ranks. A rank of another node than the viewer's may get a second link, when it has
+    found the viewer.
     """
     if settings.job:
         os.environ[CONNECT] = settings.connect or ""
-        return None
-    os.environ.pop(CONNECT, None)
-    if settings.connect is not None:
-        use_own_log(os.environ)
-    os.environ.pop(OUTPUT, None)
+        return ()
+    links: list[RankLink] = []
+    environ = dict(os.environ)
+    for name in (CONNECT, OUTPUT, ANNOUNCE):
+        os.environ.pop(name, None)
     if settings.connect is None:
-        return None
+        return links
+    if OUTPUT in environ:
+        from gradtui.runner.rank_output import use_own_log
+
+        use_own_log(environ)
     try:
-        return _link(settings.connect, events, commands, say)
+        if (link := _link(settings.connect, events, commands, say)) is not None:
+            links.append(link)
     finally:
         os.environ.pop(TOKEN, None)
+    if not has_other_nodes(environ):
+        return links
+    if ANNOUNCE in environ:
+        announce(events, environ[ANNOUNCE], environ.get(TOKEN, ""), environ)
+    elif os.path.isabs(settings.connect):
+
+        def connect(client: Client, follower: Follower) -> None:
+            found = RankLink(client, identity_of(), commands, lambda why: say(f"{why}; training continues"), follower)
+            found.start()
+            links.append(found)
+
+        look_for_viewer(events, Follower(), connect, say)
+    return links
 
 
 def _link(connect: str, events: EventQueue, commands: CommandQueue, say: Callable[[str], None]) -> RankLink | None:

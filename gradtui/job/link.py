@@ -45,18 +45,24 @@ class RankLink:
         identity: what `identity_of` returns.
         commands: where the viewer's commands go.
         lost: a function that receives a message if the connection ends before the run does.
+        follower: has what is to be sent; by default nothing yet.
 
     Raises:
         NoAnswerError: the viewer does not answer, or does not accept this rank.
     """
 
     def __init__(
-        self, client: Client, identity: Mapping[str, Any], commands: CommandQueue, lost: Callable[[str], None]
+        self,
+        client: Client,
+        identity: Mapping[str, Any],
+        commands: CommandQueue,
+        lost: Callable[[str], None],
+        follower: Follower | None = None,
     ) -> None:
         self._client, self._commands, self._lost = client, commands, lost
         self._owner = os.getpid()
         self._is_ending = False
-        self._follower = Follower()
+        self._follower = follower if follower is not None else Follower()
         try:
             client.ask("join", **identity)
             client.trust()
