@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -139,16 +139,8 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
     change = _OF_RANK.get(type(event.event))
     if change is not None:
         change(job, record, event.event)
-    if isinstance(event.event, (ev.CommandApplied, ev.CommandRejected)):
-        proposal = job.proposals.get(event.event.command.id)
-        if proposal is not None and not proposal.is_uneven and len(set(map(bool, proposal.outcomes.values()))) > 1:
-            proposal.is_uneven = True
-            state.note(event, "ranks", uneven_text(proposal))
-    if isinstance(event.event, ev.RunEnded) and event.event.exit_code:
-        state.note(event, "ranks", f"rank {event.rank} failed{_headline(event.event)}")
-    if isinstance(event.event, ev.ReplicasMeasured):
-        for text in compare_ranks(job, event.event.step):
-            state.note(event, "ranks", text)
+    for text in _notes(job, event.rank, event.event):
+        state.note(event, "ranks", text)
     inner = event.event
     if event.rank != job.shown or isinstance(inner, ev.RunEnded):
         # The launcher says when the run has ended.
@@ -156,6 +148,19 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
     if isinstance(inner, ev.RunStarted) and state.started is not None:
         inner = replace(inner, log=state.started.log)
     apply(state, inner)
+
+
+def _notes(job: JobState, rank: int, event: ev.Event) -> Iterator[str]:
+    """Yield what the log says about ranks after an event of one of them."""
+    if isinstance(event, (ev.CommandApplied, ev.CommandRejected)):
+        proposal = job.proposals.get(event.command.id)
+        if proposal is not None and not proposal.is_uneven and len(set(map(bool, proposal.outcomes.values()))) > 1:
+            proposal.is_uneven = True
+            yield uneven_text(proposal)
+    if isinstance(event, ev.RunEnded) and event.exit_code:
+        yield f"rank {rank} failed{_headline(event)}"
+    if isinstance(event, ev.ReplicasMeasured):
+        yield from compare_ranks(job, event.step)
 
 
 def _headline(ended: ev.RunEnded) -> str:
