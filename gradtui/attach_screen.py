@@ -26,6 +26,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import restored
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
+from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.terminal import UiThread
 
@@ -184,7 +185,9 @@ def app_of(run: AttachedRun, settings: Configuration) -> GradtuiApp:
     )
 
 
-def _log_of(state: RunState) -> LogTail | None:
-    """Return the output of the script, where it goes to a file."""
+def _log_of(state: RunState) -> LogTail | JobTail | None:
+    """Return the output of the script, where it goes to a file; of a job with that of its ranks."""
     path = state.started.log if state.started is not None else None
-    return LogTail(Path(path)) if path is not None and os.access(path, os.R_OK) else None
+    if path is None or not os.access(path, os.R_OK):
+        return None
+    return LogTail(Path(path)) if state.job is None else JobTail(LogTail(Path(path)), is_new=False)

@@ -24,7 +24,7 @@ from gradtui.launchers import program_of
 from gradtui.live_answers import LiveRun
 from gradtui.no_collection import no_collection
 from gradtui.printable import write_line
-from gradtui.rank_environment import CONNECT, TOKEN, rank_of_several, with_rank
+from gradtui.rank_environment import ANNOUNCE, CONNECT, TOKEN, rank_of_several, with_rank
 from gradtui.rank_run import RANK_DRAIN_S, connected
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
@@ -32,7 +32,15 @@ from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.training_run import TrainingRun
-from gradtui.serving import BadAddressError, RunServer, TcpAddress, read_token, server_tls, socket_directory
+from gradtui.serving import (
+    BadAddressError,
+    RunServer,
+    TcpAddress,
+    is_loopback,
+    read_token,
+    server_tls,
+    socket_directory,
+)
 from gradtui.settings import USAGE_ERROR, Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_line, closing_lines
@@ -202,7 +210,7 @@ def _run(
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
     recorder = _recorder(settings, events)
-    link = connected(settings, events, commands, reporter.say, reporter.look)
+    links = connected(settings, events, commands, reporter.say, reporter.look)
     live = None
     if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
@@ -217,7 +225,7 @@ def _run(
             state = reporter.finish()
             if recorder is not None:
                 recorder.finish(events.dropped)
-            if link is not None:
+            for link in links:
                 link.finish()
             if live is not None:
                 live.finish()
@@ -300,6 +308,7 @@ def _serve(server: RunServer, live: LiveRun | None, ranks: _RankServer, *, is_jo
     if is_job and (path := ranks.listen()) is not None:
         # The launcher passes its environment on to the ranks.
         os.environ[CONNECT] = path
+        _let_others_find(server)
 
 
 def _name_by_rank(settings: Settings, rank: int | None) -> None:
@@ -309,6 +318,16 @@ def _name_by_rank(settings: Settings, rank: int | None) -> None:
         if path is not None and named is not None and named != path:
             with contextlib.suppress(OSError):
                 os.replace(path, named)
+
+
+def _let_others_find(server: RunServer) -> None:
+    """Let the ranks of this node write where the viewer listens into the store of their job, for those of other nodes.
+
+    With TLS they do not: everybody who reaches the store could read the token. Nor do they where no other node can connect.
+    """
+    where = server.tcp_address
+    if where is not None and where.tls is None and not is_loopback(where.host):
+        os.environ[ANNOUNCE], os.environ[TOKEN] = where.name, where.token
 
 
 def _conclude(

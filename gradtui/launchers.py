@@ -18,6 +18,7 @@ from typing import Any
 
 from gradtui.own_frames import hide
 from gradtui.printable import write_line
+from gradtui.protocol.events import RankFailure
 from gradtui.settings import USAGE_ERROR, Target
 
 _SCRIPTS = {
@@ -33,6 +34,7 @@ _WITH_COMMANDS = "accelerate.commands.accelerate_cli"
 """The one whose first argument is a command: only `launch` starts ranks."""
 
 _SCRIPT_BYTES = 4_096
+_MESSAGE_LENGTH = 1 << 16
 _LOCAL_RANK = "${local_rank}"
 """What torchrun replaces by the local rank in each argument (`macros` in `torch.distributed.elastic.utils`)."""
 
@@ -116,6 +118,40 @@ def put_in_front(arguments: argparse.Namespace, options: Sequence[str]) -> None:
     # accelerate has torchrun's parser read the script again, so it must not begin with a dash.
     arguments.module, arguments.training_script = (True, "gradtui") if is_accelerate else (False, "-mgradtui")
     arguments.training_script_args = [*options, *script, *arguments.training_script_args]
+
+
+def failures_in(error: BaseException) -> tuple[RankFailure, ...]:
+    """Return which ranks have failed according to what a launcher raises, the first one first.
+
+    Args:
+        error: torchrun's `ChildFailedError`, which has the `ProcessFailure` of each failed rank by its number. Of any other
+            error nothing is returned.
+    """
+    found = getattr(error, "failures", None)
+    if not isinstance(found, dict):
+        return ()
+    with contextlib.suppress(Exception):  # whatever another launcher calls its failures
+        ordered = sorted(found.items(), key=lambda each: each[1].timestamp)
+        return tuple(
+            RankFailure(int(rank), _exit_code(int(each.exitcode)), _message(each)[:_MESSAGE_LENGTH])
+            for rank, each in ordered
+        )
+    return ()
+
+
+def _exit_code(code: int) -> int:
+    """Return an exit code as a shell has it: a signal is a negative number here."""
+    return 128 - code if code < 0 else code
+
+
+def _message(failure: Any) -> str:
+    """Return the traceback in the error file of a rank, which `torch.distributed.elastic` writes; else its message."""
+    message = failure.message
+    if isinstance(message, dict):
+        extra = message.get("extraInfo")
+        traceback = extra.get("py_callstack") if isinstance(extra, dict) else None
+        return str(traceback or message.get("message") or "")
+    return str(message)
 
 
 def _check_accelerate(arguments: argparse.Namespace, config: Any) -> None:

@@ -11,6 +11,12 @@ CONNECT = "GRADTUI_CONNECT"
 TOKEN = "GRADTUI_TOKEN"
 """The variable that has the token of a run. A command line would show it to other users."""
 
+ANNOUNCE = "GRADTUI_ANNOUNCE"
+"""The variable that has where the viewer listens for ranks of other nodes: those of its own node write it into their store."""
+
+OUTPUT = "GRADTUI_OUTPUT"
+"""The variable that has the log of the launching process, while its screen is up: what a rank prints goes there too."""
+
 PLACE = "{rank}"
 """What the name of a file has where each rank is to put its number."""
 

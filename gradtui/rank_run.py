@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from gradtui.found_viewer import announce, has_other_nodes, look_for_viewer
 from gradtui.job import LateRankLink, RankLink
 from gradtui.job.link import Identity, Look, identity_of
-from gradtui.rank_environment import CONNECT, TOKEN, local_rank_in, rank_in
+from gradtui.rank_environment import ANNOUNCE, CONNECT, OUTPUT, TOKEN, local_rank_in, rank_in
 from gradtui.serving import (
     Address,
     BadAddressError,
@@ -34,31 +35,68 @@ def connected(
     commands: CommandQueue,
     say: Callable[[str], None],
     look: Look = lambda _at: None,
-) -> RankLink | LateRankLink | None:
+) -> Sequence[RankLink | LateRankLink]:
     """Connect this rank, if it is one, and begin to send what its viewer sees. A rank without a viewer is the same run.
 
     The script gets the environment that it has without gradtui, so that no process that it starts becomes a rank. A launcher
-    passes the viewer's address on to its ranks.
+    passes the viewer's address on to its ranks. A rank of another node than the viewer's may get a second link, when it has
+    found the viewer.
     """
     if settings.job:
         os.environ[CONNECT] = settings.connect or ""
-        return None
-    os.environ.pop(CONNECT, None)
+        return ()
+    environ = dict(os.environ)
+    for name in (CONNECT, OUTPUT, ANNOUNCE):
+        os.environ.pop(name, None)
     if settings.connect is None:
-        return None
+        return ()
+    if OUTPUT in environ:
+        from gradtui.runner.rank_output import use_own_log
+
+        use_own_log(environ)
+    links: list[RankLink | LateRankLink] = []
     try:
-        if rank_in(os.environ) is None and (local_rank := local_rank_in(os.environ)) is not None:
+        if rank_in(environ) is None and (local_rank := local_rank_in(environ)) is not None:
             # Lightning says no more than this to the processes that it starts.
-            return linked_late(settings.connect, {**identity_of(), "rank": local_rank}, events, commands, say, look)
-        link = _link(_address(settings.connect), commands, say, look, identity_of(), Follower())
+            who = {**identity_of(environ), "rank": local_rank}
+            links.append(linked_late(settings.connect, who, events, commands, say, look))
+        elif (
+            link := _link(_address(settings.connect), commands, say, look, identity_of(environ), Follower())
+        ) is not None:
+            events.follow(link.take)
+            links.append(link)
     except BadAddressError as error:
         say(f"{error}; this rank has no viewer")
-        return None
     finally:
         os.environ.pop(TOKEN, None)
-    if link is not None:
-        events.follow(link.take)
-    return link
+    _meet_other_nodes(settings.connect, environ, events, commands, say, look, links)
+    return links
+
+
+def _meet_other_nodes(
+    connect: str,
+    environ: Mapping[str, str],
+    events: EventQueue,
+    commands: CommandQueue,
+    say: Callable[[str], None],
+    look: Look,
+    links: list[RankLink | LateRankLink],
+) -> None:
+    """Say to the ranks of other nodes where the viewer is, or find out from them."""
+    if not has_other_nodes(environ):
+        return
+    if ANNOUNCE in environ:
+        announce(events, environ[ANNOUNCE], environ.get(TOKEN, ""), environ)
+    elif os.path.isabs(connect):
+
+        def begin(client: Client, follower: Follower) -> None:
+            found = RankLink(
+                client, identity_of(environ), commands, lambda why: say(f"{why}; training continues"), look, follower
+            )
+            found.start()
+            links.append(found)
+
+        look_for_viewer(events, Follower(), begin, say)
 
 
 def linked_late(

@@ -15,10 +15,12 @@ from gradtui.diagnostics.selection import rules_with_ids
 from gradtui.no_collection import no_collection
 from gradtui.printable import printable, write_line
 from gradtui.protocol.events import ProbeFailed
+from gradtui.rank_environment import OUTPUT
 from gradtui.remembered_theme import remember_theme
 from gradtui.runner.descendants import Descendants
 from gradtui.runner.ending import Outcome, run_exit_callbacks
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
+from gradtui.runner.output_repeater import OutputRepeater
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program
@@ -27,8 +29,10 @@ from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_lock import TerminalLock
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
+from gradtui.state.rank_failure import first_failure
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
+from gradtui.transport.rank_logs import JobTail, directory_of, make_directory
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.screens.panel_layout import PanelLayout
 from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
@@ -47,6 +51,9 @@ _READY_S = 10.0
 
 _ANSWER_S = 5.0
 """Seconds that the app's thread has to answer a request."""
+
+_JOB_SHARE = 0.02
+"""The least share of the time that drawing may take in the launching process of a job."""
 
 _TAIL_LINES = 15
 """Lines of the script's output repeated on the terminal once the screen is closed."""
@@ -112,6 +119,9 @@ class ScreenRun:
         self._findings = FindingTracker(rules_with_ids(settings.rules))
         self.reporter = PlainReporter(self.events, self._findings)
         self.training.look = self.look
+        self._job_tail: JobTail | None = None
+        """The output of the ranks, if the script is a launcher and the screen is the viewer of its job."""
+        self._repeater: OutputRepeater | None = None
         self._planner = _LatePlanner(self.events.put)
 
     def look(self, at: Callable[[RunState], T]) -> T | None:
@@ -141,6 +151,13 @@ class ScreenRun:
             )
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._capture.start()
+        if self._settings.job and make_directory(str(self._capture.log)):
+            self._job_tail = JobTail(self._new_tail())
+            self._capture.place = (
+                f"{self._capture.log}, and that of each rank in {directory_of(str(self._capture.log))}"
+            )
+            # The launcher passes its environment on to the ranks.
+            os.environ[OUTPUT] = str(self._capture.log.absolute())
 
     def execute(self) -> Outcome:
         """Run the script, then keep the screen open until the user closes it."""
@@ -159,19 +176,50 @@ class ScreenRun:
         except KeyboardInterrupt:
             self._thread.stop()
         if not self._terminal.is_gone:
-            self._capture.stop(tail=_TAIL_LINES)
+            self._stop_capture()
+        if self._repeater is not None:
+            self._repeater.finish()
         self._report_troubles(outcome)
         return outcome
+
+    def _stop_capture(self) -> None:
+        """Let the output go to the terminal again, and show there where the script is."""
+        tail = self._job_tail
+        if tail is None:
+            self._capture.stop(tail=_TAIL_LINES)
+            return
+        tail.poll()
+        last = [
+            *self._first_traceback(),
+            *(f"{line.label}{printable(line.text)}" for line in tail.last_lines(_TAIL_LINES)),
+        ]
+        tail.skip()
+        self._capture.stop(tail=last)
+
+    def _first_traceback(self) -> list[str]:
+        """Return the traceback of the rank that has failed first."""
+        state = self.reporter.state
+        failure = None
+        if state.job is not None:
+            failure = first_failure(state.job, is_over=state.ended is not None)
+        if failure is None or not failure.traceback:
+            return []
+        lines = [printable(line) for line in failure.traceback[-_TAIL_LINES:]]
+        return [f"gradtui: rank {failure.rank} failed first:", *lines, "gradtui: last lines of the output:"]
+
+    def _new_tail(self) -> LogTail:
+        return LogTail(self._capture.log, offset=self._capture.start_offset)
 
     def _make_app(self) -> GradtuiApp:
         from gradtui.tui.app.app import GradtuiApp
 
-        log = LogTail(self._capture.log, offset=self._capture.start_offset)
+        log = self._job_tail or self._new_tail()
         return GradtuiApp(
             self.events,
             self.training.commands,
             log=log,
-            ui_budget=self._settings.ui_budget,
+            # A launcher does not train: drawing takes no lock from the ranks, which are other processes.
+            ui_budget=max(self._settings.ui_budget, _JOB_SHARE) if self._settings.job else self._settings.ui_budget,
             refresh_hz=self._settings.refresh,
             theme=self._settings.theme,
             columns=self._settings.columns,
@@ -218,7 +266,10 @@ class ScreenRun:
                 f"the terminal is gone; training continues as process {os.getpid()}, and its output continues here"
             )
         else:
-            self._capture.stop(tail=_TAIL_LINES)
+            self._stop_capture()
+            if self._job_tail is not None:
+                self._repeater = OutputRepeater(self._job_tail)
+                self._repeater.start()
         self.reporter.start()
 
     def _note_lost_output(self, reason: str) -> None:

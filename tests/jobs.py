@@ -84,13 +84,17 @@ class Job:
         total = sum(norm * norm for norm in norms if norm is not None) ** 0.5
         self.event(rank, ev.GradientsMeasured(1.0, step, total, 0.5, norms, listing=1))
 
-    def end(self, rank: int, step: int, code: int = 0) -> ev.RankEvent:
+    def end(self, rank: int, step: int, code: int = 0, error: str | None = None, *, at: float = 9.0) -> ev.RankEvent:
         """Let the run of a rank end."""
-        return self.event(rank, ev.RunEnded(9.0, step, code, None))
+        return self.event(rank, ev.RunEnded(at, step, code, error))
 
-    def leave(self, rank: int, reason: str = "") -> None:
-        """Let the connection to a rank end."""
-        apply(self.state, ev.RankLeft(9.0, 0, rank, self.generation, reason))
+    def blame(self, *failures: tuple[int, int, str]) -> None:
+        """Let the launcher say which ranks have failed: number, exit code, and message."""
+        apply(self.state, ev.RanksFailed(10.0, 0, tuple(ev.RankFailure(*each) for each in failures)))
+
+    def leave(self, rank: int, reason: str = "", *, is_over: bool | None = True, at: float = 9.0) -> None:
+        """Let the connection to a rank end, by default with its process."""
+        apply(self.state, ev.RankLeft(at, 0, rank, self.generation, reason, is_over))
 
     def restart(self) -> None:
         """Let the launcher start all ranks again."""

@@ -19,7 +19,8 @@ import torch.distributed.run
 from torch.distributed.elastic.utils import macros
 
 from gradtui.cli import parse
-from gradtui.launchers import is_launcher, program_of, put_in_front, ranks_under_gradtui
+from gradtui.launchers import failures_in, is_launcher, program_of, put_in_front, ranks_under_gradtui
+from gradtui.protocol.events import RankFailure
 from gradtui.settings import Target
 
 OPTIONS = ["--steps=20", "--summary=run-{rank}.json"]
@@ -367,3 +368,26 @@ def test_the_launcher_itself_can_be_the_main_module(
         runpy.run_module("torch.distributed.run", run_name="__main__")
     assert refused.value.code == 2
     assert "--no-python" in capsys.readouterr().err
+
+
+def test_failures_are_read_from_what_torchrun_raises() -> None:
+    class Failed:
+        def __init__(self, exitcode: int, message: object, timestamp: int) -> None:
+            self.exitcode, self.message, self.timestamp = exitcode, message, timestamp
+
+    error = RuntimeError()
+    traceback = "Traceback (most recent call last):\nValueError: no"
+    error.failures = {  # type: ignore[attr-defined]
+        0: Failed(-15, "Signal 15 (SIGTERM) received by PID 1", 9),
+        1: Failed(1, {"message": "ValueError: no", "extraInfo": {"py_callstack": traceback}}, 8),
+        2: Failed(1, {"message": "ValueError: no"}, 9),
+    }
+    assert failures_in(error) == (
+        RankFailure(1, 1, traceback),
+        RankFailure(0, 143, "Signal 15 (SIGTERM) received by PID 1"),
+        RankFailure(2, 1, "ValueError: no"),
+    )
+    for other in ({"a": 1}, {0: object()}, [1], None):
+        error.failures = other  # type: ignore[attr-defined]
+        assert failures_in(error) == ()
+    assert failures_in(KeyboardInterrupt()) == ()

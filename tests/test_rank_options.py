@@ -171,7 +171,7 @@ def test_a_rank_without_a_viewer_says_so_once_and_its_script_sees_neither_variab
         monkeypatch.setenv(TOKEN, token)
     said: list[str] = []
     settings = Settings(Target("train.py", None), connect=connect)
-    assert connected(settings, EventQueue(), CommandQueue(), said.append) is None
+    assert connected(settings, EventQueue(), CommandQueue(), said.append) == []
     assert len(said) == 1
     assert why in said[0]
     assert said[0].endswith("; this rank has no viewer")
@@ -181,7 +181,7 @@ def test_a_rank_without_a_viewer_says_so_once_and_its_script_sees_neither_variab
 
 def test_an_ordinary_run_keeps_the_users_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, "t")
-    assert connected(Settings(Target("train.py", None)), EventQueue(), CommandQueue(), pytest.fail) is None
+    assert connected(Settings(Target("train.py", None)), EventQueue(), CommandQueue(), pytest.fail) == ()
     assert os.environ[TOKEN] == "t"
 
 
@@ -206,7 +206,7 @@ def test_a_process_that_lightning_starts_joins_when_it_trains(monkeypatch: pytes
     said: list[str] = []
     settings = parse(["--connect", "/nothing/there.sock", "--steps", "3", "train.py"])
     events = EventQueue()
-    link = connected(settings, events, CommandQueue(), said.append)
+    (link,) = connected(settings, events, CommandQueue(), said.append)
     assert isinstance(link, LateRankLink)
     events.seen([PhaseSampled(0.0, 0, Phase.LOAD)])
     assert said == []
@@ -221,7 +221,7 @@ def test_a_launcher_tells_its_ranks_the_viewer_of_its_job(connect: str | None, m
     monkeypatch.setenv(CONNECT, "before")
     monkeypatch.setenv(TOKEN, "t")
     settings = Settings(Target("torchrun", None), job=True, connect=connect)
-    assert connected(settings, EventQueue(), CommandQueue(), pytest.fail) is None
+    assert connected(settings, EventQueue(), CommandQueue(), pytest.fail) == ()
     # Empty until the socket is there: a rank is never a run with a screen.
     assert os.environ[CONNECT] == (connect or "")
     assert os.environ[TOKEN] == "t"

@@ -89,7 +89,7 @@ def _ranks(state: RunState) -> list[dict[str, Any]]:
             "generation": each.generation,
             "steps": each.step,
             "micro_steps": each.micro_steps,
-            "exit_code": each.ended.exit_code if each.ended is not None else None,
+            "exit_code": each.exit_code,
             "left": each.left_reason or None,
         }
         for each in state.job.records

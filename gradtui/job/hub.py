@@ -6,13 +6,16 @@ The process of the viewer may be a rank itself, which then needs no connection: 
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic, sleep
 from typing import Any
 
 from gradtui.job.link import identity_of
 from gradtui.job.messages import message_of, state_request
+from gradtui.job.processes import is_running
 from gradtui.job.proposals import Proposals, Send
 from gradtui.job.state_requests import StateRequests
 from gradtui.protocol.codec import BadEntry
@@ -31,6 +34,7 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.serving import Connection, Conversation
+from gradtui.state.job import SILENT_S
 
 _TICK_S = 0.05
 _HEARD_S = 1.0
@@ -40,6 +44,8 @@ _OWN_S = 30.0
 RELEASE_ID = (1 << 24) - 1
 """The id of the command that releases held ranks when the viewer is gone: before those that the viewer makes."""
 _SHOWS_ITSELF = "the process with the dashboard is a rank itself, and its own state is shown"
+_DYING_S = 0.5
+"""Seconds that a process takes to end, once its connections are closed."""
 _LIMITS = {"rank": 1 << 20, "ranks": 1 << 20, "local_rank": 1 << 20, "generation": 1 << 20, "pid": 1 << 31}
 
 
@@ -237,31 +243,37 @@ class RankHub:
 
     def _leave(self, me: _Rank, reason: str) -> None:
         joined = me.joined
-        why = "" if me.has_ended else reason or "its process is gone"
+        at, is_over = self._clock(), None
+        if not me.has_ended:
+            is_over = process_is_over(joined.host, joined.pid)
+        why = "" if me.has_ended else _why(reason, is_over)
         with self._lock:
             if self._ranks.get(joined.rank) is not me:
                 return
             del self._ranks[joined.rank]
             self._changed.notify_all()
-            self._emit(RankLeft(self._clock(), me.step, joined.rank, joined.generation, why))
+            self._emit(RankLeft(at, me.step, joined.rank, joined.generation, why, is_over))
             self._say(self._states.left(joined.rank, why or "its run has ended", self._clock()))
             self._deliver(self._proposals.left(joined.rank, self._clock(), why or "its run has ended"))
 
     def _run(self) -> None:
-        heard = self._clock()
+        heard, was_silent = self._clock(), False
         while not self._stop.wait(_TICK_S):
             now = self._clock()
             with self._lock:
                 self._deliver(self._proposals.tick(now))
                 self._say(self._states.tick(now))
-                if now - heard >= _HEARD_S and self._ranks:
-                    heard = now
-                    silent = tuple(
-                        (rank, max(0.0, now - each.heard_at) if each.connection is not None else 0.0)
-                        for rank, each in sorted(self._ranks.items())
-                    )
+                is_silent = any(self._silence(each, now) >= SILENT_S for each in self._ranks.values())
+                if self._ranks and (now - heard >= _HEARD_S or (is_silent and not was_silent)):
+                    heard, was_silent = now, is_silent
+                    silent = tuple((rank, self._silence(each, now)) for rank, each in sorted(self._ranks.items()))
                     step = max(each.step for each in self._ranks.values())
                     self._emit(RanksHeard(now, step, silent))
+
+    @staticmethod
+    def _silence(rank: _Rank, now: float) -> float:
+        """Return the seconds since the viewer has heard from a rank. Its own process is always there."""
+        return max(0.0, now - rank.heard_at) if rank.connection is not None else 0.0
 
     def _deliver(self, sends: list[Send]) -> None:
         """Send to the ranks what the proposals say, and emit what viewers must see. Call it with the lock."""
@@ -279,6 +291,26 @@ class RankHub:
             # A rank that is gone is found by the thread that reads from it.
             with contextlib.suppress(OSError):
                 known.connection.send(message_of(command))
+
+
+def process_is_over(host: str, process: int) -> bool | None:
+    """Return whether a process has ended, which closes its connections a moment before; None if it is of another machine."""
+    if host != socket.gethostname():
+        return None
+    until = monotonic() + _DYING_S
+    while is_running(process):
+        if monotonic() > until:
+            return False
+        sleep(_TICK_S)
+    return True
+
+
+def _why(reason: str, is_over: bool | None) -> str:
+    """Return why a rank has left before the end of its run: what is known, and no more."""
+    if is_over:
+        return "its process is gone"
+    lost = reason or "the connection is lost"
+    return f"{lost}; its process is alive, and may train on" if is_over is False else f"{lost}; it may train on"
 
 
 def _joined(request: Mapping[str, Any], at: float) -> RankJoined:

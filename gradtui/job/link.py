@@ -71,7 +71,7 @@ class RankLink:
         self._client, self._commands, self._lost, self._look = client, commands, lost, look
         self._owner = os.getpid()
         self._is_ending = False
-        self._follower = follower or Follower()
+        self._follower = follower if follower is not None else Follower()
         try:
             client.ask("join", **identity)
             client.trust()
@@ -115,7 +115,7 @@ class RankLink:
                     message = json.loads(line)
                     if isinstance(message, dict) and message:
                         self._obey(message)
-            self._end("the viewer of the job is gone")
+            self._end("the connection to the viewer of the job is lost")
         except (NoAnswerError, OSError, ValueError) as error:
             self._end(f"{error}")
 

@@ -79,6 +79,26 @@ class RankLeft(Event):
     rank: int
     generation: int
     reason: str
+    is_over: bool | None = None
+    """Whether its process has ended; None if the viewer cannot know."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailure:
+    """What a launcher says of a rank that has failed."""
+
+    rank: int
+    exit_code: int
+    """128 and the number of the signal, if one has killed it."""
+    message: str
+    """The traceback in its error file, or how it ended in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanksFailed(Event):
+    """The launcher has ended because ranks have failed: the first one first."""
+
+    failures: tuple[RankFailure, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,11 +11,11 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
-from gradtui.state.job import NORMS_KEPT, JobState, ProposalRecord, RankRecord, WholeNorms
+from gradtui.state.job import NORMS_KEPT, SILENT_S, JobState, ProposalRecord, RankRecord, WholeNorms
 from gradtui.state.rank_norms import common_norms, holders_of, shared_rows, unlike_norms, whole_row
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import restored
-from gradtui.text import plural, uneven_text
+from gradtui.text import plural, seconds_text, uneven_text
 
 PROPOSALS_KEPT = 64
 FORMER_KEPT = 64
@@ -37,7 +37,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         return
     if event.generation > job.generation:
         is_again = bool(job.ranks)
-        job.former = [*job.former, *job.ranks.values()][-FORMER_KEPT:]
+        job.former = [*job.former, *(job.ranks[rank] for rank in sorted(job.ranks))][-FORMER_KEPT:]
         job.ranks, job.generation, job.size, job.shown, job.is_chosen = {}, event.generation, 0, None, False
         job.holders, job.common_step, job.unlike_norms, job.whole = None, 0, {}, WholeNorms()
         job.earlier_interventions = state.intervention_count
@@ -45,7 +45,8 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         job.divergence_changes, job.has_replicas = job.divergence_changes + 1, False
         _restart(state)
         if is_again:
-            state.note(event, "run", f"the ranks were started again (generation {event.generation})")
+            state.note(event, "ranks", f"the ranks were started again (generation {event.generation})")
+    job.presence_changes += 1
     job.size = max(job.size, event.ranks)
     is_new = event.rank not in job.ranks
     job.ranks[event.rank] = record = RankRecord(
@@ -119,18 +120,34 @@ def rank_left(state: RunState, event: ev.RankLeft) -> None:
     record = job.ranks.get(event.rank)
     if record is None or record.generation != event.generation:
         return
-    record.left_at, record.left_reason = event.at, event.reason
+    job.presence_changes += 1
+    record.left_at, record.left_reason, record.is_over = event.at, event.reason, event.is_over
     if event.reason:
         stays = "; its last state stays on the screen" if event.rank == job.shown and len(job.ranks) > 1 else ""
-        state.note(event, "run", f"rank {event.rank}: {event.reason}{stays}")
+        state.note(event, "ranks", f"rank {event.rank}: {event.reason}{stays}")
+
+
+def ranks_failed(state: RunState, event: ev.RanksFailed) -> None:
+    job = job_of(state)
+    job.now, job.failures = max(job.now, event.at), event.failures
+    job.presence_changes += 1
+    for failure in event.failures:
+        if failure.rank in job.ranks:
+            job.ranks[failure.rank].failure = failure
 
 
 def ranks_heard(state: RunState, event: ev.RanksHeard) -> None:
     job = job_of(state)
     job.now = max(job.now, event.at)
     for rank, silent in event.silent:
-        if rank in job.ranks:
-            job.ranks[rank].heard_at = max(job.ranks[rank].heard_at, event.at - silent)
+        record = job.ranks.get(rank)
+        if record is None:
+            continue
+        record.heard_at = max(record.heard_at, event.at - silent)
+        if not record.is_silent and record.seconds_silent(event.at) >= SILENT_S:
+            record.is_silent = True
+            job.presence_changes += 1
+            state.note(event, "ranks", f"rank {rank} is silent: stopped, or out of reach")
 
 
 def command_proposed(state: RunState, event: ev.CommandProposed) -> None:
@@ -154,6 +171,11 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
     record = job.ranks.get(event.rank)
     if record is None or record.generation != event.generation:
         return
+    if record.is_silent:
+        record.is_silent = False
+        job.presence_changes += 1
+        after = seconds_text(record.seconds_silent(event.at)).strip()
+        state.note(event, "ranks", f"rank {event.rank} is heard from again, after {after}")
     record.heard_at = max(record.heard_at, event.at)
     inner = event.event
     if isinstance(inner, ev.RankStateTaken):
@@ -183,14 +205,26 @@ def _keep(state: RunState, job: JobState, record: RankRecord, event: ev.Event) -
     change = _OF_RANK.get(type(event))
     if change is not None:
         change(job, record, event)
+    for text in _notes(job, record.rank, event):
+        state.note(event, "ranks", text)
+
+
+def _notes(job: JobState, rank: int, event: ev.Event) -> Iterator[str]:
+    """Yield what the log says about ranks after an event of one of them."""
     if isinstance(event, (ev.CommandApplied, ev.CommandRejected)):
         proposal = job.proposals.get(event.command.id)
         if proposal is not None and not proposal.is_uneven and len(set(map(bool, proposal.outcomes.values()))) > 1:
             proposal.is_uneven = True
-            state.note(event, "ranks", uneven_text(proposal))
+            yield uneven_text(proposal)
+    if isinstance(event, ev.RunEnded) and event.exit_code:
+        yield f"rank {rank} failed{_headline(event)}"
     if isinstance(event, ev.ReplicasMeasured):
-        for text in compare_ranks(job, event.step):
-            state.note(event, "ranks", text)
+        yield from compare_ranks(job, event.step)
+
+
+def _headline(ended: ev.RunEnded) -> str:
+    lines = [line.strip() for line in (ended.error or "").splitlines() if line.strip()]
+    return f": {lines[-1]}" if lines else f" with exit code {ended.exit_code}"
 
 
 def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
@@ -285,8 +319,9 @@ def _paused(_job: JobState, record: RankRecord, event: ev.PauseChanged) -> None:
     record.paused = event.paused
 
 
-def _ended(_job: JobState, record: RankRecord, event: ev.RunEnded) -> None:
+def _ended(job: JobState, record: RankRecord, event: ev.RunEnded) -> None:
     record.ended, record.step = event, max(record.step, event.step)
+    job.presence_changes += 1
 
 
 def _group(job: JobState, record: RankRecord, event: ev.ProcessGroupFound) -> None:

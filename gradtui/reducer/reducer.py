@@ -383,6 +383,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.RankJoined: job.rank_joined,
     ev.RankLeft: job.rank_left,
     ev.RanksHeard: job.ranks_heard,
+    ev.RanksFailed: job.ranks_failed,
     ev.CommandProposed: job.command_proposed,
     ev.ProposalClosed: job.proposal_closed,
     ev.RankEvent: lambda state, event: job.rank_event(state, event, apply),

@@ -10,21 +10,16 @@ not a pipe: nothing can deadlock on a reader in this process, and the output sur
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gradtui.descriptors import duplicate_aside
 from gradtui.runner.run_files import lock_while_open
-from gradtui.runner.standard_streams import keep_output, notice_end_of_input
+from gradtui.runner.standard_streams import flush_python, keep_output, line_buffer, notice_end_of_input
 from gradtui.runner.terminal import terminal_width
 from gradtui.transport.log_tail import clip, last_lines
-
-_LINE_BUFFERED = 1
-"""`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""
 
 INPUT_REFUSED = (
     "gradtui: the script read stdin and got the end of the file: stdin belongs to the dashboard while it is up; "
@@ -32,7 +27,7 @@ INPUT_REFUSED = (
 )
 """The message to the user, in the log at once and again at the end."""
 
-_NOTICE = "gradtui: the screen is closed; output from before is in {log}\n"
+_NOTICE = "gradtui: the screen is closed; output from before is in {place}\n"
 
 
 class OutputCapture:
@@ -58,6 +53,8 @@ class OutputCapture:
         self.log = log
         self.start_offset = 0
         """Size of the file in bytes before this run."""
+        self.place = str(log)
+        """Where the output is, in words."""
         self.active = False
         self.asked_for_input = False
         """The script has read stdin while the capture had replaced it."""
@@ -88,7 +85,7 @@ class OutputCapture:
         lock_while_open(self._log_descriptor)
         self._log_status = os.fstat(self._log_descriptor)
         self.start_offset = self._log_status.st_size
-        _flush_python()
+        flush_python()
         for descriptor in (0, 1, 2):
             self._saved[descriptor] = None
             # The process may have been started with the descriptor closed.
@@ -103,14 +100,13 @@ class OutputCapture:
         self._owner = os.getpid()
         notice_end_of_input(self._refuse_input)
         keep_output(self._lose)
-        _line_buffer_python()
-        _line_buffer_c()
+        line_buffer()
         if self._columns is not None:
             self._columns_before = os.environ.get("COLUMNS")
             os.environ["COLUMNS"] = self._columns
         self._announce(str(self.log))
 
-    def stop(self, *, notice: bool = True, tail: int = 0) -> None:
+    def stop(self, *, notice: bool = True, tail: int | Sequence[str] = 0) -> None:
         """Restore fds 0, 1 and 2, so that output continues on the terminal. A second call does nothing.
 
         A descriptor that the script has meanwhile redirected stays unchanged, and so does everything in a process that the
@@ -118,7 +114,7 @@ class OutputCapture:
 
         Args:
             notice: write to stderr where the output so far is.
-            tail: number of the log's last lines to repeat on stderr, to show where the script is.
+            tail: number of the log's last lines to repeat on stderr, to show where the script is; or the lines themselves.
         """
         if os.getpid() != self._owner:
             return
@@ -126,7 +122,7 @@ class OutputCapture:
             if not self.active:
                 return
             self.active = False
-            _flush_python()
+            flush_python()
             for descriptor in (1, 2):
                 if self._leads_to_log(descriptor):
                     self._put_back(descriptor)
@@ -134,9 +130,10 @@ class OutputCapture:
             if threading.current_thread() is threading.main_thread():
                 self._restore_columns()
         self._announce(None)
-        text = _NOTICE.format(log=self.log) if notice else ""
+        text = _NOTICE.format(place=self.place) if notice else ""
         width = terminal_width()
-        text += "".join(f"{clip(line, width)}\n" for line in (last_lines(str(self.log), tail) if tail else []))
+        lines = tail if not isinstance(tail, int) else last_lines(str(self.log), tail) if tail else []
+        text += "".join(f"{clip(line, width)}\n" for line in lines)
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
 
@@ -187,28 +184,3 @@ class OutputCapture:
             os.environ.pop("COLUMNS", None)
         else:
             os.environ["COLUMNS"] = self._columns_before
-
-
-def _flush_python() -> None:
-    """Flush python's own streams. Streams that the script put in their place are the script's to flush."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        with contextlib.suppress(Exception):
-            stream.flush()  # type: ignore[union-attr]  # None raises, and that is left at that
-
-
-def _line_buffer_python() -> None:
-    """Make python's stdout line-buffered, as on a terminal. Python buffers a file in blocks, and the screen would lag."""
-    with contextlib.suppress(Exception):
-        sys.__stdout__.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # None raises, and that is left at that
-
-
-def _line_buffer_c() -> None:
-    """Make C's stdout line-buffered too. C decides the buffering at the first write.
-
-    Calling `fflush(NULL)` regularly is no alternative: it takes the lock of every stream and would hang forever behind a stream
-    that is blocked in a read.
-    """
-    with contextlib.suppress(Exception):
-        libc = ctypes.CDLL(None)
-        stream = ctypes.c_void_p.in_dll(libc, "__stdoutp" if sys.platform == "darwin" else "stdout")
-        libc.setvbuf(stream, None, _LINE_BUFFERED, ctypes.c_size_t(0))

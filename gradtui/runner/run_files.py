@@ -37,6 +37,9 @@ _KEPT = (
 """The names of files that the user did not request, and how many of each kind stay. Files that differ only in the suffix count
 once."""
 
+_RANK_LOGS = re.compile(rf"({_RUN}\.log)\.ranks")
+"""The directory of the logs of ranks, which goes with the log of their launcher."""
+
 
 class RunFiles:
     """Creates the files of one run in `$XDG_STATE_HOME/gradtui` (`~/.local/state` if that is not set), or in a directory for
@@ -108,6 +111,20 @@ def prune(directory: Path) -> None:
                 if os.path.splitext(entry.name)[0] in old:
                     with contextlib.suppress(OSError):
                         _remove_unless_locked(Path(entry.path))
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(directory)):
+            match = _RANK_LOGS.fullmatch(entry.name)
+            if match is not None and entry.is_dir(follow_symlinks=False) and not (directory / match[1]).exists():
+                _remove_directory(Path(entry.path))
+
+
+def _remove_directory(directory: Path) -> None:
+    """Remove the logs of ranks that nothing writes to, and the directory if it is empty then."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(directory)):
+            if entry.is_file(follow_symlinks=False):
+                _remove_unless_locked(Path(entry.path))
+        directory.rmdir()
 
 
 def _remove_unless_locked(path: Path) -> None:

@@ -9,6 +9,7 @@ the script starts, and C code, get the error itself, and `input()` raises the sa
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import io
 import sys
@@ -17,6 +18,9 @@ from typing import Any
 
 Lost = Callable[[int, int, OSError], bool]
 """Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""
+
+_LINE_BUFFERED = 1
+"""`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""
 
 _NAMES = ("stdin", "stdout", "stderr")
 
@@ -101,3 +105,34 @@ def _rebuild(descriptor: int, make: Callable[[], io.FileIO]) -> None:
         stream.mode = before.mode  # type: ignore[misc]  # as python's own start sets it
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def flush_python() -> None:
+    """Flush python's own streams. Streams that the script put in their place are the script's to flush."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(Exception):
+            stream.flush()  # type: ignore[union-attr]  # None raises, and that is left at that
+
+
+def line_buffer() -> None:
+    """Make python's and C's stdout line-buffered, as on a terminal. They buffer a file in blocks, and the screen would lag."""
+    _line_buffer_python()
+    _line_buffer_c()
+
+
+def _line_buffer_python() -> None:
+    """Make python's stdout line-buffered."""
+    with contextlib.suppress(Exception):
+        sys.__stdout__.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # None raises, and that is left at that
+
+
+def _line_buffer_c() -> None:
+    """Make C's stdout line-buffered. C decides the buffering at the first write.
+
+    Calling `fflush(NULL)` regularly is no alternative: it takes the lock of every stream and would hang forever behind a stream
+    that is blocked in a read.
+    """
+    with contextlib.suppress(Exception):
+        libc = ctypes.CDLL(None)
+        stream = ctypes.c_void_p.in_dll(libc, "__stdoutp" if sys.platform == "darwin" else "stdout")
+        libc.setvbuf(stream, None, _LINE_BUFFERED, ctypes.c_size_t(0))

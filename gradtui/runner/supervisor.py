@@ -27,7 +27,8 @@ from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.runner.descendants import Descendants
 from gradtui.runner.supervisor_connection import SupervisorConnection, TrainingProcessConnection, socket_pair
 from gradtui.runner.terminal import ControllingTerminal, is_gone, terminal_width
-from gradtui.transport.log_tail import clip, last_lines
+from gradtui.transport.log_tail import clip
+from gradtui.transport.rank_logs import directory_of, last_job_lines, logs_in
 
 _FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGALRM}
 _FROM_KEYS = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP}
@@ -228,7 +229,9 @@ def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str, 
     else:
         happened = f"training process left without closing its screen (exit code {exit_code})"
     lines = [f"gradtui: {happened}" + (f"; output is in {log}" if log is not None else "")]
-    tail = last_lines(log, OUTPUT_LINES) if log is not None else []
+    if log is not None and killed_by is not None and logs_in(directory_of(log)):
+        lines.append(f"gradtui: its ranks may train on; what they print goes to {directory_of(log)}")
+    tail = last_job_lines(log, OUTPUT_LINES) if log is not None else []
     if tail:
         lines += ["gradtui: last lines of the output:", *(clip(f"  {line}", width) for line in tail)]
     stack = _crashing_thread(dump)

@@ -16,10 +16,18 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gradtui.job import JobCommands, OwnCommands, RankHub
-from gradtui.launchers import ranks_under_gradtui
+from gradtui.launchers import failures_in, ranks_under_gradtui
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import Event, ProbeFailed, RunEnded, RunStarted, ScheduleNoted, TorchImported
+from gradtui.protocol.events import (
+    Event,
+    ProbeFailed,
+    RanksFailed,
+    RunEnded,
+    RunStarted,
+    ScheduleNoted,
+    TorchImported,
+)
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
@@ -148,6 +156,8 @@ class TrainingRun:
 
     def ends(self, error: BaseException) -> None:
         """Let the probe examine an exception that ends the run."""
+        if self.settings.job and (failures := failures_in(error)):
+            self.events.put(RanksFailed(self.seconds(), 0, failures))
         if self._watched is not None:
             self._watched.probe.hooks.ends(error)
 

@@ -74,6 +74,8 @@ class RunServer:
         self._streaming = 0
         self._listeners: list[Listener] = []
         self._path: Path | None = None
+        self.tcp_address: TcpAddress | None = None
+        """Where it listens on TCP; None for nowhere."""
 
     def listen(self, directory: Path) -> UnixAddress:
         """Listen on a socket of its own in a directory. Raises OSError."""
@@ -97,7 +99,8 @@ class RunServer:
             port = made.getsockname()[1]
             # Who has no token yet does not take the room of those who have one.
             self._listeners.append(Listener(made, self._strangers, lambda connected: self._meet(connected, address)))
-        return replace(address, port=port)
+        self.tcp_address = replace(address, port=port)
+        return self.tcp_address
 
     def start(self) -> None:
         """Begin to answer."""

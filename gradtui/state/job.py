@@ -37,7 +37,11 @@ class RankRecord:
     heard_at: float
     left_at: float | None = None
     left_reason: str = ""
+    is_over: bool | None = None
+    """Whether its process has ended, once it has left; None if the viewer cannot know."""
     ended: ev.RunEnded | None = None
+    failure: ev.RankFailure | None = None
+    """What the launcher says of its failure."""
     backend: str | None = None
     """Of the default process group; None while the script has initialised none."""
     step: int = 0
@@ -47,6 +51,8 @@ class RankRecord:
     phase_seconds: dict[Phase, float] = field(default_factory=dict)
     """A moving mean of the host time of each phase in a step."""
     paused: bool = False
+    is_silent: bool = False
+    """Whether the log says that it is silent."""
     loss: float | None = None
     norm: float | None = None
     """Of all gradients of this rank at `norm_step`; of sharded parameters, of the part that the rank has."""
@@ -69,6 +75,11 @@ class RankRecord:
     def is_connected(self) -> bool:
         """Whether the viewer still receives its events."""
         return self.left_at is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code as the rank has said, or else the launcher; None if neither has."""
+        return self.ended.exit_code if self.ended is not None else self.failure.exit_code if self.failure else None
 
     def seconds_silent(self, now: float) -> float:
         """Return the seconds since the viewer has heard from the rank, at the time `now` of the viewer's run."""
@@ -199,6 +210,10 @@ class JobState:
     """By kind: the last step at which all ranks were found to be equal."""
     has_replicas: bool = False
     """Whether any rank has parameters that `DistributedDataParallel` keeps equal."""
+    presence_changes: int = 0
+    """Grows when a rank joins, leaves, fails, is silent, or is heard from again."""
+    failures: tuple[ev.RankFailure, ...] = ()
+    """What the launcher says of the ranks that have failed, the first one first."""
     compared_step: int = 0
     """The last step at which what all ranks must have in common was compared."""
 

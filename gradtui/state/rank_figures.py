@@ -73,8 +73,8 @@ def rank_rows(job: JobState) -> list[RankRow]:
 
 
 def _trouble(record: RankRecord, job: JobState, behind: int, own: float | None, median: float | None) -> Trouble:
-    if record.ended is not None:
-        return Trouble.FAILED if record.ended.exit_code else Trouble.NONE
+    if record.exit_code is not None:
+        return Trouble.FAILED if record.exit_code else Trouble.NONE
     if not record.is_connected:
         return Trouble.GONE
     if record.seconds_silent(job.now) >= SILENT_S:

@@ -78,10 +78,15 @@ def end_rows(state: RunState) -> list[EndRow]:
 def _outcome(state: RunState) -> list[EndRow]:
     error = state.ended.error if state.ended is not None else None
     # The launcher's own error is a report in many lines about the ranks.
-    last = first_error(state.job) if state.job is not None else ""
+    last = first_error(state.job, is_over=state.ended is not None) if state.job is not None else ""
     last = last or next((line.strip() for line in reversed((error or "").splitlines()) if line.strip(" =-")), "")
     rows = [EndRow("error", last, Level.ERROR)] if last else []
+    if state.job is not None:
+        are_whole = all(each.ended is not None and not each.ended.exit_code for each in state.job.ranks.values())
+        rows.append(EndRow("ranks", ranks_outcome(state.job), None if are_whole else Level.WARNING))
     if state.step == 0 and state.micro_steps == 0:
+        if state.job is not None:
+            return [*rows, EndRow("trained", "the rank that is shown has made no step", Level.WARNING)]
         first, *more = untrained_lines(state)
         return [*rows, EndRow("trained", first, Level.WARNING), *(EndRow("", line) for line in more)]
     by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
@@ -90,9 +95,6 @@ def _outcome(state: RunState) -> list[EndRow]:
         text += f", {state.skipped_steps} skipped"
     if state.ended is not None and state.ended.exit_code:
         text += f", exit code {state.ended.exit_code}"
-    if state.job is not None:
-        are_whole = all(each.ended is not None and not each.ended.exit_code for each in state.job.ranks.values())
-        rows.append(EndRow("ranks", ranks_outcome(state.job), None if are_whole else Level.WARNING))
     return [*rows, EndRow("steps", text)]
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.state.job import SILENT_S, Divergence, JobState, Kind, ProposalRecord, RankRecord
+from gradtui.state.rank_failure import first_failure
 from gradtui.state.rank_figures import RankRow, Trouble
 from gradtui.text.commands import command_text
 from gradtui.text.units import listed, plural, seconds_text
 
 _NAMED = 4
+_BY_SIGTERM = 128 + 15
+"""The exit code of a rank that its launcher ends, because another one has failed."""
 _TITLES: dict[Kind, str] = {
     "models": "the models",
     "trainable": "the flags requires_grad",
@@ -25,10 +28,13 @@ def ranks_text(job: JobState) -> str:
     size = max(job.size, len(job.ranks))
     joined = len(job.ranks)
     words = [plural(size, "rank")] if joined >= size else [f"{joined} of {plural(size, 'rank')} joined"]
-    gone = [each for each in _sorted(job) if each.left_reason]
+    gone = [each for each in _sorted(job) if each.left_reason and each.is_over]
+    unseen = [each for each in _sorted(job) if each.left_reason and not each.is_over]
     silent = [each for each in job.live if each.seconds_silent(job.now) >= SILENT_S]
     if gone:
         words.append(f"{_names(gone)} gone")
+    if unseen:
+        words.append(f"{_names(unseen)} out of sight")
     if silent:
         longest = max(each.seconds_silent(job.now) for each in silent)
         words.append(f"{_names(silent)} silent for {seconds_text(longest).strip()}")
@@ -38,8 +44,10 @@ def ranks_text(job: JobState) -> str:
 def ranks_outcome(job: JobState) -> str:
     """Return how the ranks have ended, in a clause."""
     records = _sorted(job)
-    failed = [each for each in records if each.ended is not None and each.ended.exit_code]
-    lost = [each for each in records if each.ended is None]
+    stopped = [each for each in records if each.ended is None and each.exit_code == _BY_SIGTERM]
+    failed = [each for each in records if each.exit_code and each not in stopped]
+    gone = [each for each in records if each.exit_code is None and each.is_over]
+    lost = [each for each in records if each.exit_code is None and not each.is_over]
     steps = sorted({each.step for each in records})
     words = [plural(len(records), "rank")]
     if len(steps) == 1:
@@ -47,20 +55,21 @@ def ranks_outcome(job: JobState) -> str:
     elif steps:
         words.append(f"{steps[0]:,} to {steps[-1]:,} steps")
     words += [f"{_names(failed)} failed"] if failed else []
-    words += [f"{_names(lost)} gone before the end"] if lost else []
+    words += [f"{_names(gone)} gone before the end"] if gone else []
+    words += [f"the end of {_names(lost)} not seen"] if lost else []
+    words += [f"{_names(stopped)} ended by the launcher"] if stopped else []
     if job.generation:
         words.append(f"restarted {plural(job.generation, 'time')}")
     return ", ".join(words)
 
 
-def first_error(job: JobState) -> str:
-    """Return the last line of the error of the rank that failed first, with its number; empty if none has said one."""
-    failed = [each for each in _sorted(job) if each.ended is not None and each.ended.exit_code and each.ended.error]
-    if not failed:
-        return ""
-    first = min(failed, key=lambda each: each.heard_at)
-    lines = [line.strip() for line in (first.ended.error or "").splitlines() if line.strip()] if first.ended else []
-    return f"rank {first.rank}: {lines[-1]}" if lines else ""
+def first_error(job: JobState, *, is_over: bool = False) -> str:
+    """Return the last line of the error of the rank that failed first, with its number; empty if none has failed.
+
+    `is_over`: the launcher has ended.
+    """
+    failure = first_failure(job, is_over=is_over)
+    return f"rank {failure.rank}: {failure.headline}" if failure is not None else ""
 
 
 def _sorted(job: JobState) -> list[RankRecord]:
@@ -75,10 +84,13 @@ def _names(records: list[RankRecord]) -> str:
 def rank_trouble_text(row: RankRow) -> str:
     """Return what is wrong with a rank in words; where nothing is, its host."""
     record = row.record
-    if row.trouble is Trouble.FAILED and record.ended is not None:
-        return f"failed with exit code {record.ended.exit_code}"
+    if row.trouble is Trouble.FAILED and record.ended is None and record.exit_code == _BY_SIGTERM:
+        return "ended by the launcher"
+    if row.trouble is Trouble.FAILED:
+        return f"failed with exit code {record.exit_code}"
     if row.trouble is Trouble.GONE:
-        return f"gone: {record.left_reason}" if record.left_reason else "gone"
+        word = "gone" if record.is_over else "out of sight"
+        return f"{word}: {record.left_reason}" if record.left_reason else word
     if row.trouble is Trouble.SILENT:
         return f"silent for {seconds_text(row.silent_seconds).strip()}: stopped, or out of reach"
     if row.trouble is Trouble.BEHIND:

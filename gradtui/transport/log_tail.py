@@ -43,9 +43,15 @@ def _is_cut_short(text: str, start: int) -> bool:
 class LogTail:
     """The last lines of a growing file."""
 
-    def __init__(self, path: str | os.PathLike[str], *, max_lines: int = 2000, offset: int = 0) -> None:
-        """Follow `path` from byte `offset` on, keeping `max_lines` lines. The file need not exist yet."""
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_lines: int = 2000, offset: int = 0, max_read: int = MAX_READ
+    ) -> None:
+        """Follow `path` from byte `offset` on, keeping `max_lines` lines. The file need not exist yet.
+
+        Of more than `max_read` bytes that were written between two polls, only the end is read.
+        """
         self.path = os.fspath(path)
+        self.max_read = max_read
         self._max_lines = max_lines
         self._offset = offset
         self._screen = _Screen(max_lines)
@@ -58,6 +64,16 @@ class LogTail:
         rows = self._screen.rows
         end = len(rows) - 1 if rows and not rows[-1] else len(rows)  # a line that was only just begun says nothing
         return rows[max(end - self._max_lines, 0) : end]
+
+    @property
+    def settled(self) -> int:
+        """The number of lines so far, without those from the cursor on, which progress bars write again."""
+        screen = self._screen
+        return screen.dropped + max(0, len(screen.rows) - 1 - screen.rise)
+
+    def lines_from(self, first: int) -> Sequence[str]:
+        """Return the lines from number `first` on, as far as they are kept. The last one may be empty."""
+        return self._screen.rows[max(0, first - self._screen.dropped) :]
 
     def poll(self) -> bool:
         """Read what was written since the last call. Returns whether there was anything. Raises nothing."""
@@ -74,7 +90,7 @@ class LogTail:
                 self._offset = 0
             if size == self._offset:
                 return False
-            skip = size - self._offset - MAX_READ
+            skip = size - self._offset - self.max_read
             if skip > 0:
                 self._offset += skip
             data = os.pread(file.fileno(), size - self._offset, self._offset)
@@ -117,13 +133,16 @@ class _Screen:
     def __init__(self, max_lines: int) -> None:
         self.rows: list[str] = []
         self._max_lines = max_lines
-        self._rise = 0  # how far the cursor is above the last line
+        self.rise = 0
+        """How far the cursor is above the last line."""
+        self.dropped = 0
+        """How many lines are not kept any more."""
         self._at_start = True
 
     def write(self, text: str) -> None:
         if not self.rows:
             self.rows.append("")
-        index = len(self.rows) - 1 - self._rise
+        index = len(self.rows) - 1 - self.rise
         before = "" if self._at_start else self.rows[index]
         self._at_start = False
         if len(before) < MAX_LINE:
@@ -143,16 +162,16 @@ class _Screen:
         """Apply cursor movements up and down and the erasure of a line. Other sequences change no text."""
         count = int(parameters) if parameters.isdecimal() else 1
         if final == "A":
-            self._rise = min(self._rise + count, MAX_CURSOR_RISE, max(len(self.rows) - 1, 0))
+            self.rise = min(self.rise + count, MAX_CURSOR_RISE, max(len(self.rows) - 1, 0))
         elif final == "B":
-            self._rise = max(self._rise - count, 0)
+            self.rise = max(self.rise - count, 0)
         elif final == "K" and self.rows and (parameters == "2" or self._at_start):
-            self.rows[len(self.rows) - 1 - self._rise] = ""
+            self.rows[len(self.rows) - 1 - self.rise] = ""
             self._at_start = True
 
     def note(self, text: str) -> None:
         """Append a line of gradtui, and start a new line after it."""
-        self._rise = 0
+        self.rise = 0
         if self.rows and self.rows[-1]:
             self._down()
         self._at_start = True
@@ -162,15 +181,16 @@ class _Screen:
     def _down(self) -> None:
         if not self.rows:
             self.rows.append("")
-        if self._rise:
-            self._rise -= 1
+        if self.rise:
+            self.rise -= 1
             return
         self.rows.append("")
         if len(self.rows) > self._max_lines + self._max_lines // 4 + 1:
+            self.dropped += len(self.rows) - self._max_lines - 1
             del self.rows[: -self._max_lines - 1]
 
     def _erase_last(self) -> None:
-        index = len(self.rows) - 1 - self._rise
+        index = len(self.rows) - 1 - self.rise
         if self.rows and not self._at_start:
             self.rows[index] = self.rows[index][:-1]
 

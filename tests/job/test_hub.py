@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,9 +41,11 @@ class Job:
         self.commands = JobCommands(self.hub.send)
         self.lost: list[str] = []
 
-    def rank(self, number: int, size: int = 2, generation: int = 0) -> tuple[RankLink, CommandQueue]:
+    def rank(
+        self, number: int, size: int = 2, generation: int = 0, host: str = "elsewhere", pid: int = 7
+    ) -> tuple[RankLink, CommandQueue]:
         queue = CommandQueue()
-        who = {"rank": number, "ranks": size, "local_rank": number, "generation": generation, "host": "here", "pid": 7}
+        who = {"rank": number, "ranks": size, "local_rank": number, "generation": generation, "host": host, "pid": pid}
         link = RankLink(Client(address(self.directory, self.server)), who, queue, self.lost.append)
         link.start()
         return link, queue
@@ -96,16 +100,41 @@ def test_a_command_goes_to_all_ranks_as_a_proposal_and_is_confirmed(job: Job) ->
     assert (closed.command, closed.confirmed) == (sent.id, True)
 
 
-def test_a_rank_that_is_killed_is_said_and_the_others_stay(job: Job) -> None:
-    first, second = (job.rank(number)[0] for number in range(2))
+@pytest.fixture
+def dead() -> int:
+    """The id of a process that has ended, and that its parent has not waited for."""
+    made = os.fork()
+    if made == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, made, os.WEXITED | os.WNOWAIT)
+    return made
+
+
+def test_a_rank_that_is_killed_is_said_and_the_others_stay(job: Job, dead: int) -> None:
+    first, second = job.rank(0)[0], job.rank(1, host=socket.gethostname(), pid=dead)[0]
     second.take([progress(3)])
     job.seen.wait(lambda event: isinstance(event, RankEvent))
     second._client.close()
     (left,) = job.seen.wait(lambda event: isinstance(event, RankLeft))
     assert isinstance(left, RankLeft)
-    assert (left.rank, left.step, left.reason) == (1, 3, "its process is gone")
+    assert (left.rank, left.step, left.reason, left.is_over) == (1, 3, "its process is gone", True)
+    os.waitpid(dead, 0)
     first.take([progress(4)])
     job.seen.wait(lambda event: isinstance(event, RankEvent) and event.rank == 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_over", "reason"),
+    [
+        (socket.gethostname(), False, "the connection is lost; its process is alive, and may train on"),
+        ("elsewhere", None, "the connection is lost; it may train on"),
+    ],
+)
+def test_a_rank_that_is_cut_off_is_not_called_dead(job: Job, host: str, is_over: bool | None, reason: str) -> None:
+    job.rank(1, host=host, pid=os.getpid())[0]._client.close()
+    (left,) = job.seen.wait(lambda event: isinstance(event, RankLeft))
+    assert isinstance(left, RankLeft)
+    assert (left.is_over, left.reason) == (is_over, reason)
 
 
 def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job) -> None:
@@ -115,7 +144,7 @@ def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job
     job.hub.close()
     link._receiver.join(10)
     assert queue.closed
-    assert job.lost == ["the viewer of the job is gone"]
+    assert job.lost == ["the connection to the viewer of the job is lost"]
     link.take([progress(1)])
     link.finish()
 
@@ -157,4 +186,4 @@ def test_garbage_ends_the_connection_of_that_rank_only(job: Job) -> None:
     link._client.send_lines(["no JSON"])
     (left,) = job.seen.wait(lambda event: isinstance(event, RankLeft))
     assert isinstance(left, RankLeft)
-    assert left.reason == "it sent something else than a line of JSON"
+    assert left.reason == "it sent something else than a line of JSON; it may train on"

@@ -158,7 +158,7 @@ def test_held_ranks_are_released_when_the_viewer_is_gone(family: Family) -> None
 def test_no_connection_is_taken_for_the_rank_of_this_process(family: Family) -> None:
     family.both()
     family.child(rank=0)[0]._receiver.join(10)
-    assert family.lost == ["the viewer of the job is gone"]
+    assert family.lost == ["the connection to the viewer of the job is lost"]
     with pytest.raises(NoAnswerError, match="was not restarted"):
         family.child(generation=1)
 

@@ -192,3 +192,21 @@ def test_what_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.Monkey
     assert set(tmp_path.iterdir()) == {second, *newest}
     assert not first.exists()
     prune(tmp_path / "nowhere")
+
+
+def test_the_logs_of_ranks_go_with_the_log_of_their_launcher(tmp_path: Path) -> None:
+    stem = "train-20260101-120000-"
+    for number in (1, 2, 3):
+        (tmp_path / f"{stem}{number}.log.ranks").mkdir()
+        (tmp_path / f"{stem}{number}.log.ranks" / "0.log").touch()
+    (tmp_path / f"{stem}1.log").touch()
+    (tmp_path / "notes.log.ranks").mkdir()
+    with (tmp_path / f"{stem}2.log.ranks" / "0.log").open("ab") as written:
+        lock_while_open(written.fileno())
+        prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "notes.log.ranks",
+        f"{stem}1.log",
+        f"{stem}1.log.ranks",
+        f"{stem}2.log.ranks",
+    ]

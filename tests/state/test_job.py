@@ -64,12 +64,26 @@ def test_a_restart_keeps_the_former_records() -> None:
     job.restart()
     assert [(each.rank, each.generation, each.step) for each in job.job.former] == [(0, 0, 40), (1, 0, 41)]
     assert (job.job.generation, job.state.step, job.job.shown) == (1, 0, 0)
-    assert run_notes(job) == [
-        "all 2 ranks have joined",
-        "rank 1: its process is gone",
-        "the ranks were started again (generation 1)",
-        "all 2 ranks have joined",
-    ]
+    assert run_notes(job) == ["all 2 ranks have joined"] * 2
+    assert job.texts == ["rank 1: its process is gone", "the ranks were started again (generation 1)"]
+
+
+def test_silence_is_said_once_and_so_is_its_end() -> None:
+    job = Job(2)
+    job.progress(1, 40, at=2.0)
+    for at in (3.0, 4.0, 5.0, 6.0):
+        apply(job.state, ev.RanksHeard(at, 40, ((0, 0.1), (1, at - 2.0))))
+    assert job.texts == ["rank 1 is silent: stopped, or out of reach"]
+    job.progress(1, 41, at=9.5)
+    job.progress(1, 42, at=9.6)
+    assert job.texts[1:] == ["rank 1 is heard from again, after 7.5 s"]
+
+
+def test_a_failure_is_said_when_the_rank_reports_it() -> None:
+    job = Job(2)
+    job.end(1, 7, 1, "Traceback\n  x\nValueError: no\n")
+    job.end(0, 7, 3)
+    assert job.texts == ["rank 1 failed: ValueError: no", "rank 0 failed with exit code 3"]
 
 
 def test_a_restart_with_fewer_ranks() -> None:

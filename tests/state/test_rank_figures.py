@@ -96,7 +96,7 @@ def test_a_rank_is_slow_by_its_own_time_not_by_what_it_waits() -> None:
         (((50, 0), (50, 0)), "2 ranks, 50 steps each"),
         (((50, 0), (48, 0)), "2 ranks, 48 to 50 steps"),
         (((50, 0), (48, 1)), "2 ranks, 48 to 50 steps, rank 1 failed"),
-        (((50, 0), None), "2 ranks, 0 to 50 steps, rank 1 gone before the end"),
+        (((50, 0), None), "2 ranks, 0 to 50 steps, the end of rank 1 not seen"),
     ],
 )
 def test_how_the_ranks_have_ended(ends: tuple[tuple[int, int] | None, ...], text: str) -> None:

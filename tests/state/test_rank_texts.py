@@ -22,8 +22,9 @@ def test_a_rank_that_is_silent_or_gone_is_named() -> None:
     silent.ranks[2].heard_at = 50.0 - SILENT_S - 2
     assert ranks_text(silent) == "3 ranks, rank 2 silent for 5.0 s"
     gone = job(3)
-    gone.ranks[1].left_at, gone.ranks[1].left_reason = 40.0, "its process is gone"
-    assert ranks_text(gone) == "3 ranks, rank 1 gone"
+    gone.ranks[1].left_at, gone.ranks[1].left_reason, gone.ranks[1].is_over = 40.0, "its process is gone", True
+    gone.ranks[2].left_at, gone.ranks[2].left_reason = 40.0, "the connection is lost"
+    assert ranks_text(gone) == "3 ranks, rank 1 gone, rank 2 out of sight"
 
 
 def test_how_ranks_ended() -> None:
@@ -34,7 +35,7 @@ def test_how_ranks_ended() -> None:
     failed = job(3)
     failed.ranks[0].ended = RunEnded(1.0, 10, 0, None)
     failed.ranks[1].ended, failed.ranks[1].step = RunEnded(1.0, 7, 1, "Traceback\n  x\nValueError: no\n"), 7
-    assert ranks_outcome(failed) == "3 ranks, 7 to 10 steps, rank 1 failed, rank 2 gone before the end"
+    assert ranks_outcome(failed) == "3 ranks, 7 to 10 steps, rank 1 failed, the end of rank 2 not seen"
 
 
 def test_the_error_is_that_of_the_rank_that_failed_first() -> None:

@@ -51,6 +51,22 @@ def _ask(call: Callable[[], str]) -> str:
     return _Call(call).result()
 
 
+def read(name: str) -> str | None:
+    """Return the value that a rank has written under a name; None if none has. Raises `NoStoreError` as `write_once` does."""
+    if _Call.is_stuck:
+        raise NoStoreError(_SILENT)
+    return _Call(lambda: _read(name)).result() or None
+
+
+def _read(name: str) -> str:
+    store, key = _own_connection(), f"{_PREFIX}/{name}"
+    try:
+        # `get` waits for a value that is not there.
+        return store.get(key).decode() if store.check([key]) else ""
+    except Exception as error:  # noqa: BLE001 - as for `_compare_set`
+        raise NoStoreError(f"the store of the process group does not answer ({type(error).__name__})") from None
+
+
 def _compare_set(name: str, value: str) -> str:
     found: bytes = _with_store(lambda store: store.compare_set(f"{_PREFIX}/{name}", "", value))
     return found.decode()

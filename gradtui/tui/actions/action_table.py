@@ -233,7 +233,11 @@ ACTIONS: tuple[Action, ...] = (
         "Write the data of the current plot as CSV and the screen as SVG, to files beside the log of the run.",
         "Screen", "dashboard", label="export",
     ),
-    Action("show_output", ("o",), "Show output", "Show what the script prints.", "Screen", "dashboard"),
+    Action(
+        "show_output", ("o",), "Show output",
+        "Show what the script prints; of a job what all ranks print, and once more what the next rank prints alone.",
+        "Screen", "dashboard",
+    ),
     Action("show_changes", (), "Show changes", "Show what was done to the run, and what came of it.", "Screen", "dashboard"),
     Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
     Action(

@@ -32,6 +32,7 @@ from gradtui.state.selectors import RunStatus, run_status
 from gradtui.text import reached_text
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
+from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.actions import ACTIONS, bindings, keymap
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
@@ -113,7 +114,7 @@ class GradtuiApp(App[str]):
         source: EventQueue,
         sink: CommandQueue,
         *,
-        log: LogTail | None = None,
+        log: LogTail | JobTail | None = None,
         ui_budget: float = DEFAULT_UI_SHARE,
         refresh_hz: float = DEFAULT_REFRESH,
         theme: str = THEMES[0],
@@ -141,6 +142,7 @@ class GradtuiApp(App[str]):
         self._source, self._sink, self._interrupt, self._kill = source, sink, interrupt, kill
         self._is_killed = False
         self._hz = refresh_hz
+        self._presence_changes = 0
         self._redraws = RedrawScheduler(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
         for part, interval in INTERVALS.items():
             self._redraws.add(part, interval)
@@ -211,6 +213,11 @@ class GradtuiApp(App[str]):
         if not self._redraws.begin():
             return
         self._drain()
+        job = self.run_state.job
+        if job is not None and job.presence_changes != self._presence_changes:
+            # Of a rank that is silent or has failed the user learns at once.
+            self._presence_changes = job.presence_changes
+            self._redraws.expedite("ranks", "output")
         if self.run_state.ended is not None and (self._is_killed or is_in_background(self)):
             # In the background the user does not see the end of the run, so the process ends like any other job.
             # A script that handles SIGTERM ends by itself after the user has asked to kill it.

@@ -6,13 +6,17 @@ import math
 import time
 from collections.abc import Sequence
 
+from gradtui.state.rank_failure import Failure, first_failure
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.progress_bars import ProgressBar, progress_bars
+from gradtui.transport.rank_logs import JobTail, OutputLine
 from gradtui.tui.rendering import Line, chunks, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 
 _POLL_SECONDS = 1.0
+_LEAST_WITH_ERROR = 2
+"""Rows from which on the error of a rank has one."""
 
 
 def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
@@ -24,12 +28,18 @@ def traceback_lines(error: str, printed: Sequence[str]) -> list[Line]:
 
 
 class OutputPanel(FollowedLines):
-    """The tail of the log, wrapped as a terminal does, and the traceback if the script failed."""
+    """The tail of the log, wrapped as a terminal does, and the traceback if the script failed.
 
-    def __init__(self, state: RunState, log: LogTail | None, *, id: str | None = None) -> None:
+    Of a job it shows the output of all ranks, or of one. The error of the rank that failed first stands above it.
+    """
+
+    def __init__(self, state: RunState, log: LogTail | JobTail | None, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state, self._log = state, log
-        self._printed: list[str] = []
+        self._printed: list[OutputLine] = []
+        self._rank: int | None = None
+        """The rank whose output is shown; None for that of all."""
+        self._pinned: Line = ()
         self._is_unread = False
         self._polled_at = -math.inf
         self._bars: list[ProgressBar] = []
@@ -48,7 +58,43 @@ class OutputPanel(FollowedLines):
     def _poll(self) -> None:
         self._polled_at = time.monotonic()
         if self._log is not None and self._log.poll():
-            self._is_unread, self._bars = True, progress_bars(self._log.lines)
+            self._is_unread, self._bars = (
+                True,
+                progress_bars([line.text for line in self._lines_of(self._rank_of_bars)]),
+            )
+
+    @property
+    def _rank_of_bars(self) -> int | None:
+        """The rank whose progress bars count: bars of several ranks do not lie within each other."""
+        ranks = self._log.ranks if isinstance(self._log, JobTail) else ()
+        shown = self._state.job.shown if self._state.job is not None else None
+        return shown if shown in ranks else min(ranks, default=None)
+
+    def _lines_of(self, rank: int | None) -> Sequence[OutputLine]:
+        if isinstance(self._log, JobTail):
+            return self._log.lines if rank is None else self._log.lines_of(rank)
+        return [OutputLine(None, text) for text in self._log.lines] if self._log is not None else []
+
+    @property
+    def title(self) -> str:
+        """Whose output it is, and what the key for it shows next; empty if there are no ranks."""
+        ranks = self._log.ranks if isinstance(self._log, JobTail) else ()
+        if not ranks:
+            return ""
+        after = self._next_rank(ranks)
+        now = "all ranks" if self._rank is None else f"rank {self._rank} only"
+        return f"{now} · o {'all ranks' if after is None else f'rank {after}'}"
+
+    def show_next_rank(self) -> None:
+        """Show the output of the next rank alone; after the last one that of all."""
+        ranks = self._log.ranks if isinstance(self._log, JobTail) else ()
+        if ranks:
+            self._rank = self._next_rank(ranks)
+            self._printed, self._laid_out, self.follows = list(self._lines_of(self._rank)), None, True
+            self.redraw()
+
+    def _next_rank(self, ranks: Sequence[int]) -> int | None:
+        return next((rank for rank in ranks if self._rank is None or rank > self._rank), None)
 
     def update(self) -> None:
         """Read and show new output. While the user has scrolled up, the text does not move."""
@@ -59,12 +105,30 @@ class OutputPanel(FollowedLines):
         ends_now = ended is not None and not self._ending
         self._poll()
         if (self.follows or ends_now) and self._log is not None and self._is_unread:
-            self._printed, self._laid_out, self._is_unread = list(self._log.lines), None, False
+            self._printed, self._laid_out, self._is_unread = list(self._lines_of(self._rank)), None, False
+        failure = self._failure
+        self._pinned = (
+            ((f"rank {failure.rank}: {printable(failure.headline)}", "error"),) if failure is not None else ()
+        )
         if ended is not None and not self._ending:
-            self._ending = traceback_lines(ended.error, self._printed) if ended.error else []
+            printed = [line.text for line in self._printed]
+            self._ending = traceback_lines(ended.error, printed) if ended.error else []
+            if failure is not None and failure.traceback:
+                first = [((printable(line), "error"),) for line in failure.traceback]
+                self._ending += [((f"── rank {failure.rank} failed first ──", "error"),), *first]
             self._ending.append(((f"── exit code {ended.exit_code} ──", "error" if ended.exit_code else "muted"),))
             self._laid_out = None
         self.redraw()
+
+    @property
+    def _failure(self) -> Failure | None:
+        job = self._state.job
+        return first_failure(job, is_over=self._state.ended is not None) if job is not None else None
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        if not self._pinned or height < _LEAST_WITH_ERROR:
+            return super().lines_for(width, height)
+        return [fit(self._pinned, width), *super().lines_for(width, height - 1)]
 
     def line_count(self, width: int) -> int:
         return len(self._lines_at(width))
@@ -74,7 +138,7 @@ class OutputPanel(FollowedLines):
 
     def _lines_at(self, width: int) -> list[Line]:
         if self._laid_out is None or self._laid_out[0] != width:
-            lines: list[Line] = [((part, "text"),) for text in self._printed for part in chunks(printable(text), width)]
+            lines: list[Line] = [part for line in self._printed for part in _wrapped(line, width)]
             lines += [((part, role),) for line in self._ending for text, role in line for part in chunks(text, width)]
             self._laid_out = width, [*(self._empty(width) if self.note or not lines else ()), *lines]
         return self._laid_out[1]
@@ -83,5 +147,13 @@ class OutputPanel(FollowedLines):
         return wrap(((self.note or _waiting(self._log), "muted"),), width)
 
 
-def _waiting(log: LogTail | None) -> str:
+def _wrapped(line: OutputLine, width: int) -> list[Line]:
+    """Return a line of the output in parts of at most `width` cells. The label of its rank stands before each of them."""
+    label = line.label
+    if not label:
+        return [((part, "text"),) for part in chunks(printable(line.text), width)]
+    return [((label, "faint"), (part, "text")) for part in chunks(printable(line.text), max(1, width - len(label)))]
+
+
+def _waiting(log: LogTail | JobTail | None) -> str:
     return "Waiting for the script to print something." if log else "The output of this run is not captured."

@@ -17,6 +17,7 @@ from textual.screen import Screen
 from gradtui.state.findings import open_findings
 from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
+from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.actions import Action, bindings, footer_actions, keymap_of
 from gradtui.tui.panels import (
     ChangesPanel,
@@ -72,7 +73,7 @@ class Dashboard(Screen[None], KeptStrips):
     replays = False
     """Whether this is the screen of a recording."""
 
-    def __init__(self, context: ActionContext, log: LogTail | None) -> None:
+    def __init__(self, context: ActionContext, log: LogTail | JobTail | None) -> None:
         super().__init__()
         self._action_context, self._state = context, context.state
         state, pictures = context.state, context.pictures
@@ -246,7 +247,11 @@ class Dashboard(Screen[None], KeptStrips):
     def _set_titles(self, name: str) -> None:
         if name not in PANELS or name == "why":
             return
-        notes = {"memory": lambda: self.memory.title, "gradients": lambda: curves_title(self._state)}
+        notes = {
+            "memory": lambda: self.memory.title,
+            "gradients": lambda: curves_title(self._state),
+            "output": lambda: self.output.title,
+        }
         note = notes.get(name, str)()
         # Setting the titles redraws the frame, so set them only if they changed.
         if self._titles.get(name) != (self._panels, note):
@@ -352,6 +357,9 @@ class Dashboard(Screen[None], KeptStrips):
             self.draw(part)
 
     def action_show_output(self) -> None:
+        if self._panels.is_shown("output"):
+            self.output.show_next_rank()
+            self._set_titles("output")
         self.show_panel("output")
 
     def action_show_changes(self) -> None:

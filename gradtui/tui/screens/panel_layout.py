@@ -122,4 +122,10 @@ class PanelLayout:
             else f"[$foreground-muted @click=screen.show_{tab}]{_SHORT_NAMES[tab]}[/]"
             for tab in self.tabs
         ]
-        return Content.from_markup(" [$foreground-muted]│[/] ".join(tabs)), muted_note
+        title = Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
+        # Narrow panels have no frame below them.
+        return (
+            (title, muted_note)
+            if self.is_wide or not note
+            else (Content.assemble(title, "  ", muted_note), Content(""))
+        )

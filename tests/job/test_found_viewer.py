@@ -1,0 +1,166 @@
+"""Ranks of other nodes find the viewer through the store of their job, and send it their events from the beginning."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from torch import distributed
+
+from gradtui import found_viewer
+from gradtui.found_viewer import addresses_in, announce, has_other_nodes, look_for_viewer
+from gradtui.job import RankHub, RankLink
+from gradtui.launch import _let_others_find
+from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankEvent
+from gradtui.serving import Client, Follower, RunServer, TcpAddress
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+TOKEN = "a-token-of-this-test"
+WHO = {"rank": 1, "ranks": 2, "local_rank": 0, "generation": 0, "host": "elsewhere", "pid": 7}
+GROUP = ProcessGroupFound(0.0, 0, 1, 2, "gloo")
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("no gloo")
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.fixture
+def seen() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def port(seen: list[Event]) -> Iterator[int]:
+    hub = RankHub(seen.append, monotonic)
+    server = RunServer({"join": hub.join})
+    made = server.listen_on(TcpAddress("127.0.0.1", 0, TOKEN)).port
+    server.start()
+    hub.start()
+    yield made
+    hub.close()
+    server.close()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = monotonic() + 10
+    while not condition():
+        assert monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+class Rank:
+    """A rank of another node."""
+
+    def __init__(self) -> None:
+        self.events, self.follower = EventQueue(), Follower()
+        self.links: list[RankLink] = []
+        self.said: list[str] = []
+        look_for_viewer(self.events, self.follower, self._connect, self.said.append)
+
+    def _connect(self, client: Client, follower: Follower) -> None:
+        link = RankLink(client, WHO, CommandQueue(), self.said.append, follower=follower)
+        link.start()
+        self.links.append(link)
+
+
+def step(number: int) -> Progress:
+    return Progress(0.0, number, 1, 1, 0, (1,), (), 0.0, 1, 1)
+
+
+@pytest.mark.usefixtures("group")
+def test_the_viewer_gets_all_events_of_a_rank_that_finds_it_later(port: int, seen: list[Event]) -> None:
+    rank = Rank()
+    rank.events.seen([step(1)])
+    rank.events.seen([GROUP, step(2)])
+    viewers = EventQueue()
+    announce(viewers, f"127.0.0.1:{port}", TOKEN, {})
+    viewers.seen([step(1)])
+    assert not seen
+    viewers.seen([GROUP])
+    wait_until(lambda: rank.links)
+    rank.events.seen([step(3)])
+    wait_until(lambda: len([each for each in seen if isinstance(each, RankEvent)]) >= 4)
+    steps = [each.event.step for each in seen if isinstance(each, RankEvent) and isinstance(each.event, Progress)]
+    assert steps == [1, 2, 3]
+    assert rank.said == []
+    rank.links[0].finish()
+
+
+@pytest.mark.usefixtures("group")
+def test_without_a_viewer_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found_viewer, "_TRIES", 1)
+    monkeypatch.setattr(found_viewer, "_AGAIN_S", 0.0)
+    rank = Rank()
+    rank.events.seen([GROUP])
+    wait_until(lambda: rank.follower.is_over)
+    assert (rank.links, rank.said) == ([], [])
+
+
+@pytest.mark.usefixtures("group")
+def test_a_viewer_that_cannot_be_reached_is_said_once() -> None:
+    rank, viewers = Rank(), EventQueue()
+    announce(viewers, "127.0.0.1:1", TOKEN, {})
+    viewers.seen([GROUP])
+    rank.events.seen([GROUP])
+    wait_until(lambda: rank.follower.is_over)
+    assert rank.said == [
+        "there is no run 127.0.0.1:1; nothing listens there; this rank is not in the view of the other nodes"
+    ]
+
+
+def test_without_a_group_nothing_is_written_and_nothing_raised() -> None:
+    viewers = EventQueue()
+    announce(viewers, "127.0.0.1:7000", TOKEN, {})
+    viewers.seen([GROUP])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", "7", "[" * 100_000, '{"hosts": "a", "port": 7, "token": "' + TOKEN + '"}',
+        '{"hosts": ["a"], "port": 70000, "token": "' + TOKEN + '"}', '{"hosts": ["a"], "port": true, "token": "' + TOKEN + '"}',
+        '{"hosts": [1, "", "' + "a" * 300 + '"], "port": 7, "token": "' + TOKEN + '"}',
+        '{"hosts": ["a"], "port": 7, "token": "short"}', '{"hosts": ["a"], "port": 7, "token": 7}',
+    ],
+)  # fmt: skip
+def test_what_others_write_into_the_store_is_checked(text: str) -> None:
+    assert list(addresses_in(text)) == []
+
+
+def test_no_more_than_some_addresses_are_tried() -> None:
+    found = addresses_in(json.dumps({"hosts": [f"host{number}" for number in range(50)], "port": 7, "token": TOKEN}))
+    assert [address.name for address in found] == ["host0:7", "host1:7", "host2:7", "host3:7"]
+
+
+def test_only_jobs_of_several_nodes_look() -> None:
+    assert has_other_nodes({"GROUP_WORLD_SIZE": "2"})
+    assert not any(has_other_nodes({"GROUP_WORLD_SIZE": size}) for size in ("1", "", "x", "²"))
+    assert not has_other_nodes({})
+
+
+@pytest.mark.parametrize(
+    ("host", "is_told"), [("0.0.0.0", True), ("10.0.0.7", True), ("127.0.0.1", False), ("localhost", False)]
+)
+def test_ranks_are_told_an_address_that_other_nodes_can_reach(
+    host: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environ: dict[str, str] = {}
+    monkeypatch.setattr("os.environ", environ)
+    server = RunServer({})
+    server.tcp_address = TcpAddress(host, 7000, TOKEN)
+    _let_others_find(server)
+    assert environ == ({"GRADTUI_ANNOUNCE": f"{host}:7000", "GRADTUI_TOKEN": TOKEN} if is_told else {})
+    environ.clear()
+    server.tcp_address = TcpAddress(host, 7000, TOKEN, ssl.create_default_context())
+    _let_others_find(server)
+    assert environ == {}
