@@ -14,8 +14,8 @@ from gradtui.version import __version__
 
 if TYPE_CHECKING:
     from gradtui.probe.session import load_state_dict, state_dict
-    from gradtui.receipt import ChangeResult, NotAppliedError, Receipt
-    from gradtui.watching import Watch, apply_schedule, watch
+    from gradtui.watching.receipt import ChangeResult, NotAppliedError, Receipt
+    from gradtui.watching.watched_training import Watch, apply_schedule, watch
 
 __all__ = [
     "ChangeResult",
@@ -33,11 +33,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Importing torch takes about a second. `gradtui --help` must not wait for it.
     if name in ("Watch", "apply_schedule", "watch"):
-        from gradtui import watching
+        from gradtui.watching import watched_training as watching
 
         return getattr(watching, name)
     if name in ("ChangeResult", "NotAppliedError", "Receipt"):
-        from gradtui import receipt
+        from gradtui.watching import receipt
 
         return getattr(receipt, name)
     if name in ("load_state_dict", "state_dict"):

@@ -22,6 +22,6 @@ def _find_no_file_of_the_current_directory() -> None:
 
 if __name__ == "__main__":
     _find_no_file_of_the_current_directory()
-    from gradtui.cli import main
+    from gradtui.command_line.cli import main
 
     sys.exit(main())

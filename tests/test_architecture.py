@@ -30,13 +30,13 @@ def loaded_by(module: str) -> set[str]:
     ("module", "forbidden"),
     [
         ("gradtui", {"torch", "textual", "rich", "plotext", "click"}),
-        ("gradtui.cli", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.command_line.cli", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.reducer", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.export.summary", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.runner.supervisor", {"torch", "textual", "rich", "plotext"}),
-        ("gradtui.launch", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.launch.run", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.tui.app.app", {"torch", "plotext"}),
-        ("gradtui.notebook", {"torch", "textual", "rich", "plotext", "IPython"}),
+        ("gradtui.watching.notebook", {"torch", "textual", "rich", "plotext", "IPython"}),
         ("gradtui.probe.probe", {"textual", "rich", "plotext"}),
     ],
 )
@@ -49,7 +49,7 @@ def test_plain_mode_needs_no_posix_module() -> None:
         "import sys, click, psutil, tempfile, subprocess\n"
         "sys.modules.update(dict.fromkeys(('fcntl', 'termios', 'resource', 'tty', 'pty', 'pwd')))\n"
         "sys.platform = 'win32'\n"
-        "import gradtui.cli, gradtui.launch, gradtui.runner.training_run"
+        "import gradtui.command_line.cli, gradtui.launch.run, gradtui.runner.training_run"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 

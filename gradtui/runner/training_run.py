@@ -16,7 +16,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gradtui.job import JobCommands, OwnCommands, RankHub
-from gradtui.launchers import failures_in, ranks_under_gradtui
 from gradtui.printable import write_line
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import (
@@ -29,6 +28,7 @@ from gradtui.protocol.events import (
     TorchImported,
 )
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
+from gradtui.runner.launchers import failures_in, ranks_under_gradtui
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
 from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from gradtui.cli import main
+from gradtui.command_line.cli import main
 
 
 def break_it(where: str) -> None:

@@ -78,7 +78,7 @@ def test_a_limit_on_the_size_of_files_that_the_script_sets_is_for_its_own_files(
 def test_where_no_log_can_be_made_it_runs_without_a_screen(tmp_path: Path) -> None:
     launcher = ("-c", "import sys\nfrom gradtui.runner import run_files\ndef fails(*_, **__):\n"
              "    raise OSError(30, 'Read-only file system')\nrun_files.write_atomically = fails\n"
-             "from gradtui.cli import main\nsys.argv[0] = 'gradtui'\nsys.exit(main())\n")  # fmt: skip
+             "from gradtui.command_line.cli import main\nsys.argv[0] = 'gradtui'\nsys.exit(main())\n")  # fmt: skip
     (tmp_path / "gradtui").write_text("a file where the folder of the logs would be", encoding="utf-8")
     with Screen(tmp_path, TRAIN + "print('trained', *weights())\n", launcher=launcher) as session:
         assert session.wait_end() == 0

@@ -12,10 +12,10 @@ from time import monotonic
 import pytest
 from torch import distributed
 
-from gradtui import found_viewer
-from gradtui.found_viewer import addresses_in, announce, has_other_nodes, look_for_viewer
 from gradtui.job import RankHub, RankLink
-from gradtui.launch import _let_others_find
+from gradtui.launch import found_viewer
+from gradtui.launch.found_viewer import addresses_in, announce, has_other_nodes, look_for_viewer
+from gradtui.launch.run import _let_others_find
 from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankEvent
 from gradtui.serving import Client, Follower, RunServer, TcpAddress
 from gradtui.transport.in_process import CommandQueue, EventQueue

@@ -11,13 +11,13 @@ from fakes import coop_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gradtui import replay_player
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, RunSteps, RunTo, SetTrainable, Watch
 from gradtui.protocol.events import Event
 from gradtui.protocol.json_values import to_line
 from gradtui.recording import Recorder, Recording, tracker_of
-from gradtui.replay_player import SPEEDS, ReplayPlayer
+from gradtui.replay import player as replay_player
+from gradtui.replay.player import SPEEDS, ReplayPlayer
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot
 from gradtui.viewing import view_again

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from report_runs import ended, record
 
-from gradtui.cli import parse
+from gradtui.command_line.cli import parse
 
 
 @pytest.fixture

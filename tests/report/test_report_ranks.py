@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gradtui.compared_run import read_run
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.recording import Recorder
+from gradtui.replay.compared_run import read_run
 from gradtui.report.contents import Contents, contents_of
 from gradtui.report.markdown import markdown_report
 from gradtui.report.page import page

@@ -89,6 +89,6 @@ def test_forgotten_it_says_nothing(stand_in: Path) -> None:
 
 
 def test_what_the_command_imports_has_no_torch() -> None:
-    code = "import sys, gradtui.launch, gradtui.screen_run; print('torch' in sys.modules)"
+    code = "import sys, gradtui.launch.run, gradtui.launch.screen_run; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout == "False\n"

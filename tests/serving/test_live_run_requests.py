@@ -13,10 +13,10 @@ import pytest
 from fakes import coop_run
 from listening import address, run_server
 
-from gradtui.attach_screen import AttachedRun, app_of
-from gradtui.configuration import SETTINGS, configuration
+from gradtui.configuration.sources import SETTINGS, configuration
 from gradtui.diagnostics import FindingTracker
-from gradtui.live_answers import LiveRun
+from gradtui.live.answers import LiveRun
+from gradtui.live.attach_screen import AttachedRun, app_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
 from gradtui.runner.plain import PlainReporter

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakes import coop_run
 
-from gradtui.preview import Previews
+from gradtui.live.preview import Previews
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words
 from gradtui.reducer import apply

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gradtui.live_client import LiveError, RunChoice
+from gradtui.live.client import LiveError, RunChoice
 from gradtui.serving import (
     BadAddressError,
     Client,

@@ -11,9 +11,9 @@ from jobs import model
 from listening import address
 from test_live_run_requests import Training, directory, received
 
-from gradtui.attach_screen import AttachedRun
 from gradtui.diagnostics import FindingTracker
 from gradtui.export.summary import summarise
+from gradtui.live.attach_screen import AttachedRun
 from gradtui.protocol import events as ev
 from gradtui.protocol.json_values import to_line
 from gradtui.recording import Recorder, Recording, replayed

@@ -27,7 +27,8 @@ LATER = (
 
 CODE = """
 import asyncio, importlib, json, sys
-import gradtui.cli, gradtui.launch, gradtui.screen_run, gradtui.runner.supervisor, gradtui.tui.charts.plot_server
+import gradtui.command_line.cli, gradtui.launch.run, gradtui.launch.screen_run
+import gradtui.runner.supervisor, gradtui.tui.charts.plot_server
 from gradtui.tui.app.app import GradtuiApp
 
 class Ends:

@@ -1,0 +1,92 @@
+"""The subcommand `compare`: what differs between two runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gradtui.command_line.options import complete_files
+from gradtui.printable import printable, write_line
+
+if TYPE_CHECKING:
+    from gradtui.comparison import RunFigures, Threshold
+
+_EXCEEDED = 3
+
+
+def _parse_thresholds(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Threshold]:
+    if not values:
+        return []
+    from gradtui.comparison import ThresholdError, threshold_of
+
+    try:
+        return [threshold_of(value) for value in values]
+    except ThresholdError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command(
+    options_metavar="[OPTIONS]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\
+\b
+EXPR is NAME, > or <, and a number: that of B, or with a sign the change from A.
+  peak>+5%        B has a peak of memory more than 5 % above that of A
+  peak>+200MiB    step-time>+10%    peak>8GiB    step-time>80ms    loss>0.5
+  new-findings>0  B has a confirmed finding that A does not have
+\b
+NAME: peak, parameters, gradients, optimizer-state, activations (bytes);
+step-time, data-time, forward-time, backward-time, optimizer-time;
+loss, gradient-norm (the median at the end); trained (elements that train);
+findings (confirmed, still so at the end of B), new-findings.
+\b
+Exit code: 0; 3 if a threshold is exceeded, or its figure is unknown or NaN;
+2 for bad usage, or a file that cannot be read.
+""",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="Format of the comparison.",
+)
+@click.option(
+    "--fail-if",
+    "thresholds",
+    multiple=True,
+    callback=_parse_thresholds,
+    metavar="EXPR",
+    help="Exit with code 3 if EXPR holds, such as peak>+5%. Several may be given.",
+)
+@click.argument("a", metavar="A", shell_complete=complete_files)
+@click.argument("b", metavar="B", shell_complete=complete_files)
+def compare(a: str, b: str, format_name: str, thresholds: list[Threshold]) -> None:
+    """Compare run B with run A. Both are recordings (gradtui --record FILE) or summaries (gradtui --summary FILE)."""
+    from gradtui.comparison import compare as compared
+    from gradtui.export.comparison_report import comparison_report
+
+    comparison = compared(_run(a), _run(b))
+    verdicts = [each.verdict(comparison) for each in thresholds]
+    click.echo(comparison_report(comparison, verdicts, format_name), nl=False)
+    for each in verdicts:
+        if each.exceeded:
+            write_line(f"exceeded: {each.threshold.text}")
+    if any(each.exceeded for each in verdicts):
+        raise SystemExit(_EXCEEDED)
+
+
+def _run(file: str) -> RunFigures:
+    from gradtui.recording import RecordingError
+    from gradtui.replay.compared_run import read_run
+
+    try:
+        run, troubles = read_run(Path(file))
+    except RecordingError as error:
+        raise click.UsageError(printable(str(error))) from None
+    for trouble in troubles:
+        write_line(f"{file}: {trouble}")
+    return run

@@ -1,0 +1,96 @@
+"""Subcommands that ask live runs: `runs`, `status`, `state`, `findings`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from gradtui.command_line.network_options import run_options
+from gradtui.live.client import LiveError, RunChoice, asked, live_runs
+from gradtui.printable import printable
+from gradtui.settings import USAGE_ERROR
+
+HELP_NAMES = ["-h", "--help"]
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class LiveCommand(click.Command):
+    """A subcommand that asks a live run. With `--json` an error is an object on stdout, so that programs read one stream."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if not ctx.params.get("as_json"):
+                raise
+            code = error.code if isinstance(error, LiveError) else "usage"
+            click.echo(json.dumps({"error": " ".join(error.message.split()), "code": code}))
+            raise SystemExit(USAGE_ERROR) from None
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@JSON
+def _runs(as_json: bool) -> None:
+    """List the live runs of this user on this machine."""
+    found = live_runs()
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    rows = [("id", "script", "step", "phase", "findings", "since")]
+    rows += [
+        (each["id"], each["script"], f"{each['step']:,}", _phase(each), str(each["findings"]), each["since"])
+        for each in found
+    ]
+    if not found:
+        click.echo("no live run")
+        return
+    widths = [max(len(printable(str(row[at]))) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(f"{printable(str(cell)):<{width}}" for cell, width in zip(row, widths)).rstrip())
+
+
+def _phase(status: Mapping[str, Any]) -> str:
+    return "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+@JSON
+def _status(run: RunChoice, as_json: bool) -> None:
+    """Print what a live run does now."""
+    answer = asked(run, "status")
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+        return
+    for name, value in answer.items():
+        click.echo(f"{name:<16} {printable(str(value)) if value is not None else '—'}")
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, as always.")
+def _state(run: RunChoice, as_json: bool) -> None:  # noqa: ARG001 - there is no other format
+    """Print the summary of a live run as JSON."""
+    click.echo(json.dumps(asked(run, "state"), indent=1))
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+@JSON
+def _findings(run: RunChoice, as_json: bool) -> None:
+    """Print the findings of a live run, the gravest first."""
+    found = asked(run, "findings")
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    for each in found:
+        state = "" if each["cleared_step"] is None else " (cleared)"
+        click.echo(printable(f"{each['rule']} {each['level']} {each['status']}{state}: {each['message']}"))
+    if not found:
+        click.echo("no finding")
+
+
+LIVE_COMMANDS = {"runs": _runs, "status": _status, "state": _state, "findings": _findings}

@@ -1,0 +1,166 @@
+"""Subcommands that follow and steer live runs: `attach`, `do`, `mcp`, `tail`, `why`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from gradtui.command_line.live_commands import HELP_NAMES, JSON, LiveCommand
+from gradtui.command_line.network_options import run_options
+from gradtui.command_line.options import settings_in_force
+from gradtui.configuration.sources import SETTINGS
+from gradtui.live.client import (
+    LiveError,
+    RunChoice,
+    asked,
+    asked_at,
+    events_after,
+    fields_of_event,
+    live_error,
+    result_of,
+)
+from gradtui.printable import printable
+from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.state.objections import in_full
+from gradtui.text import listed
+
+REFUSED = 3
+"""The exit code of `gradtui do --wait` if the run refused the command, or ended before it."""
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+def _attach(run: RunChoice) -> None:
+    """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
+    from gradtui.live.attach_screen import attach
+    from gradtui.runner.terminal import why_no_screen
+    from gradtui.serving import NoAnswerError
+
+    trouble = why_no_screen()
+    if trouble is not None:
+        raise click.UsageError(f"no dashboard here: {trouble}; gradtui status prints what the run does")
+    settings = settings_in_force(None, {setting.name.replace("-", "_"): None for setting in SETTINGS})
+    try:
+        attach(run.address(), settings)
+    except (NoAnswerError, OSError) as error:
+        raise live_error(error) from None
+
+
+@click.command(
+    cls=LiveCommand,
+    options_metavar="[OPTIONS]",
+    context_settings={"help_option_names": HELP_NAMES},
+    epilog="COMMAND is a word of a schedule: freeze PATH, unfreeze PATH, train-only SELECTION, checkpoint PATH, set-lr RATE, "
+    "pause, resume, step N, undo, stop, and so on; further values as field=value. Exit code: 0 when it was sent, with --wait "
+    f"when it was applied, {REFUSED} if the run refused it, 2 if it cannot be sent.",
+)
+@run_options
+@JSON
+@click.option("--dry-run", is_flag=True, help="Change nothing: print what the command would change, or why not.")
+@click.option("--wait", is_flag=True, help="Wait for the answer of the run, and for the receipt of a change.")
+@click.option(
+    "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
+)
+@click.argument("words", nargs=-1, required=True, metavar="COMMAND [VALUE]...")
+def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, words: tuple[str, ...]) -> None:
+    """Send a command to a live run: gradtui do freeze image_encoder."""
+    try:
+        command = words_of(words)
+        from_words(in_full(command, None), 0)
+    except BadEntry as bad:
+        raise LiveError("bad_command", str(bad)) from None
+    address = run.address()
+    if dry_run:
+        _preview(asked_at(address, "preview", command=command), as_json=as_json)
+        return
+    sent = asked_at(address, "do", command=command, client=client)
+    answer: dict[str, Any] = {"id": sent["id"], **command}
+    if wait:
+        answer |= result_of(address, sent)
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+    else:
+        click.echo(printable(str(answer.get("refused") or answer.get("text") or "sent")))
+        if "receipt" in answer:
+            click.echo(printable(str(answer["receipt"]["text"])))
+        elif "not_measured" in answer:
+            click.echo(printable(f"not measured: {answer['not_measured']}"))
+    if "refused" in answer:
+        raise SystemExit(REFUSED)
+
+
+def _preview(found: dict[str, Any], *, as_json: bool) -> None:
+    """Print what a command would change, and end with the exit code of a refusal if it would be refused."""
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+    elif found["refused"] is not None:
+        click.echo(printable(f"cannot {found['text']}: {found['refused']}"))
+    else:
+        click.echo(printable(f"would {found['text']}"))
+        for name, words in (("stops", "stop training"), ("starts", "begin to train")):
+            if found[name]:
+                click.echo(printable(f"  {words}: {listed(found[name], _NAMED)}"))
+        for line in found["lines"]:
+            click.echo(printable(f"  {line.strip()}"))
+    if found["refused"] is not None:
+        raise SystemExit(REFUSED)
+
+
+_NAMED = 4
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+@click.option("--since", default=0, metavar="N", help="Only the events after the cursor N. Each line has its cursor.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
+def _tail(run: RunChoice, since: int, follow: bool, as_json: bool) -> None:
+    """Print what has happened in a live run. Measurements are left out: gradtui state has them."""
+    for cursor, event in events_after(run.address(), since, lost=_say_lost, follow=follow):
+        if as_json:
+            click.echo(json.dumps({"cursor": cursor, "event": type(event).__name__, **fields_of_event(event)}))
+        else:
+            fields = {
+                name: value for name, value in fields_of_event(event).items() if name not in ("at", "step") and value
+            }
+            text = json.dumps(fields)
+            click.echo(printable(f"{cursor:>6}  step {event.step:,}  {type(event).__name__}  {text[:_LONGEST]}"))
+
+
+_LONGEST = 160
+
+
+def _say_lost(count: int) -> None:
+    click.echo(f"gradtui: {count:,} older events are no longer there", err=True)
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+@JSON
+@click.argument("path")
+def _why(run: RunChoice, as_json: bool, path: str) -> None:
+    """Print what autograd does with a parameter or module of a live run, and why."""
+    found = asked(run, "why", path=path)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    for line in (f"{found['path'] or 'the model'}: {found['state']}", *found["why"]):
+        click.echo(printable(line))
+
+
+@click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
+@run_options
+@click.option("--allow-write", is_flag=True, help="Offer the tool that changes a run, too.")
+def _mcp(run: RunChoice, allow_write: bool) -> None:
+    """Offer live runs to a coding agent: an MCP server on stdio. It needs pip install 'gradtui[mcp]'."""
+    try:
+        from gradtui.live.mcp_server import serve
+    except ModuleNotFoundError as missing:
+        raise click.UsageError(f"{missing.name} is missing: pip install 'gradtui[mcp]'") from None
+    serve(run, allow_write=allow_write)
+
+
+STEERING_COMMANDS: dict[str, click.Command] = {"attach": _attach, "do": _do, "mcp": _mcp, "tail": _tail, "why": _why}

@@ -1,0 +1,194 @@
+"""`gradtui forecast`: run the first steps of a script without a screen, then print what other choices would cost."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gradtui.export.forecast_report import (
+    UNKNOWN,
+    Choice,
+    Figures,
+    LargestBatchFound,
+    forecast_document,
+    forecast_lines,
+)
+from gradtui.live.planned_choices import PlannedChange, change_of_option, choice_of, figures_now, question_of
+from gradtui.printable import printable
+from gradtui.protocol import commands
+from gradtui.protocol.forecasts import Change, ForecastMade
+from gradtui.runner.ending import Outcome
+from gradtui.runner.plain import PlainReporter
+from gradtui.settings import USAGE_ERROR, ForecastChoices
+from gradtui.state.compiled import is_compiled
+from gradtui.state.forecast import forecast_change
+from gradtui.state.plans import blocks_to_checkpoint
+from gradtui.state.run_state import RunState
+from gradtui.state.selection import NothingSelected
+from gradtui.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
+
+if TYPE_CHECKING:
+    from gradtui.planner import Forecaster
+
+NOTHING_FITS = 4
+"""The exit code if nothing fits into the memory of `--fit`, so that a job can be guarded by it."""
+
+_NAMED = 3
+
+
+class ForecastReport:
+    """The report of one run."""
+
+    def __init__(self, options: ForecastChoices, steps: int) -> None:
+        """`steps` is the number of the step that is recorded."""
+        self._options, self._steps = options, steps
+        self._forecaster: Forecaster | None = None
+        self._is_wrong = False
+        self._fits = False
+        self._document: str | None = None
+        # The callbacks that the script registers later run before this one, and print before it.
+        atexit.register(self._print_document)
+
+    def write(self, state: RunState, reporter: PlainReporter) -> None:
+        """Write the figures of the run and of each choice: as text to stderr, or as JSON to stdout."""
+        for line in self._what_is_missing(state):
+            reporter.say(line)
+        now, room = figures_now(state), self._options.room
+        choices: list[Choice] = []
+        for option, selection in self._options.choices:
+            try:
+                choices += self._choices(state, now, change_of_option(state, option, selection), reporter)
+            except NothingSelected as nothing:
+                self._is_wrong = True
+                reporter.say(f"--{option} {selection}: {nothing}")
+        if room is not None:
+            choices += self._fitting(state, now, PlannedChange("", (), forecast_change(state, Change())), reporter)
+        largest = self._largest_batch(state) if room is not None else None
+        if self._options.format == "json":
+            self._document = json.dumps(forecast_document(now, choices, room, largest))
+        else:
+            for line in forecast_lines(state.step, now, choices, room, largest):
+                reporter.say(line)
+        if room is not None:
+            self._fits = any(figures.fits(room) for figures in (now, *(each.figures for each in choices)))
+            if not self._fits:
+                unknown = "" if now.peak is not None else ": the peak of a step is not known"
+                reporter.say(f"nothing fits into {size_text(room)}{unknown}")
+
+    def _print_document(self) -> None:
+        if self._document is not None:
+            _print(self._document)
+
+    def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
+        """Return how the process has to end: as the script does if it fails, with exit code 2 for a wrong selection, and with
+        4 if nothing fits into the memory of `--fit`."""
+        if outcome.exit_code or outcome.signal is not None:
+            return outcome
+        if self._is_wrong:
+            return replace(outcome, exit_code=USAGE_ERROR)
+        if self._options.room is not None and not self._fits:
+            return replace(outcome, exit_code=NOTHING_FITS)
+        return outcome
+
+    def _what_is_missing(self, state: RunState) -> Iterator[str]:
+        """Yield why no step was recorded, if the script has run too few of them."""
+        if state.step == 0 and state.micro_steps == 0:
+            yield from untrained_lines(state)
+        elif state.step < self._steps:
+            first = ": --steps 1 records the first" if state.step else ""
+            yield f"the script ended after {plural(state.step, 'step')}, and step {self._steps} is recorded{first}"
+
+    def _choices(
+        self, state: RunState, now: Figures, change: PlannedChange, reporter: PlainReporter
+    ) -> Iterator[Choice]:
+        """Yield a choice and, if its peak does not fit, the same with the cheapest checkpoints with which it does."""
+        from gradtui.planner import NoBatchDimensionError
+
+        if any(is_compiled(state.tree, index) for index in change.forecast.checkpoints):
+            yield _unknown(change.name, compiled_budget(state).rstrip("."))
+            return
+        try:
+            choice = choice_of(change, now, self._answer(state, change), state)
+        except NoBatchDimensionError as error:
+            yield _unknown(change.name, str(error))
+            return
+        yield choice
+        if choice.figures.fits(self._options.room) is False:
+            yield from self._fitting(state, now, change, reporter)
+
+    def _fitting(
+        self, state: RunState, now: Figures, change: PlannedChange, reporter: PlainReporter
+    ) -> Iterator[Choice]:
+        """Yield a change with the cheapest checkpoints with which its peak fits, if there are any."""
+        room, asked = self._options.room, question_of(state, change, self._options.batch_size)
+        if room is None or (now.fits(room) and not change.name):
+            return
+        if (budget := compiled_budget(state)) and not change.name:
+            reporter.say(budget)
+        if asked is None:
+            return
+        from gradtui.planner import NoForecastError
+
+        try:
+            answer = self._planner().fit(asked, blocks_to_checkpoint(state), room)
+        except NoForecastError as error:
+            reporter.say(f"{change.name or 'as it is now'}: {error}")
+            return
+        if answer is None:
+            return
+        paths = [state.tree.modules[index].path for index in sorted(answer.change.checkpoints)]
+        fitting = PlannedChange(
+            ", ".join(filter(None, (change.name, f"checkpoint {listed(list(map(printable, paths)), _NAMED)}"))),
+            (*change.commands, *(commands.SetCheckpointing(0, path, True) for path in paths)),
+            replace(change.forecast, checkpoints=answer.change.checkpoints),
+        )
+        yield choice_of(fitting, now, answer, state)
+
+    def _largest_batch(self, state: RunState) -> LargestBatchFound:
+        """Return the largest batch that fits if nothing else changes, or why it is unknown."""
+        room, asked = (
+            self._options.room,
+            question_of(state, PlannedChange("", (), forecast_change(state, Change())), self._options.batch_size),
+        )
+        if room is None or asked is None:
+            return LargestBatchFound(why=why_by_rules(state))
+        from gradtui.planner import NoBatchDimensionError, NoForecastError, largest_batch
+
+        try:
+            return LargestBatchFound(*largest_batch(asked, room))
+        except (NoBatchDimensionError, NoForecastError) as error:
+            return LargestBatchFound(why=str(error))
+
+    def _answer(self, state: RunState, change: PlannedChange) -> ForecastMade | None:
+        asked = question_of(state, change, self._options.batch_size)
+        return self._planner().with_peak(self._planner().answer(asked), asked) if asked is not None else None
+
+    def _planner(self) -> Forecaster:
+        if self._forecaster is None:
+            # It imports torch, as the script has done by now.
+            from gradtui.planner import Forecaster
+
+            self._forecaster = Forecaster()
+        return self._forecaster
+
+
+def _unknown(name: str, why: str) -> Choice:
+    """Return a choice without figures, for a reason in words."""
+    return Choice(name, (), UNKNOWN, "unknown", (why,))
+
+
+def _print(text: str) -> None:
+    """Write a line to stdout, after all that the script has written there.
+
+    An empty line comes first: the script may have left its last line open, as it does where it is stopped in a step.
+    """
+    with contextlib.suppress(Exception):  # the script may have replaced or closed it
+        sys.stdout.flush()
+    stream = sys.__stdout__ if sys.__stdout__ is not None and not sys.__stdout__.closed else sys.stderr
+    stream.write(f"\n{text}\n")
+    stream.flush()

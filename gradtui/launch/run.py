@@ -1,0 +1,370 @@
+"""Run a script as the settings say: choose the screen or the plain reporter, and connect the parts of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gradtui.diagnostics import FindingTracker
+from gradtui.diagnostics.selection import rules_with_ids
+from gradtui.export.schedule_file import InterventionFiles
+from gradtui.export.summary import summarise
+from gradtui.export.summary_file import SummaryFile
+from gradtui.job import RankHub
+from gradtui.launch.check_run import CheckReport
+from gradtui.launch.child_ranks import ChildRanks
+from gradtui.launch.forecast_run import ForecastReport
+from gradtui.launch.rank_run import RANK_DRAIN_S, connected
+from gradtui.live.answers import LiveRun
+from gradtui.no_collection import no_collection
+from gradtui.printable import write_line
+from gradtui.rank_environment import ANNOUNCE, CONNECT, TOKEN, rank_of_several, with_rank
+from gradtui.recording import Recorder, RecordingError, check_writable, header_of
+from gradtui.runner.ending import Outcome, finish, undisturbed
+from gradtui.runner.launchers import program_of
+from gradtui.runner.plain import DRAIN_S, PlainReporter
+from gradtui.runner.run_files import RunFiles
+from gradtui.runner.script import Program, ScriptError, load
+from gradtui.runner.training_run import TrainingRun
+from gradtui.serving import (
+    BadAddressError,
+    RunServer,
+    TcpAddress,
+    is_loopback,
+    read_token,
+    server_tls,
+    socket_directory,
+)
+from gradtui.settings import USAGE_ERROR, Settings
+from gradtui.state.run_state import RunState
+from gradtui.text import closing_line, closing_lines
+from gradtui.transport.in_process import EventQueue
+
+if TYPE_CHECKING:
+    from gradtui.runner.supervisor_connection import SupervisorConnection
+    from gradtui.tui.charts.plot_server import PlotServer
+
+
+_CONNECTIONS = 1_024
+"""Connections at a time: of the ranks of a job, and of other processes of the user."""
+_LAST_EVENTS_S = 1.0
+"""Seconds that the end of a run waits for viewers that still receive events."""
+
+
+def _listening(settings: Settings) -> RunServer:
+    """Return a server, which listens on TCP already if the settings say so: who starts the run learns of a wrong port now.
+
+    Raises:
+        BadAddressError, OSError: it cannot listen there.
+    """
+    server, where = RunServer({}, connections=_CONNECTIONS), settings.listen_on
+    if where is None:
+        return server
+    token = read_token(where.token_file) if where.token_file is not None else secrets.token_urlsafe(24)
+    tls = server_tls(where.certificate, where.key) if where.certificate is not None else None
+    address = server.listen_on(TcpAddress(where.host, where.port, token, tls))
+    how = f"gradtui attach --connect {address.name}{' --tls' if tls is not None else ''}"
+    # The token is never shown again: not on the screen, and in no file.
+    known = f"{how} --token-file FILE" if where.token_file is not None else f"{TOKEN}={token} {how}"
+    write_line(f"listens on {address.name}; from elsewhere: {known}")
+    if where.is_insecure and tls is None:
+        write_line("the connection is not encrypted: others on the network can read the token and all that is sent")
+    return server
+
+
+def launch(settings: Settings) -> int:
+    """Run the script as the settings say and return its exit code.
+
+    Raises:
+        SystemExit, KeyboardInterrupt: to pass on how the script ended.
+    """
+    try:
+        program = load(program_of(settings.target) if settings.job else settings.target)
+    except ScriptError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return error.exit_code
+    try:
+        if settings.record is not None:
+            check_writable(settings.record)
+    except RecordingError as error:
+        write_line(str(error))
+        return USAGE_ERROR
+    try:
+        server = _listening(settings)
+    except (BadAddressError, OSError, UnicodeError) as error:
+        where = settings.listen_on
+        place = f"{where.host}:{where.port}" if where is not None else ""
+        reason = (
+            str(error)
+            if isinstance(error, BadAddressError)
+            else f"cannot listen on {place}: {getattr(error, 'strerror', None) or error}"
+        )
+        write_line(reason)
+        return USAGE_ERROR
+    if settings.plain or settings.connect is not None:
+        _plain(settings, program, server, "--plain shows none" if settings.connect is None else "a rank has none")
+    if os.name != "posix":
+        write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
+        _plain(settings, program, server, "it needs a POSIX terminal")
+    from gradtui.runner.terminal import why_no_screen
+
+    trouble = why_no_screen()
+    if trouble is not None:
+        _plain(settings, program, server, trouble)
+    from gradtui.runner.supervisor import supervise
+    from gradtui.tui.charts.plot_server import PlotServer
+
+    plot_server = PlotServer.start()
+    at_end = plot_server.end if plot_server is not None else lambda: None
+    return supervise(
+        lambda connection: _with_screen(settings, program, server, connection, plot_server),
+        at_end,
+        with_descendants=settings.job,
+    )
+
+
+def _plain(settings: Settings, program: Program, server: RunServer, why: str) -> NoReturn:
+    """Run without a screen; `why` says in words why there is none."""
+    if settings.pause_at_nan:
+        write_line(f"--pause-at-nan needs the screen, to let the run continue from there: {why}")
+        sys.exit(USAGE_ERROR)
+    files = InterventionFiles(RunFiles(settings.target.name), settings.target.words)
+    findings = FindingTracker(rules_with_ids(settings.rules))
+    ending: CheckReport | ForecastReport | None = None
+    if settings.check is not None:
+        ending = CheckReport(settings.check, settings.target, findings)
+    elif settings.forecast is not None:
+        ending = ForecastReport(settings.forecast, settings.steps or 0)
+    training = TrainingRun(settings, program)
+    is_rank = settings.connect is not None
+    drain_s = RANK_DRAIN_S if is_rank else DRAIN_S
+    reporter = PlainReporter(
+        training.events,
+        findings,
+        silent=ending is not None or is_rank,
+        drain_s=drain_s,
+        rank=rank_of_several(os.environ),
+    )
+    training.look = reporter.look
+    reporter.start()
+    _run(settings, server, training, training.execute, reporter.look, reporter, files, ending)
+
+
+def _with_screen(
+    settings: Settings,
+    program: Program,
+    server: RunServer,
+    connection: SupervisorConnection,
+    plot_server: PlotServer | None,
+) -> NoReturn:
+    with no_collection():
+        from gradtui.launch.screen_run import ScreenRun
+
+    made = RunFiles(settings.target.name)
+    files = InterventionFiles(made, settings.target.words)
+    try:
+        screen = ScreenRun(settings, program, connection, plot_server, schedules=files, write_file=made.write)
+        holder = screen.lock_terminal()
+        if holder is None:
+            screen.capture_output()
+    except OSError as error:
+        reason = f"no log can be written ({error.strerror or error})"
+        write_line(f"{reason}; running with --plain")
+        _plain(settings, program, server, reason)
+    if holder is not None:
+        # The holder may be another rank of this run, so the script runs even with --pause-at-nan.
+        without = ", without --pause-at-nan" if settings.pause_at_nan else ""
+        write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
+        _plain(replace(settings, pause_at_nan=False), program, server, "another process has it")
+    _run(
+        settings,
+        server,
+        screen.training,
+        screen.execute,
+        screen.look,
+        screen.reporter,
+        files,
+    )
+
+
+def _run(
+    settings: Settings,
+    server: RunServer,
+    training: TrainingRun,
+    execute: Callable[[], Outcome],
+    look: Callable[[Callable[[RunState], Any]], Any],
+    reporter: PlainReporter,
+    files: InterventionFiles,
+    ending: CheckReport | ForecastReport | None = None,
+) -> NoReturn:
+    """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
+    events, commands = training.events, training.commands
+    summary = None
+    if settings.summary is not None:
+        summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
+        summary.start()
+    recorder = _recorder(settings, events)
+    links = connected(settings, events, commands, reporter.say, reporter.look)
+    live = None
+    if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
+        live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
+    ranks = _RankServer(server, training.hub)
+    _serve(server, live, ranks, is_job=settings.job)
+    with _child_ranks(settings, training, ranks):
+        outcome = execute()
+    if not outcome.forked:
+        if summary is not None:
+            summary.stop()
+        with undisturbed():
+            state = reporter.finish()
+            if recorder is not None:
+                recorder.finish(events.dropped)
+            for link in links:
+                link.finish()
+            if live is not None:
+                live.finish()
+            server.wait_for_streams(_LAST_EVENTS_S)
+            server.close()
+            _conclude(state, reporter, events.dropped, files, summary, ending, is_rank=settings.connect is not None)
+            if training.hub is not None:
+                _name_by_rank(settings, training.hub.own_rank)
+            if ending is not None:
+                outcome = ending.outcome(state, outcome)
+    finish(outcome)
+
+
+def _child_ranks(
+    settings: Settings, training: TrainingRun, ranks: _RankServer
+) -> contextlib.AbstractContextManager[None]:
+    """Watch the child processes that the script starts meanwhile, if they can be ranks of this run."""
+    if training.hub is None or settings.job:
+        return contextlib.nullcontext()
+
+    def listen() -> str | None:
+        training.has_child_ranks = True
+        return ranks.listen()
+
+    return ChildRanks(settings, listen, training.include_own_process).watched()
+
+
+def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
+    """Begin to record what the viewer sees, if the settings say so."""
+    if settings.record is None:
+        return None
+    try:
+        recorder = Recorder(settings.record, header_of(settings), events.put, settings.record_limit)
+    except RecordingError as error:
+        write_line(f"{error}; nothing is recorded")
+        return None
+    events.follow(recorder.take)
+    recorder.start()
+    return recorder
+
+
+class _RankServer:
+    """Lets ranks join the run, from `listen` on.
+
+    Args:
+        server: may have been started already.
+        hub: None where no rank can join.
+    """
+
+    def __init__(self, server: RunServer, hub: RankHub | None) -> None:
+        self._server, self._hub = server, hub
+        self.path: str | None = None
+        """The socket of the server; None while it has none."""
+        self.is_started = False
+        self._has_ranks = False
+
+    def start(self) -> None:
+        """Let the server answer. A run without a socket is the same run."""
+        self.is_started = True
+        with contextlib.suppress(OSError):
+            self.path = str(self._server.listen(socket_directory()).path)
+        self._server.start()
+
+    def listen(self) -> str | None:
+        """Begin to take ranks, and return the path of the socket for them; None if there is none."""
+        if self._hub is not None and not self._has_ranks:
+            self._has_ranks = True
+            self._server.answers["join"] = self._hub.join
+            self._hub.start()
+            if not self.is_started:
+                self.start()
+        return self.path
+
+
+def _serve(server: RunServer, live: LiveRun | None, ranks: _RankServer, *, is_job: bool) -> None:
+    """Let other processes ask the run, and the ranks of a launcher join it."""
+    if live is not None:
+        server.answers.update(live.answers)
+        ranks.start()
+    if is_job and (path := ranks.listen()) is not None:
+        # The launcher passes its environment on to the ranks.
+        os.environ[CONNECT] = path
+        _let_others_find(server)
+
+
+def _name_by_rank(settings: Settings, rank: int | None) -> None:
+    """Give the files whose names have a place for the rank their names, if this process was a rank."""
+    for path in (settings.summary, settings.record):
+        named = with_rank(path, rank)
+        if path is not None and named is not None and named != path:
+            with contextlib.suppress(OSError):
+                os.replace(path, named)
+
+
+def _let_others_find(server: RunServer) -> None:
+    """Let the ranks of this node write where the viewer listens into the store of their job, for those of other nodes.
+
+    With TLS they do not: everybody who reaches the store could read the token. Nor do they where no other node can connect.
+    """
+    where = server.tcp_address
+    if where is not None and where.tls is None and not is_loopback(where.host):
+        os.environ[ANNOUNCE], os.environ[TOKEN] = where.name, where.token
+
+
+def _conclude(
+    state: RunState,
+    reporter: PlainReporter,
+    dropped: int,
+    files: InterventionFiles,
+    file: SummaryFile | None,
+    ending: CheckReport | ForecastReport | None,
+    *,
+    is_rank: bool,
+) -> None:
+    """Report on the run. The viewer of a job does so for its ranks."""
+
+    def report() -> None:
+        (_say_closing_lines if ending is None else ending.write)(state, reporter)
+
+    def interventions() -> None:
+        written = files.closing(state)
+        if written is not None:
+            reporter.say(closing_line("repeat", written))
+
+    def summary() -> None:
+        if file is None:
+            return
+        try:
+            file.conclude(summarise(state, dropped=dropped))
+        except OSError as error:
+            reporter.say(f"the summary could not be written to {file.path}: {error.strerror}")
+
+    for part in (summary,) if is_rank else (report, interventions, summary):
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001 - an error of gradtui never changes the script's ending
+            reporter.say(f"the {part.__name__} failed: {type(error).__name__}: {error}")
+
+
+def _say_closing_lines(state: RunState, reporter: PlainReporter) -> None:
+    for line in closing_lines(state):
+        reporter.say(line)

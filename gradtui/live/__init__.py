@@ -1,0 +1,1 @@
+"""Live runs and other processes: what a run answers, the clients that ask and steer it, and its dashboard elsewhere."""
