@@ -11,6 +11,8 @@ import os
 import time
 from typing import Any
 
+_POLL_S = 0.02
+
 
 class Descendants:
     """The processes that descend from a process now.
@@ -36,9 +38,16 @@ class Descendants:
     def kill(self, seconds: float) -> None:
         """Wait until all have ended, and kill those that have not after so many seconds."""
         until = time.monotonic() + seconds
-        for each in self._found:
-            with contextlib.suppress(Exception):
-                each.wait(max(0.0, until - time.monotonic()))
+        while time.monotonic() < until and not all(map(_has_ended, self._found)):
+            time.sleep(_POLL_S)
         for each in self._found:
             with contextlib.suppress(Exception):
                 each.kill()
+
+
+def _has_ended(process: Any) -> bool:
+    """Return whether a process of psutil has ended, also if its parent has not waited for it, and may never do so."""
+    try:
+        return not process.is_running() or process.status() in ("zombie", "dead")
+    except Exception:  # noqa: BLE001 - psutil raises its own errors, for a process that is gone among others
+        return True

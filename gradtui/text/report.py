@@ -148,8 +148,8 @@ def untrained_lines(state: RunState) -> list[str]:
     elsewhere = state.ended.child_cpu_seconds if state.ended is not None else None
     if elsewhere is not None and elsewhere >= _BUSY_CHILDREN_S:
         lines.append(
-            f"its child processes used {elsewhere:.1f} s of CPU time; gradtui watches one process only "
-            "and does not show what they train"
+            f"its child processes used {elsewhere:.1f} s of CPU time; gradtui does not show what they train. It shows the "
+            "processes of a launcher (gradtui torchrun …), of torch.multiprocessing and of Lightning"
         )
     return lines
 

@@ -59,7 +59,7 @@ def test_a_script_that_asks_for_gradients_without_a_backward_is_not_said_to_trai
 @pytest.mark.parametrize(("seconds", "told"), [(0.0, False), (0.3, False), (34.56, True)])
 def test_child_processes_that_may_have_trained_are_mentioned(seconds: float, told: bool) -> None:
     text = closing(started(), ev.RunEnded(1.0, 0, 0, None, seconds))
-    words = f"its child processes used {seconds:.1f} s of CPU time; gradtui watches one process only"
+    words = f"its child processes used {seconds:.1f} s of CPU time; gradtui does not show what they train"
     assert (words in text) == told
 
 

@@ -27,6 +27,7 @@ from gradtui.protocol.commands import (
     SaveCheckpoint,
     SetCheckpointing,
     SetTrainable,
+    ShowRank,
     TraceGradient,
     TraceStep,
     Watch,
@@ -88,6 +89,7 @@ MAKE: dict[type[Command], Callable[[int], Command]] = {
     FollowMicroSteps: lambda id_: FollowMicroSteps(id_, True),
     Watch: lambda id_: Watch(id_, ("0.weight", "3.bias")),
     TraceGradient: lambda id_: TraceGradient(id_, "0"),
+    ShowRank: lambda id_: ShowRank(id_, 1),
 }
 """Commands that need arguments. A module that is checkpointed is called again: what it calls then is the script's own."""
 
