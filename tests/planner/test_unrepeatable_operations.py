@@ -11,6 +11,7 @@ import unittest
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -226,7 +227,8 @@ def _samples(operations: list[Any]) -> Iterator[Sample]:
         # These make sparse tensors, or views that leave their storage when it is copied.
         if dtype is None or not each.supports_autograd or each.name.startswith(("sparse", "to_sparse")):
             continue
-        for sample in list(each.sample_inputs("cpu", dtype, requires_grad=True))[:8]:
+        # Neighbours in the list differ least.
+        for sample in islice(each.sample_inputs("cpu", dtype, requires_grad=True), 0, 8, 2):
             if each.formatted_name != "as_strided_partial_views":
                 yield Sample(each.op, sample)
 
@@ -264,4 +266,4 @@ def test_no_other_operation_of_torch_s_list_is_unrepeatable_and_what_is_called_e
                 exact += 1
     assert not wrong, [(each[-1], each[:-1]) for each in wrong]
     assert unrepeatable == UNREPEATABLE.keys() - NOT_IN_THE_LIST
-    assert exact > 3_000
+    assert exact > 1_000

@@ -76,6 +76,7 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.FollowMicroSteps: of(cmd.FollowMicroSteps, st.booleans()),
     cmd.Watch: of(cmd.Watch, st.lists(PATHS, max_size=3).map(tuple)),
     cmd.TraceGradient: of(cmd.TraceGradient, PATHS),
+    cmd.ShowRank: of(cmd.ShowRank, st.integers(0, 3)),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
     cmd.SaveCheckpoint: of(
         cmd.SaveCheckpoint, st.sampled_from(["", "no/such/folder/x.pt", "/dev/full", "/dev/null/x"])
