@@ -19,6 +19,7 @@ from gradtui.text import plural, seconds_text, uneven_text
 
 PROPOSALS_KEPT = 64
 FORMER_KEPT = 64
+_TOTALS_KEPT = 32
 
 Apply = Callable[[RunState, ev.Event], None]
 
@@ -241,7 +242,7 @@ def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:
 
 
 def _models_found(job: JobState, record: RankRecord, event: ev.ModelsFound) -> None:
-    record.listing, record.norms, record.checks = event.listing, [], []
+    record.listing, record.norms, record.checks, record.totals = event.listing, [], [], {}
     # Indexes of parameters have changed, and norms of other models are not continued.
     job.holders, job.common_step, job.unlike_norms, job.whole = None, 0, {}, WholeNorms()
     record.buffers = tuple(each.path for each in event.buffers)
@@ -259,6 +260,7 @@ def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -
         record.loss = event.loss
     if event.total is not None:
         record.norm, record.norm_step = event.total, event.step
+        record.totals[event.step] = event.total
     if event.norms is not None and event.listing in (None, record.listing):
         record.norms = [*(each for each in record.norms if each[0] != event.step), (event.step, event.norms)]
         if _all_have_measured(job, event.step):
@@ -267,6 +269,14 @@ def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -
             _compare_norms(job)
         if len(record.norms) > NORMS_KEPT:
             del record.norms[least_common([step for step, _ in record.norms])]
+    _drop_totals(job, record)
+
+
+def _drop_totals(job: JobState, record: RankRecord) -> None:
+    """Drop the norms of steps before the newest common one; of newer ones the oldest, if there are many."""
+    for step in sorted(record.totals):
+        if step < job.common_step or (step > job.common_step and len(record.totals) > _TOTALS_KEPT):
+            del record.totals[step]
 
 
 def _all_have_measured(job: JobState, step: int) -> bool:

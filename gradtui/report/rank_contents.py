@@ -50,7 +50,7 @@ def rank_contents(job: JobState | None) -> RankContents | None:
                 row.record.step,
                 duration_words(row.own_seconds) if row.own_seconds is not None else "",
                 short_bytes(row.memory).strip() if row.memory is not None else "",
-                number_text(row.record.norm).strip() if row.record.norm is not None else "",
+                number_text(row.norm).strip() if row.norm is not None else "",
                 _end(rank_trouble_text(row), row.record.host),
                 row.trouble is not Trouble.NONE,
             )

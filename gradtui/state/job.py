@@ -57,6 +57,8 @@ class RankRecord:
     norm: float | None = None
     """Of all gradients of this rank at `norm_step`; of sharded parameters, of the part that the rank has."""
     norm_step: int | None = None
+    totals: dict[int, float] = field(default_factory=dict)
+    """By measured step: that norm, from the newest step on that all ranks have measured (`JobState.common_step`)."""
     parameters: tuple[ParameterInfo, ...] = ()
     buffers: tuple[str, ...] = ()
     """Their paths."""

@@ -44,6 +44,9 @@ class RankRow:
     """Time of a step without backward, in which a rank also waits for the others."""
     memory: int | None
     """The most bytes at the end of a phase of the last sampled steps."""
+    norm: float | None
+    """Of all gradients of the rank, at the newest step that all ranks have measured: at another step it may differ anyway.
+    Without such a step, the newest one."""
     silent_seconds: float
 
 
@@ -64,6 +67,7 @@ def rank_rows(job: JobState) -> list[RankRow]:
                 behind,
                 seconds,
                 _memory(each),
+                each.totals.get(job.common_step, each.norm),
                 each.seconds_silent(job.now),
             )
         )

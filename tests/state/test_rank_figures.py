@@ -105,3 +105,33 @@ def test_how_the_ranks_have_ended(ends: tuple[tuple[int, int] | None, ...], text
         if end is not None:
             job.end(rank, *end)
     assert ranks_outcome(job.job) == text
+
+
+def test_the_norms_of_all_ranks_are_those_of_the_same_step() -> None:
+    job = Job(2)
+    job.norms(0, 16, 3.0, 4.0)
+    job.norms(1, 16, 3.0, 4.0)
+    # Only this rank measures step 18.
+    job.norms(1, 18, 6.0, 8.0)
+    assert [row.norm for row in rank_rows(job.job)] == [5.0, 5.0]
+    job.norms(0, 32, 0.0, 7.0)
+    assert [row.norm for row in rank_rows(job.job)] == [5.0, 5.0]
+    job.norms(1, 32, 0.0, 7.0)
+    assert [row.norm for row in rank_rows(job.job)] == [7.0, 7.0]
+
+
+def test_a_rank_without_a_step_in_common_has_its_newest_norm() -> None:
+    job = Job(2)
+    job.norms(0, 1, 3.0, 4.0)
+    job.norms(1, 2, 6.0, 8.0)
+    assert [row.norm for row in rank_rows(job.job)] == [5.0, 10.0]
+
+
+def test_few_norms_are_kept_while_another_rank_is_silent() -> None:
+    job = Job(2)
+    for rank in range(2):
+        job.norms(rank, 16, 3.0, 4.0)
+    for step in range(17, 500):
+        job.norms(1, step, 6.0, 8.0)
+    assert [row.norm for row in rank_rows(job.job)] == [5.0, 5.0]
+    assert len(job.job.ranks[1].totals) < 40

@@ -61,8 +61,8 @@ def _number(value: float | None) -> str:
 
 
 _LOSS = _Column("loss", 9, lambda row: _number(row.record.loss))
-_NORM = _Column("‖grad‖", 9, lambda row: _number(row.record.norm))
-_NORM_OF_PART = _Column("‖grad‖", 9, lambda row: f"≥{norm}" if (norm := _number(row.record.norm)) != "—" else norm)
+_NORM = _Column("‖grad‖", 9, lambda row: _number(row.norm))
+_NORM_OF_PART = _Column("‖grad‖", 9, lambda row: f"≥{norm}" if (norm := _number(row.norm)) != "—" else norm)
 _COLUMNS = (
     _Column("step", 9, lambda row: f"{row.record.step:,}"),
     _Column("rate", 8, lambda row: rate_text(None if _is_over(row) else row.record.steps_per_second).strip()),
