@@ -306,7 +306,7 @@ def process_is_over(host: str, process: int) -> bool | None:
 
 
 def _why(reason: str, is_over: bool | None) -> str:
-    """Return why a rank has left before the end of its run: what is known, and no more."""
+    """Return why the connection to a rank ended before its run did. `is_over`: whether its process has ended."""
     if is_over:
         return "its process is gone"
     lost = reason or "the connection is lost"

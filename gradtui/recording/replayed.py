@@ -57,5 +57,5 @@ def _shown(state: RunState) -> tuple[int, int] | None:
 
 
 def _is_own(state: RunState) -> bool:
-    """Return whether the state is that of the viewer's own process, which goes on when it is known as a rank."""
+    """Return whether the state is that of the viewer's own process. It stays the same when that process becomes a rank."""
     return state.job is not None and state.job.own is not None

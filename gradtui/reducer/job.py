@@ -66,7 +66,7 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
 
 
 def _take_over(state: RunState, record: RankRecord) -> None:
-    """Enter into the record of the viewer's own process what is known of it so far."""
+    """Copy the state of the viewer's own process into its record as a rank."""
     tree = state.tree
     record.listing, record.parameters = tree.listing, tree.parameters
     record.buffers = tuple(each.path for each in tree.buffers)

@@ -56,7 +56,7 @@ def rank_norms_words(job: JobState | None, index: int) -> str | None:
 
 
 def differing_words(found: NormRange, ranks: int) -> str:
-    """Return that a norm differs between so many ranks, and by how much."""
+    """Return a clause with the lowest and the highest norm on all ranks, or with the ranks that have no gradient."""
     low, high = number_text(found.low).strip(), number_text(found.high).strip()
     if found.missing:
         having = ranks - len(found.missing)

@@ -1,4 +1,4 @@
-"""What goes wrong in jobs of two processes: training goes on as without gradtui, and the view says what it knows.
+"""Faults in jobs of two processes: the ranks train as without gradtui, and the viewer reports each fault.
 
 A rank that is stopped, a rank that fails, a launcher that restarts its ranks, and a connection that is cut.
 """

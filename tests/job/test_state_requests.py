@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from hubs import Seen
 from listening import address, run_server
 
 from gradtui.job import JobCommands, RankHub, RankLink
 from gradtui.job.messages import command_in, state_request, state_requested
 from gradtui.job.state_requests import ANSWER_S, StateRequests
 from gradtui.protocol.commands import ShowRank, TraceStep
-from gradtui.protocol.events import CommandRejected, Event, Progress, RankEvent, RankStateTaken
+from gradtui.protocol.events import CommandRejected, Progress, RankEvent, RankStateTaken
 from gradtui.reducer import apply
 from gradtui.serving import Client
 from gradtui.state.run_state import RunState
@@ -79,22 +79,6 @@ def test_the_message_is_no_command() -> None:
     assert command_in({"command": {"command": "pause"}, "id": 3}).id == 3
 
 
-class Seen:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._changed = threading.Condition()
-
-    def put(self, event: Event) -> None:
-        with self._changed:
-            self.events.append(event)
-            self._changed.notify_all()
-
-    def wait(self, found: Callable[[Event], bool]) -> Event:
-        with self._changed:
-            assert self._changed.wait_for(lambda: any(map(found, self.events)), 10), self.events
-            return next(filter(found, self.events))
-
-
 def test_over_sockets_the_state_comes_between_the_events_that_are_in_it_and_those_after_it() -> None:
     seen = Seen()
     hub = RankHub(seen.put, monotonic)
@@ -122,7 +106,7 @@ def test_over_sockets_the_state_comes_between_the_events_that_are_in_it_and_thos
         step(1, 1)
         seen.wait(lambda event: isinstance(event, RankEvent))
         sent = commands.submit(lambda id_: ShowRank(id_, 1))
-        found = seen.wait(lambda event: isinstance(event, RankEvent) and isinstance(event.event, RankStateTaken))
+        (found,) = seen.wait(lambda event: isinstance(event, RankEvent) and isinstance(event.event, RankStateTaken))
         assert isinstance(found, RankEvent)
         assert isinstance(found.event, RankStateTaken)
         assert (found.rank, found.event.request) == (1, sent.id)
@@ -138,7 +122,7 @@ def test_over_sockets_the_state_comes_between_the_events_that_are_in_it_and_thos
         assert command == asked
         assert queues[0].take() is None
         commands.submit(lambda id_: ShowRank(id_, 7))
-        refused = seen.wait(lambda event: isinstance(event, CommandRejected))
+        (refused,) = seen.wait(lambda event: isinstance(event, CommandRejected))
         assert isinstance(refused, CommandRejected)
         assert refused.reason == "rank 7 is not connected"
         hub.close()

@@ -113,7 +113,7 @@ def test_a_recording_gives_the_summary_of_the_viewer(training: Training, tmp_pat
     recorder.finish(0)
     restarts: list[bool] = []
     again = replayed(Recording(tmp_path / "run.jsonl"), on_restart=lambda: restarts.append(True))
-    # The state begins with the first rank, and goes on with a chosen one.
+    # `on_restart` is called for the first rank, and not for a rank that the user chooses.
     assert restarts == [True]
     assert again.job is not None
     assert again.job.shown == 0

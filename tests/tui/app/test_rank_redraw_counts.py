@@ -1,6 +1,6 @@
 """What 64 ranks cost the viewer, counted: a redraw does hardly more than with two, and a step's events are linear in the ranks.
 
-Counted are the Python functions of ours. `benchmarks/rank_redraw.py` measures the time.
+The tests count the calls of gradtui's Python functions. `benchmarks/rank_redraw.py` measures the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def step_of(rank: int, step: int) -> Iterator[ev.Event]:
 
 
 async def calls(ranks: int) -> tuple[int, int, int]:
-    """Calls of ours for the events of a step of all ranks, for the drawing of the header and the tree, and for the table."""
+    """Calls of gradtui's functions for the events of a step, for drawing the header and the tree, and for the table."""
     counted = [0]
 
     def count(frame: FrameType, event: str, _: Any) -> None:
@@ -81,5 +81,5 @@ async def test_64_ranks() -> None:
     assert many[0] <= 1.25 * 32 * few[0]
     # The tree asks all ranks for the norms of the modules in which one of them differs.
     assert many[1] <= few[1] + 64 * 2 * 30
-    # The table has a row for each rank, of which few are in sight.
+    # The table has a row for each rank, of which few fit on the screen.
     assert many[2] <= few[2] + 64 * 24

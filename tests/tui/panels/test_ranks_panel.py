@@ -48,7 +48,7 @@ async def test_every_rank_of_64_is_reached_by_keys(size: tuple[int, int]) -> Non
         seen = set()
         for _ in range(64):
             assert run.dashboard.ranks.current is not None
-            # The cursor is always in sight.
+            # The panel scrolls with the cursor.
             assert any(f"{run.dashboard.ranks.current:<5}" in row[2:7] for row in rows(run))
             seen.add(run.dashboard.ranks.current)
             await run.press("down")
