@@ -55,6 +55,9 @@ class SeriesCollector:
             self._progress(event)
         elif isinstance(event, ev.GradientsMeasured):
             self._gradients(event)
+        elif isinstance(event, ev.StepsMeasured):
+            for figures in event.figures:
+                self._figures(figures.step, figures.optimizer, figures.loss, figures.total)
         elif isinstance(event, ev.ParametersClassified) and self._is_of_this_list(event, event.states):
             self._classified(event)
 
@@ -83,10 +86,7 @@ class SeriesCollector:
             self._unended = {}
 
     def _gradients(self, event: ev.GradientsMeasured) -> None:
-        if event.loss is not None:
-            self.loss.append((event.step, event.loss))
-        if event.total is not None:
-            self.gradient_norm.append((event.step, event.total))
+        self._figures(event.step, event.optimizer, event.loss, event.total)
         if event.norms is None or not self._is_of_this_list(event, event.norms):
             return
         steps = event.norm_steps or (event.step,) * len(event.norms)
@@ -100,6 +100,15 @@ class SeriesCollector:
         if len(self.norms) > _MOST_NORMS:
             self.norms = self.norms[::-_THINNED][::-1]
             self._every *= _THINNED
+
+    def _figures(self, step: int, optimizer: int, loss: float | None, total: float | None) -> None:
+        if optimizer != self._state.main_optimizer:
+            # Losses of different optimizers are not comparable.
+            return
+        if loss is not None:
+            self.loss.append((step, loss))
+        if total is not None:
+            self.gradient_norm.append((step, total))
 
     def _present_paths(self) -> tuple[str, ...]:
         tree = self._state.tree

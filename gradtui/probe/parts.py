@@ -20,17 +20,18 @@ from gradtui.probe.runtime import (
     ProbeContext,
     ProbeOptions,
     ProcessGroupWatch,
+    ReadingInterval,
     RunClock,
     SamplingSchedule,
 )
 from gradtui.probe.sampling import ReplicaChecks, StepSampler
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, StepCounter
-from gradtui.protocol.events import Event, PauseChanged, ProbeFailed
+from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import Phase
 
-_SAMPLE_SHARE, _NORM_SHARE, _PROFILE_SHARE = 0.25, 0.17, 0.1
-"""Shares of the overhead budget for sampled steps, gradient norms and memory profiles. The rest pays for the work of every
-step, for what several ranks compare, and for costs above the median that the sampling schedules use."""
+_SAMPLE_SHARE, _PROFILE_SHARE = 0.4, 0.1
+"""Shares of the overhead budget for sampled steps and memory profiles. The rest pays for what several ranks compare, and for
+costs above the median that the sampling schedules use."""
 
 _SPREAD = 6
 """Rounds that are sampled regardless of the cost, ten rounds apart, after the first ones."""
@@ -44,6 +45,9 @@ _ORDER_EACH = 4
 class ProbeParts:
     """The parts of one probe. `replay` receives the buffered hook events of steps that are not sampled."""
 
+    _is_complete = False
+    """Whether all parts exist."""
+
     def __init__(
         self,
         emit: Callable[[Event], None],
@@ -51,8 +55,7 @@ class ProbeParts:
         options: ProbeOptions,
         replay: Callable[[list[int]], None],
     ) -> None:
-        recent = RecentEvents(emit)
-        self.emit = recent.emit
+        self._recent = RecentEvents(emit)
         self.clock = RunClock()
         self.counter = StepCounter(options.stop_after)
         self.buffer = HookEventBuffer(options.commands.waiting, replay)
@@ -69,21 +72,36 @@ class ProbeParts:
         time, budget = self.cost.step_time, options.budget
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, spread=_SPREAD if budget >= _LEAST_BUDGET else 0)
-        often = SamplingSchedule(budget * _NORM_SHARE, time)
         self.profiles = MemoryProfileSchedule(context, seldom)
-        self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
+        norms_interval = ReadingInterval(time)
+        totals_interval = ReadingInterval(time, norms_interval)
+        self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator, totals_interval)
         self._flushes = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(
             context, sampler.tracer, sampler.batches.tensors, lambda *wish: self.dispatcher.hold(*wish)
         )
-        self.norms = GradNormCollector(context, often, bad_steps, sampler.times, self.profiles.aside)
+        self.norms = GradNormCollector(
+            context, self.buffer, norms_interval, sampler.totals, bad_steps, sampler.times, self.profiles.aside
+        )
         sampler.passing.loss_scale = self.norms.loss_scale
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
-        self.oom_reporter = OomReporter(self, allocator, recent, options.write_file)
+        self.oom_reporter = OomReporter(self, allocator, self._recent, options.write_file)
+        self._is_complete = True
+
+    def emit(self, event: Event) -> None:
+        """Emit an event, after what was measured of the steps before it."""
+        if self._is_complete and not isinstance(event, (Measurement, Progress)):
+            self.emit_figures()
+        self._recent.emit(event)
+
+    def emit_figures(self, *, at_end: bool = False) -> None:
+        """Emit what was measured of each step since the last call."""
+        self.norms.latest.flush()
+        self.step_sampler.totals.flush(at_end=at_end)
 
     def phase(self) -> Phase:
         """Return the present phase, also while hook events are only buffered. Any thread may call it."""
@@ -92,9 +110,10 @@ class ProbeParts:
     def steps_until_due(self) -> int:
         """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""
         executed = self.counter.steps
+        if self.step_sampler.sampled_step is not None or self.norms.needs_every_step:
+            return -1
         return min(
             self.counter.steps_until_due(),
-            self.norms.steps_until_due(executed),
             self.step_sampler.steps_until_due(executed),
             self.dispatcher.steps_until_due(executed),
             self.checks.next_step - executed - 2,
@@ -111,6 +130,7 @@ class ProbeParts:
                 self.checks.finish() if at_end else self.checks.renew()
         since = now, self.clock.at(), self.phases.take(now), self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
+        self.emit_figures(at_end=at_end)
         epoch = self.norms.epochs.progress
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped, epoch))
         if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):

@@ -38,10 +38,14 @@ class Probe:
         self.clock, self.hooks, self.counter, self.view = parts.clock, parts.hooks, parts.counter, parts.view
         self.phases, self.buffer, self._order = parts.phases, parts.buffer, parts.order
         self.step_sampler, self.norms, self.dispatcher = parts.step_sampler, parts.norms, parts.dispatcher
+        self._totals = self.step_sampler.totals
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
         self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.step_hold
+        self._index_of = self.view.discovery.register_optimizer
         self._scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped)
         self._graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
+        self._shows_states = False
+        """Whether the states of a step that does not allow a whole sample are emitted."""
         self._boundary_open = True
         """Whether a step has ended (or none has begun), and nothing of the next one has run yet."""
         self._stepped: set[int] = set()
@@ -100,6 +104,7 @@ class Probe:
     def on_zero_grad_pre(self, now: int, owner: Any) -> None:
         """Handle the start of `zero_grad` of an optimizer or module."""
         self._order.on_zero_grad(owner)
+        self.norms.loss.forget()
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):
                 self.norms.end_by_hand()
@@ -137,9 +142,12 @@ class Probe:
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("examination"):
             self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.bad_steps.pauses)
-        extent, is_sampled = self.step_sampler.extent, self.step_sampler.sampled_step is not None
-        expected = self.counter.is_last(executed) or self.dispatcher.holds_soon(executed) or extent is Extent.NORMS
-        self.norms.begin_step(executed, wanted=is_sampled, expected=expected, waits=extent is Extent.NOTHING)
+        is_sampled = self.step_sampler.sampled_step is not None
+        is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0
+        self._shows_states = is_last or self.step_sampler.extent is Extent.NORMS or self.dispatcher.holds_soon(executed)
+        self.norms.begin_step(executed, wanted=is_sampled)
+        with self.hooks.guarded("memory totals"):
+            self._totals.begin_step(executed + 1, is_sampled=is_sampled)
 
     def on_forward_pre(self, now: int, module: nn.Module) -> bool:
         """Handle a call of a root module; return whether `on_forward_post` must follow."""
@@ -201,13 +209,15 @@ class Probe:
             # No module was called: the script computes with bare functions and tensors.
             self._on_boundary()
         self._order.on_backward(outputs)
-        if self.norms.is_due:
-            with self.hooks.guarded("gradient norms"):
-                self.norms.on_loss(outputs)
+        with self.hooks.guarded("gradient norms"):
+            self.norms.on_loss(outputs)
         if self.step_sampler.sampled_step is not None:
             with self.hooks.guarded("examination"):
                 self.step_sampler.on_backward(outputs, keeps_graph)
             now = self.clock.now()
+        if self._totals.is_due:
+            with self.hooks.guarded("memory totals"):
+                self._totals.phase_ended(Phase.FORWARD)
         self.phases.on_backward_pre(now)
         self._profiles.enter()
 
@@ -222,6 +232,9 @@ class Probe:
             self.phases.on_backward_post(now, in_step=self._steps.are_running())
             return
         self.counter.micro_steps += 1
+        if self._totals.is_due:
+            with self.hooks.guarded("memory totals"):
+                self._totals.phase_ended(Phase.BACKWARD)
         try:
             if self.step_sampler.sampled_step is not None:
                 self._order.on_backward_post()
@@ -312,14 +325,20 @@ class Probe:
             self._order.on_step(optimizer, index, self.counter.steps)
             self._latest, self._latest_index = weakref.ref(optimizer), index
             self._stepped.add(index)
+        with self.hooks.guarded("memory totals"):
+            if self._totals.is_due and optimizer is not None:
+                self._totals.phase_ended(Phase.OPTIMIZER)
+            if not skipped:
+                self._totals.step_ended(self.counter.steps)
         self._cost.steps_ended((now,), is_sampled=self.step_sampler.sampled_step is not None)
-        self.norms.stepped()
+        with self.hooks.guarded("gradient norms"):
+            self.norms.stepped(self.counter.steps, -1 if optimizer is None else self._index_of(optimizer))
         if self.step_sampler.sampled_step is not None:
             with self.hooks.guarded("examination"):
                 self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
             with self.hooks.guarded("gradient norms"):
                 self.norms.latest.forget_frozen()
-        elif self.norms.is_due and self.step_sampler.extent is not Extent.WHOLE:
+        elif self._shows_states and self.norms.is_due and self.step_sampler.extent is not Extent.WHOLE:
             with self.hooks.guarded("examination"):
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped)
         with self.hooks.guarded("freezes"):
@@ -338,6 +357,7 @@ class Probe:
             return
         if (steps := self.parts.steps_until_due()) >= 0:
             is_bare = not (self.step_sampler.tracer.intercepts_calls or freezes.statistics.modules)
+            self.norms.buffered.begin(self.counter.steps + 1)
             self.buffer.begin(now, module, optimizer, freezes, steps=steps, is_bare=is_bare)
 
     def _on_buffered(self, events: list[int]) -> None:
@@ -349,6 +369,8 @@ class Probe:
 
     def _replay(self, events: list[int]) -> None:
         ends, optimizer = replay(events, self.phases), self._latest()
+        with self.hooks.guarded("gradient norms"):
+            self.norms.replay_buffered(events[::2], self.counter.steps, optimizer, self._latest_index)
         self.counter.micro_steps += events[::2].count(-BACKWARD)
         self.hooks.guard("call order", self._order.replay, events[::2], self._latest_index, self.counter.steps)
         if ends:
@@ -387,7 +409,9 @@ class Probe:
         optimizer = self._latest()
         if (optimizer is not None or self._is_by_hand()) and self._boundary_open and not self.counter.left_out:
             is_measured = self.norms.measure_late(self.counter.steps, optimizer)
-            if is_measured and self.step_sampler.extent is not Extent.WHOLE:
+            if (
+                is_measured or self.norms.newest == self.counter.steps
+            ) and self.step_sampler.extent is not Extent.WHOLE:
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped=False)
 
     def _is_by_hand(self) -> bool:

@@ -31,11 +31,14 @@ from gradtui.protocol.events import (
     Progress,
     RulesRun,
     SavedBytesMeasured,
+    StepMemoryMeasured,
     StepMemoryProfiled,
+    StepsMeasured,
 )
 from gradtui.protocol.joined_progress import is_from_the_start, joined
 from gradtui.protocol.json_values import NotReadableError, encoder, to_line
 from gradtui.protocol.vocabulary import Phase
+from gradtui.recording.fewer_steps import halved
 from gradtui.recording.files import RecordingError, Sink, create_new, read_lines
 
 _THINNED = frozenset(
@@ -43,11 +46,12 @@ _THINNED = frozenset(
     for kind in (
         CallOrderMeasured, DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured,
         GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ParametersClassified, PhaseSampled,
-        RulesRun, SavedBytesMeasured, StepMemoryProfiled,
+        RulesRun, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled, StepsMeasured,
     )
 )  # fmt: skip
 """Samples, of which a later one says the same about a later step. Measurements of a single moment are no samples."""
 _PROGRESS, _MEMORY, _NORMS = (kind.__name__.encode() for kind in (Progress, MemoryMeasured, GradientsMeasured))
+_STEPS, _TOTALS = (kind.__name__.encode() for kind in (StepsMeasured, StepMemoryMeasured))
 _DECLARES = DECLARES.encode()
 _LINES_AT_ONCE = 128
 _AT_ONCE_S = 0.005
@@ -164,8 +168,8 @@ class _Survey:
 
     lines: int = 0
     counts: Counter[bytes] = field(default_factory=Counter)
-    _highest: dict[Phase, tuple[int, int]] = field(default_factory=dict)
-    """The highest peak of each phase, with the number of its line."""
+    _highest: dict[Phase | None, tuple[int, int]] = field(default_factory=dict)
+    """The highest peak of each phase, and of any step (None), with the number of its line."""
     _not_finite: set[int] = field(default_factory=set)
     _was_finite: bool = True
     _parser: _Parser = field(default_factory=_Parser)
@@ -175,9 +179,9 @@ class _Survey:
         self.counts[name] += 1
         if name == _DECLARES:
             self._parser.event(line)
-        elif name == _MEMORY:
+        elif name in (_MEMORY, _TOTALS):
             self._measured(self._parser.event(line))
-        elif name == _NORMS:
+        elif name in (_NORMS, _STEPS):
             is_finite = b'"NaN"' not in line and b'Infinity"' not in line
             if self._was_finite and not is_finite:
                 self._not_finite.add(self.lines)
@@ -185,10 +189,15 @@ class _Survey:
         self.lines += 1
 
     def _measured(self, event: Event | None) -> None:
+        peaks: list[tuple[Phase | None, int]] = []
         if isinstance(event, MemoryMeasured):
-            known = self._highest.get(event.phase)
-            if known is None or (event.peak or 0) > known[0]:
-                self._highest[event.phase] = event.peak or 0, self.lines
+            peaks = [(event.phase, event.peak or 0)]
+        elif isinstance(event, StepMemoryMeasured):
+            peaks = [(None, max((totals.peak or 0 for totals in event.totals), default=0))]
+        for phase, peak in peaks:
+            known = self._highest.get(phase)
+            if known is None or peak > known[0]:
+                self._highest[phase] = peak, self.lines
 
     @property
     def extremes(self) -> set[int]:
@@ -213,7 +222,9 @@ def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
                 yield line
             continue
         is_far_back = left[name] >= newest
-        if name in _THINNED and is_far_back and left[name] % 2 == 0 and number not in extremes:
+        is_other = left[name] % 2 == 0 and number not in extremes
+        fewer = _fewer(name, line, parser, drops=is_other) if is_far_back else line
+        if fewer is None:
             continue
         event = parser.event(line) if name == _PROGRESS and is_far_back else None
         if isinstance(event, Progress) and not is_from_the_start(event):
@@ -226,15 +237,25 @@ def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
         if first is not None:
             yield _line(first)
             first = None
-        yield line
+        yield fewer
     if first is not None:
         yield _line(first)
 
 
-def _line(event: Progress) -> bytes:
-    convert = encoder(Progress)
+def _fewer(name: bytes, line: bytes, parser: _Parser, *, drops: bool) -> bytes | None:
+    """Return what stays of a line far back; None for nothing. `drops`: it is one of the samples that give way."""
+    if name in (_STEPS, _TOTALS):
+        event = parser.event(line)
+        fewer = halved(event) if isinstance(event, (StepsMeasured, StepMemoryMeasured)) else None
+        if fewer is not None:
+            return _line(fewer)
+    return None if name in _THINNED and drops else line
+
+
+def _line(event: Event) -> bytes:
+    convert = encoder(type(event))  # type: ignore[arg-type]  # a class is hashable
     assert convert is not None
-    return to_line([Progress.__name__, *convert(event)]).encode()
+    return to_line([type(event).__name__, *convert(event)]).encode()
 
 
 def _name(line: bytes) -> bytes:

@@ -255,12 +255,22 @@ def _models_found(job: JobState, record: RankRecord, event: ev.ModelsFound) -> N
     )
 
 
+def _take_figures(record: RankRecord, step: int, loss: float | None, total: float | None) -> None:
+    if loss is not None:
+        record.loss = loss
+    if total is not None:
+        record.norm, record.norm_step = total, step
+        record.totals[step] = total
+
+
+def _steps_measured(job: JobState, record: RankRecord, event: ev.StepsMeasured) -> None:
+    for figures in event.figures:
+        _take_figures(record, figures.step, figures.loss, figures.total)
+    _drop_totals(job, record)
+
+
 def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -> None:
-    if event.loss is not None:
-        record.loss = event.loss
-    if event.total is not None:
-        record.norm, record.norm_step = event.total, event.step
-        record.totals[event.step] = event.total
+    _take_figures(record, event.step, event.loss, event.total)
     if event.norms is not None and event.listing in (None, record.listing):
         record.norms = [*(each for each in record.norms if each[0] != event.step), (event.step, event.norms)]
         if _all_have_measured(job, event.step):
@@ -366,6 +376,7 @@ _OF_RANK: dict[type[ev.Event], Callable[[JobState, RankRecord, Any], None]] = {
     ev.Progress: _progress,
     ev.ModelsFound: _models_found,
     ev.GradientsMeasured: _gradients,
+    ev.StepsMeasured: _steps_measured,
     ev.MemoryMeasured: _memory,
     ev.DeviceSampled: _device,
     ev.PhaseSampled: _phase,

@@ -10,9 +10,10 @@ from typing import TypeVar
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer.results import keep_peaks
+from gradtui.reducer.step_figures import take_figures
 from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
-from gradtui.state.run_state import NormSummary, RunState, TreeState
+from gradtui.state.run_state import RunState, TreeState
 from gradtui.text import growth_text, moved_text, nonfinite_text
 
 HISTOGRAMS_KEPT = 256
@@ -24,21 +25,14 @@ _Measured = TypeVar("_Measured", ev.GradientFlowMeasured, ev.SavedBytesMeasured)
 
 
 def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
-    if event.loss is not None:
-        state.loss.append(event.step, event.loss)
-    if event.before_clipping is not None:
-        state.before_clipping.append(event.step, event.before_clipping)
-        state.clipped_at = event.clipped_at
-        # Clipping at infinity is how scripts ask for the norm alone.
-        if event.clipped_at is not None and math.isfinite(event.clipped_at):
-            state.clip_thresholds.append(event.step, event.clipped_at)
     was_finite = state.gradient_norm.last is None or math.isfinite(state.gradient_norm.last)
-    if event.total is not None:
-        state.micro_norms.applied(event.step)
-        state.gradient_norm.append(event.step, event.total)
-        if state.norm_summary.of_earlier_models:
-            state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
-        _summarise(state.norm_summary, event.step, event.total, as_applied=event.as_applied)
+    take_figures(
+        state,
+        ev.StepFigures(
+            event.step, event.optimizer, event.loss, event.loss_of, event.total, event.before_clipping, event.clipped_at,
+            event.as_applied,
+        ),
+    )  # fmt: skip
     if event.norms is not None and len(event.norms) == len(state.tree.parameters):
         state.tree.norms, state.tree.norms_step, state.tree.norm_steps = event.norms, event.step, event.norm_steps
         state.history.append(event.step, _norms_of_present_models(state, event))
@@ -82,21 +76,6 @@ def _renew_states(tree: TreeState, event: ev.GradientsMeasured) -> None:
         else letter
         for letter, norm, now in zip(letters, norms, is_now)
     )
-
-
-def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: bool) -> None:
-    if summary.first is None:
-        summary.first, summary.first_step = total, step
-    summary.last, summary.last_step = total, step
-    summary.measured_steps += 1
-    summary.unconfirmed_steps += not as_applied
-    if not math.isfinite(total):
-        summary.not_finite_steps += 1
-        return
-    if summary.smallest is None or total < summary.smallest:
-        summary.smallest, summary.smallest_step = total, step
-    if summary.largest is None or total > summary.largest:
-        summary.largest, summary.largest_step = total, step
 
 
 def _mark_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:
@@ -155,8 +134,6 @@ def bad_step_found(state: RunState, event: ev.NonFiniteFound) -> None:
 def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
     record = state.phases[event.phase]
     record.last = event
-    if event.held.total is not None:
-        record.totals.append(event.step, event.held.total)
     if event.phase is Phase.OPTIMIZER and state.unexplained_first is None:
         state.unexplained_first = event.held.other
     growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None

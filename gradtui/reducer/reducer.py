@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.reducer import job, measured, results
+from gradtui.reducer import job, measured, results, step_figures
 from gradtui.reducer.kept_forecasts import keep_forecast
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.growth import GrowthWatch
@@ -342,6 +342,9 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
+    ev.StepsMeasured: step_figures.steps_measured,
+    ev.StepMemoryMeasured: step_figures.step_memory_measured,
+    ev.MemorySpikeFound: step_figures.memory_spike_found,
     ev.NonFiniteFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,
     ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),

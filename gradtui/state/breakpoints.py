@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradtui.protocol.commands import Pause, SetBreakpoint
-from gradtui.protocol.events import Event, MemoryMeasured
+from gradtui.protocol.events import Event, MemoryMeasured, StepMemoryMeasured
 from gradtui.state.findings import Finding, Status
 from gradtui.state.run_state import RunState
 
@@ -45,6 +45,10 @@ def reached(state: RunState, event: Event, before: Sequence[Finding]) -> Iterato
             value = event.held.total if command.metric == "memory" else event.peak
             if value is not None and is_met(command, value):
                 yield Reached(command, value, event.step)
+        elif command.metric in ("memory", "peak") and isinstance(event, StepMemoryMeasured):
+            totals = next((each for each in event.totals if each.peak is not None and is_met(command, each.peak)), None)
+            if totals is not None and totals.peak is not None:
+                yield Reached(command, totals.peak, totals.step)
 
 
 def _confirmed(findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:

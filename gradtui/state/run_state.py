@@ -199,6 +199,29 @@ class NormSummary:
     """Measured steps whose gradients may have changed between the reading and the update."""
 
 
+@dataclass
+class OptimizerCurves:
+    """What was measured of the steps of one optimizer."""
+
+    loss: Series = field(default_factory=Series)
+    gradient_norm: Series = field(default_factory=Series)
+    loss_of: str = ""
+    """How the losses of several backwards are combined: `mean` or `sum`; empty where a step has one backward."""
+
+
+@dataclass
+class StepMemoryCurves:
+    """Memory totals over steps, in bytes."""
+
+    newest: ev.StepTotals | None = None
+    peak: Series = field(default_factory=Series)
+    """The highest known total of each step."""
+    exact: bool = True
+    spikes: list[ev.MemorySpikeFound] = field(default_factory=list)
+    """The newest steps whose peak was far above those around them."""
+    spike_count: int = 0
+
+
 @dataclass(frozen=True)
 class LogEntry:
     """One line of the events panel."""
@@ -206,8 +229,8 @@ class LogEntry:
     at: float
     step: int
     kind: str
-    """"applied", "rejected", "receipt", "verified", "moved", "contending", "not finite", "finding", "growth", "out of memory",
-    "checkpoint", "schedule", "probe", "message", "run", "model" or "ranks"."""
+    """"applied", "rejected", "receipt", "verified", "moved", "contending", "not finite", "finding", "growth", "spike",
+    "out of memory", "checkpoint", "schedule", "probe", "message", "run", "model" or "ranks"."""
     text: str
 
 
@@ -254,7 +277,17 @@ class RunState:
     breakpoints: dict[int, SetBreakpoint] = field(default_factory=dict)
     """By id: the breakpoints that are set, in the order in which they were set."""
     loss: Series = field(default_factory=Series)
+    """The loss of the main optimizer's steps (`reducer/step_figures.py` says which one that is), like `gradient_norm`."""
     gradient_norm: Series = field(default_factory=Series)
+    main_optimizer: int | None = None
+    """Index of the main optimizer; -1 where the script has none. None before the first figures."""
+    main_since: int = 0
+    """The first step of `loss` and `gradient_norm` that the main optimizer made."""
+    others_since: dict[int, int] = field(default_factory=dict)
+    """By index of another optimizer: its measured steps since the newest one of the main optimizer."""
+    of_optimizers: dict[int, OptimizerCurves] = field(default_factory=dict)
+    """By index: the curves of each optimizer, in the order of their first steps."""
+    step_memory: StepMemoryCurves = field(default_factory=StepMemoryCurves)
     before_clipping: Series = field(default_factory=Series)
     """The total norm before the script clipped it by norm, for the steps with clipping."""
     clipped_at: float | None = None

@@ -323,9 +323,15 @@ def memory_now(state: RunState) -> tuple[int | None, int | None]:
     unknown.
     """
     measured = [record.last for record in state.phases.values() if record.last is not None]
-    if not measured:
+    of_step = state.step_memory.newest
+    if not measured and of_step is None:
         return None, None
-    newest = max(reversed(measured), key=lambda event: event.at).held.total
+    last = max(reversed(measured), key=lambda event: event.at) if measured else None
+    newest = last.held.total if last is not None else None
+    if of_step is not None and (last is None or of_step.step >= last.step):
+        newest = next(
+            (each for each in (of_step.optimizer, of_step.backward, of_step.forward) if each is not None), newest
+        )
     found = highest_peak(state)
     before = unexplained_at_load(state) or 0
     peak = found[1].peak if found is not None else None

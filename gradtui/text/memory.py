@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.events import GraphsAlive
+from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.growth import Growth
 from gradtui.state.run_state import RunState, TreeState
@@ -39,6 +39,16 @@ def growth_text(growth: Growth) -> str:
     return (
         f"memory at the end of a step grew by {size_text(growth.bytes)} from step {growth.since_step:,} to "
         f"{growth.step:,}, {share}: something of each step is kept"
+    )
+
+
+def spike_text(spike: MemorySpikeFound) -> str:
+    """Describe a step whose memory peak was far above those around it."""
+    more = spike.peak - spike.usual
+    lasted = f" for {spike.steps} steps" if spike.steps > 1 else ""
+    return (
+        f"memory spike in {spike.phase.value}: {size_text(spike.peak)}, {size_text(more)} more than usual "
+        f"({size_text(spike.usual)}){lasted}"
     )
 
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, OutOfMemory
+from gradtui.protocol.events import (
+    Event,
+    GradientsMeasured,
+    MemoryMeasured,
+    OutOfMemory,
+    StepMemoryMeasured,
+    StepsMeasured,
+    StepTotals,
+)
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
 from gradtui.text.units import size_text
 
 _NAMED = 4
 """Maximum number of categories on the one line, the largest first."""
+
+
+_STEPS = 8
+"""Of steps that were measured together, the newest ones that a report lists."""
 
 
 def oom_place(event: OutOfMemory) -> str:
@@ -90,11 +102,25 @@ def _steps(before: Iterable[Event]) -> Iterator[str]:
         if isinstance(event, MemoryMeasured):
             steps.setdefault(event.step, []).append(_phase(event))
         elif isinstance(event, GradientsMeasured):
-            line = f"loss {_number(event.loss)}, gradient norm {_number(event.total)}"
-            steps.setdefault(event.step, []).append(line)
+            steps.setdefault(event.step, []).append(_figures(event.loss, event.total))
+        elif isinstance(event, StepsMeasured):
+            for figures in event.figures[-_STEPS:]:
+                steps.setdefault(figures.step, []).append(_figures(figures.loss, figures.total))
+        elif isinstance(event, StepMemoryMeasured):
+            for totals in event.totals[-_STEPS:]:
+                steps.setdefault(totals.step, []).append(_totals(totals))
     for step, lines in steps.items():
         yield f"  step {step:,}" if step else "  before the first step"
         yield from (f"    {line}" for line in lines)
+
+
+def _figures(loss: float | None, norm: float | None) -> str:
+    return f"loss {_number(loss)}, gradient norm {_number(norm)}"
+
+
+def _totals(totals: StepTotals) -> str:
+    known = (("forward", totals.forward), ("backward", totals.backward), ("optimizer", totals.optimizer))
+    return "after " + ", ".join(f"{phase} {size_text(total)}" for phase, total in known if total is not None)
 
 
 def _phase(event: MemoryMeasured) -> str:

@@ -46,6 +46,8 @@ class RowMaker:
             ev.TorchImported: self._torch_imported,
             ev.ModelsFound: self._models_found,
             ev.GradientsMeasured: self._gradients,
+            ev.StepsMeasured: self._steps,
+            ev.StepMemoryMeasured: self._step_memory,
             ev.GradientFiguresMeasured: self._figures,
             ev.SavedBytesMeasured: self._saved_bytes,
             ev.MemoryMeasured: self._memory,
@@ -86,25 +88,46 @@ class RowMaker:
         yield from ()
 
     def _gradients(self, event: ev.GradientsMeasured) -> Rows:
-        yield from self._groups(event.step, event.at)
+        yield from self._step(
+            event.at,
+            ev.StepFigures(
+                event.step, event.optimizer, event.loss, event.loss_of, event.total, event.before_clipping,
+                event.clipped_at, event.as_applied,
+            ),
+        )  # fmt: skip
+        if self._has_norms:
+            yield from self._norms(event)
+
+    def _steps(self, event: ev.StepsMeasured) -> Rows:
+        for figures in event.figures:
+            yield from self._step(event.at, figures)
+
+    def _step(self, at: float, figures: ev.StepFigures) -> Rows:
+        yield from self._groups(figures.step, at)
         groups = self._state.groups.optimizers if self._state.groups is not None else ()
         rates = {group.learning_rate for settings in groups for group in settings}
         self._waiting.append(
             {
-                "step": event.step,
-                "time_s": event.at,
-                "loss": event.loss,
-                "gradient_norm": event.total,
-                "gradient_norm_before_clipping": event.before_clipping,
-                "clip_max_norm": event.clipped_at,
-                "gradients_are_as_applied": event.as_applied,
+                "step": figures.step,
+                "time_s": at,
+                "optimizer": figures.optimizer if figures.optimizer >= 0 else None,
+                "loss": figures.loss,
+                "loss_of_backwards": figures.loss_of or None,
+                "gradient_norm": figures.total,
+                "gradient_norm_before_clipping": figures.before_clipping,
+                "clip_max_norm": figures.clipped_at,
+                "gradients_are_as_applied": figures.as_applied,
                 "learning_rate": rates.pop() if len(rates) == 1 else None,
                 "step_time_s": None,
             }
         )
         yield from self._timed_steps()
-        if self._has_norms:
-            yield from self._norms(event)
+
+    def _step_memory(self, event: ev.StepMemoryMeasured) -> Rows:
+        for totals in event.totals:
+            row: Row = {"step": totals.step, "time_s": event.at, "peak_is_exact": totals.peak_exact}
+            row |= {f"{name}_bytes": getattr(totals, name) for name in ("forward", "backward", "optimizer", "peak")}
+            yield tables.STEP_MEMORY, row
 
     def _timed_steps(self) -> Rows:
         """Yield the rows of `steps` whose duration has been reported, or will not be."""

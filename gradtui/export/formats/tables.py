@@ -45,7 +45,9 @@ STEPS = Table(
     "steps",
     {
         **_WHEN,
+        "optimizer": _INTEGER,
         "loss": _NUMBER,
+        "loss_of_backwards": _TEXT,
         "gradient_norm": _NUMBER,
         "gradient_norm_before_clipping": _NUMBER,
         "clip_max_norm": _NUMBER,
@@ -80,6 +82,17 @@ MEMORY = Table(
         "peak_is_exact": _FLAG,
         "is_exact": _FLAG,
         "offloaded_is_outside_total": _FLAG,
+    },
+)
+STEP_MEMORY = Table(
+    "step_memory",
+    {
+        **_WHEN,
+        "forward_bytes": _INTEGER,
+        "backward_bytes": _INTEGER,
+        "optimizer_bytes": _INTEGER,
+        "peak_bytes": _INTEGER,
+        "peak_is_exact": _FLAG,
     },
 )
 MACHINE = Table(
@@ -197,7 +210,7 @@ CHANGES = Table(
 )
 
 TABLES = (
-    RUN, STEPS, TIMES, DEVICE_TIMES, MEMORY, MACHINE, GROUPS, GRADIENT_NORMS, GRADIENTS, ACTIVATIONS, PAUSES, EVENTS,
-    PARAMETERS, RANKS, FINDINGS, CHANGES,
+    RUN, STEPS, TIMES, DEVICE_TIMES, MEMORY, STEP_MEMORY, MACHINE, GROUPS, GRADIENT_NORMS, GRADIENTS, ACTIVATIONS, PAUSES,
+    EVENTS, PARAMETERS, RANKS, FINDINGS, CHANGES,
 )  # fmt: skip
 """All tables."""

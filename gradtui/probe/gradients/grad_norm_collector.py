@@ -1,36 +1,46 @@
-"""Decide at which steps gradients are measured, and measure them. Runs on the training thread."""
+"""Measure the loss and the gradients of each step, or of every k-th where that costs too much. Runs on the training thread."""
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.gradients.applied_parameters import AppliedParameters
+from gradtui.probe.gradients.buffered_readings import BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_histograms import GradHistograms
-from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, unscaled
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm, unscaled
 from gradtui.probe.gradients.grad_stats import GradStats
-from gradtui.probe.gradients.latest_norms import ROWS_NS, LatestNorms
+from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.memory import has_room, of_this_process
+from gradtui.probe.gradients.step_loss import LossReading, StepLoss
+from gradtui.probe.memory import StepTotalsReader, has_room, of_this_process
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import ProbeContext, SamplingSchedule, power_of_two
-from gradtui.probe.steps import DeviceTimes, Epochs
+from gradtui.probe.runtime import ProbeContext, ReadingInterval, power_of_two
+from gradtui.probe.steps import BACKWARD, STEP, ZERO_GRAD, DeviceTimes, Epochs, HookEventBuffer
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import loss_scale, operations_are_observed
+from gradtui.probe.torch_private.private_names import factor_of, loss_scale, operations_are_observed
 from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured
+from gradtui.protocol.vocabulary import Phase
 
-_AFTER_A_CHANGE = 8
-"""Steps measured regardless of cost after the models have changed."""
+_ENDED = {BACKWARD: Phase.FORWARD, -BACKWARD: Phase.BACKWARD, -STEP: Phase.OPTIMIZER}
+"""By kind of buffered event: the phase that ends with it."""
+_MAX_LOSSES = 64
+"""Losses under way from a device; of more the oldest are dropped."""
+_ROWS_S = 0.1
+"""With several ranks, the seconds between two events with the norms of all parameters."""
 
 
 class GradNormCollector:
@@ -45,21 +55,26 @@ class GradNormCollector:
     def __init__(
         self,
         context: ProbeContext,
-        cadence: SamplingSchedule,
+        buffer: HookEventBuffer,
+        interval: ReadingInterval,
+        memory: StepTotalsReader,
         bad_steps: NonFiniteDetector,
         times: DeviceTimes,
         aside: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.is_due = True
-        """Whether the current step is measured."""
+        """Whether the norms of the current step are measured."""
+        self.interval, self._memory = interval, memory
         self._wanted = True
-        """The current step is sampled, and the sampled step accounts for the cost of measuring."""
-        self._is_free = True
-        """The sampling schedule of norms does not account for the cost of this measurement."""
-        self._newest = 0
+        """The current step is sampled."""
+        self.newest = 0
         """The step that was measured last."""
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
+        self.loss = StepLoss()
+        """The loss of the current step, in memory that does not belong to the script."""
+        self._losses: deque[tuple[int, int, LossReading]] = deque(maxlen=_MAX_LOSSES)
+        """Step, optimizer, and the loss that has not arrived from a device."""
         self.epochs = Epochs(context.counter)
         self.latest = LatestNorms(context)
         by_hand = partial(self.measure, optimizer=None, has_run=True)
@@ -68,12 +83,22 @@ class GradNormCollector:
         self.clippings = Clippings(bad_steps.clipping, self._clipped)
         self.micro_steps = MicroSteps(context)
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._applied = AppliedParameters(context.models)
+        self._measured: dict[int, tuple[int, LossReading, Sequence[int]]] = {}
+        """By step whose norms are under way: its optimizer, its loss, and the parameters without a gradient."""
+        self._is_read = False
+        """Whether the norms of the current step were measured, and its loss is delivered with them."""
         self._meter = GradNorms(self._deliver)
+        self._buffer, self._counter = buffer, context.counter
+        self.buffered = BufferedReadings(
+            buffer, self._applied, self.clippings, bad_steps, interval, memory, self._measure_buffered
+        )
+        """Reads the loss and the norms of steps that are only buffered."""
         self._statistics = GradStats(partial(self._emit_figures, GradientFiguresMeasured))
         self._watched = GradHistograms(partial(self._emit_figures, GradientHistogramsMeasured))
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
-        self._hooks = context.hooks
+        self._hooks, self._index_of = context.hooks, context.models.discovery.register_optimizer
         self._times, self._aside = times, aside
         self._polled = (
             ("device times", self._times),
@@ -81,18 +106,13 @@ class GradNormCollector:
             ("gradient figures", self._statistics),
             ("gradient histograms", self._watched),
         )
-        self._cadence = cadence
-        self._reading_ns = 0
-        """Nanoseconds spent reading the loss and the norms of the current step."""
-        self._loss: torch.Tensor | HostCopy | None = None
-        """The loss of the current step, in memory that does not belong to the script."""
         self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._scaled_by: weakref.ref[Any] | None = None
 
     @property
     def every(self) -> int:
         """The interval, in steps, at which norms are measured."""
-        return 1 if self._every_step else self._cadence.every
+        return 1 if self._every_step else self.interval.every
 
     @property
     def _every_step(self) -> bool:
@@ -121,50 +141,27 @@ class GradNormCollector:
             # The scaler was constructed before the probe was installed.
             self._scalers.add(scaler)
 
-    def begin_step(self, executed: int, *, wanted: bool, expected: bool, waits: bool = False) -> None:
-        """Begin the step after `executed` steps. The last step of an epoch is measured early: it may be the last of the run.
-
-        `wanted`: the step is sampled. `expected`: the user will see the step. `waits`: it is too early for a measurement,
-        except of a step that the user follows or that may be the last one.
-        """
-        if self.is_due:
-            self._cadence.record_cost(
-                self._reading_ns / 1e9, self._times.newest_excess[False], for_another=self._is_free
-            )
-        self._reading_ns = 0
+    def begin_step(self, executed: int, *, wanted: bool) -> None:
+        """Begin the step after `executed` steps; it is sampled if `wanted`."""
         self._wanted = wanted
-        self._is_free = wanted or expected or self._every_step
-        early = self.epochs.goes_on()
-        if self._ends_epoch_within(executed) == 0:
-            early = True
-            self.epochs.ends()
-        may = not waits or early or self._is_free or self._watched.is_requested
-        may = may and not self._hooks.is_off("gradient norms")
-        free, length = self._is_free, self._view.round_length
-        self.is_due = may and self._cadence.is_due(executed, length, wanted=free, early=early)
+        may = not self._hooks.is_off("gradient norms")
+        is_due = wanted or self._every_step or self._watched.is_requested or not self.interval.steps_until(executed + 1)
+        self.is_due = may and is_due
         self.clippings.begin(on=self.is_due)
         self.poll()
 
-    def steps_until_due(self, executed: int) -> int:
-        """Return how many steps after the next one are not to be measured; negative if the next one is.
+    @property
+    def needs_every_step(self) -> bool:
+        """Whether every step needs more than norms and loss, and must not be buffered.
 
         Behind a loss scaler every step needs a check, since it may be skipped.
         """
-        if self.is_due or self.is_scaled or self._every_step:
-            return -1
-        steps_until_due, left = self._cadence.steps_until_due(executed), self._ends_epoch_within(executed)
-        return min(steps_until_due, steps_until_due if left is None else left - 1)
-
-    def _ends_epoch_within(self, executed: int) -> int | None:
-        """Return how many steps after the next one an epoch ends whose last step is to be measured; None if there is none."""
-        left, steps = self.epochs.steps_left, self.epochs.steps
-        if left is None or self._view.round_length > 1:
-            return None
-        # Not every epoch is measured if epochs are short.
-        return left + steps * math.ceil(self._cadence.too_early(executed + left, steps) / steps)
+        return self.is_scaled or self._every_step or self._watched.is_requested
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished."""
+        while self._losses and self._losses[0][2].is_there:
+            self._loss_arrived(*self._losses.popleft())
         self._meter.poll()
         for name, part in self._polled:
             if part.under_way:
@@ -180,12 +177,12 @@ class GradNormCollector:
 
     def follow_ranks(self, ranks: int) -> None:
         """Measure the same steps as the other `ranks`: norms of parameters that ranks share are combined by their squares."""
-        self._cadence.has_common_rounds = ranks > 1
+        self.interval.has_common_steps = ranks > 1
         self.latest.rows_every = self._rows_every if ranks > 1 else None
 
     def _rows_every(self) -> int:
         """Return the interval in steps at which norms of all parameters are emitted, if other ranks emit theirs too."""
-        return power_of_two(ROWS_NS / 1e9 / max(self._cadence.step_time.typical, 1e-5))
+        return power_of_two(_ROWS_S / max(self.interval.step_time.typical, 1e-5))
 
     def follow(self, receiver: Callable[[GradNormSample], None] | None) -> None:
         """Measure every step, and pass each sample to `receiver`; None ends this."""
@@ -194,28 +191,21 @@ class GradNormCollector:
     def watch(self, paths: tuple[str, ...]) -> None:
         """Collect histograms of these parameters from now on, and measure the next step in any case."""
         self._watched.watch(paths, self._view.round_length)
-        if paths:
-            self._cadence.force(self._view.round_length)
 
     def on_loss(self, outputs: Any) -> None:
-        """Read the loss from the tensors that backward is called on. It is copied to the host immediately."""
-        began = perf_counter_ns()
-        self._see_loss(outputs)
-        self._reading_ns += perf_counter_ns() - began
-
-    def _see_loss(self, outputs: Any) -> None:
-        self._loss = None
+        """Read the loss from the tensors that backward is called on."""
         first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
         if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
             return
-        loss = first.detach()
-        scale = self.loss_scale()
+        loss, scale = first.detach(), self.loss_scale()
         if scale is not None:
             loss = unscaled(loss, scale)
-        self._loss = HostCopy(loss.reshape(1)) if loss.is_cuda else loss.clone()
-        scaled = self._scaled_by is not None and self._scaled_by() is not None
-        with self._hooks.guarded("first bad step"):
-            self.bad_steps.on_loss(loss, outputs, is_scaled=scaled)
+        is_scaled = self._scaled_by is not None and self._scaled_by() is not None
+        value = float(loss) if loss.is_cpu else HostCopy(loss.reshape(1))
+        self.loss.add(value, factor_of(outputs, is_scaled=is_scaled) if len(self.loss) else None)
+        if isinstance(value, float):
+            with self._hooks.guarded("first bad step"):
+                self.bad_steps.on_loss(value, outputs, is_scaled=is_scaled)
 
     def on_backward_post(self, step: int) -> None:
         """Measure the micro-step after a backward that accumulates for `step`."""
@@ -235,11 +225,9 @@ class GradNormCollector:
         With `has_run` the parameters were already updated, or there is no optimizer's step. Nothing is measured where the
         script would observe gradtui's operations.
         """
-        began = perf_counter_ns()
         with self._aside():
             if not operations_are_observed():
                 self._measure(step, optimizer, has_run)
-        self._reading_ns += perf_counter_ns() - began
 
     def measure_late(self, step: int, optimizer: Optimizer | None) -> bool:
         """Measure the newest step after its end if it was not measured: its gradients may still be there.
@@ -248,23 +236,26 @@ class GradNormCollector:
         """
         # A fused optimizer does not unscale its gradients.
         is_still_scaled = self.is_scaled and getattr(optimizer, "_step_supports_amp_scaling", False)
-        if step <= self._newest or is_still_scaled:
+        if step <= self.newest or is_still_scaled or not self._has_gradients(optimizer):
             return False
-        if all(parameter.grad is None for _, parameter in self._applied_by(optimizer)):
-            return False
-        self._loss, self._wanted, self._late = None, False, step
+        self._wanted, self._late = False, step
+        # Its loss was delivered when it ended.
+        self.loss.forget()
         self.measure(step, optimizer, has_run=True)
+        self._is_read = False
         self._meter.finish()
         return True
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
-        self._newest = step
+        # CPU time: what other processes take of this core is no cost of a reading.
+        began = thread_time_ns()
+        self.newest = step
         # A script without an optimizer has not yet updated the weights when its backward ends.
         has_moved = has_run and optimizer is not None
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=has_moved)
-        applied = self._applied_by(optimizer)
-        gradients = self._gradients(applied)
+        applied = self._applied.of(optimizer)
+        gradients = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
@@ -273,8 +264,18 @@ class GradNormCollector:
             self._without_room += 1
             return
         with of_this_process.apart(self._devices), self._times.own():
-            self._meter.measure(step, gradients, self._loss, scale, clipping)
-            self._loss = None
+            self._measured[step] = (
+                self._index_of(optimizer) if optimizer is not None else -1,
+                self.loss.reading(),
+                [at for at, each in applied if at >= 0 and each.grad is None] if len(gradients) < len(applied) else (),
+            )
+            self._is_read = self._meter.measure(step, gradients, scale, clipping)
+            if not self._is_read:
+                self._measured.pop(step, None)
+            self.interval.read(step)
+            if not self._wanted:
+                # The cost of a sampled step is that of the sample.
+                self.interval.add_cost((thread_time_ns() - began) / 1e9)
             if self._wanted or self._watched.is_requested:
                 watched = self._watched.indices(self._view.tree)
                 known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
@@ -294,9 +295,10 @@ class GradNormCollector:
         self._wanted = False
         self.by_hand.end()
 
-    def stepped(self) -> None:
-        """End the step, whether it was executed or skipped."""
-        self._loss = self._scaled_by = None
+    def stepped(self, step: int, optimizer: int) -> None:
+        """End `step` of the optimizer with this index, whether it was executed or skipped."""
+        self._end_loss(step, optimizer)
+        self._scaled_by = None
         self.micro_steps.on_step_post()
         if not self._statistics.is_open and not self.bad_steps.pauses:
             with self._hooks.guarded("first bad step"):
@@ -309,9 +311,66 @@ class GradNormCollector:
                 with self._hooks.guarded("gradient figures"):
                     self._statistics.after_step()
 
+    def _measure_buffered(self, optimizer: Optimizer) -> None:
+        self._measure(self._counter.steps + self._buffer.steps + 1, optimizer, has_run=False)
+        # Its loss is among the buffered ones.
+        self._is_read = False
+
+    def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:
+        """Interpret what was read during buffered events of these kinds.
+
+        `executed` steps had ended before them. `optimizer` has made the steps; its index is `index`.
+        """
+        losses, norms, totals = self.buffered.take()
+        loss_of_backward, step = iter(losses), executed + 1
+        for position, kind in enumerate(kinds):
+            if totals and (total := totals.get(position)) is not None:
+                self._memory.add(_ENDED[kind], total)
+            if kind == BACKWARD:
+                value, factor = next(loss_of_backward, (None, None))
+                if value is not None:
+                    self.loss.add(value, factor)
+            elif kind == ZERO_GRAD:
+                self.loss.forget()
+            elif kind == STEP:
+                if (read := norms.get(position)) is not None:
+                    self._deliver_buffered(step, read, optimizer, index)
+            elif kind == -STEP:
+                self._end_loss(step, index)
+                self._memory.step_ended(step)
+                step += 1
+        # If an unusual event ends the buffering within a step, that step is measured as it would have been.
+        self.is_due = self.buffered.is_due
+
+    def _deliver_buffered(self, step: int, read: BufferedNorms, optimizer: Optimizer | None, index: int) -> None:
+        self.interval.read(step)
+        self.newest, self._is_read = step, True
+        self._measured[step] = index, self.loss.reading(), read.absent
+        self.bad_steps.measuring(step, optimizer)
+        norms = [*zip(read.indices, read.norms)]
+        self._deliver(GradNormSample(step, total_norm(read.norms), None, norms, read.before_clipping, read.clipped_at))
+
+    def _end_loss(self, step: int, optimizer: int) -> None:
+        loss = self.loss.applied()
+        if self._is_read:
+            # It is part of the reading of the norms.
+            self._is_read = False
+        elif loss.is_there:
+            self._loss_arrived(step, optimizer, loss)
+        else:
+            self._losses.append((step, optimizer, loss))
+
+    def _loss_arrived(self, step: int, optimizer: int, loss: LossReading) -> None:
+        value = loss.value
+        if value is None:
+            return
+        if not math.isfinite(value):
+            with self._hooks.guarded("first bad step"):
+                self.bad_steps.read(GradNormSample(step, None, value, []))
+        self.latest.loss(step, optimizer, value, loss.of)
+
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new parameter indices. The norms of parameters that were listed before remain known."""
-        self._cadence.force(_AFTER_A_CHANGE)
         self.latest.tree_changed(moved)
         self._meter.tree_changed(moved)
         self._statistics.tree_changed()
@@ -321,10 +380,16 @@ class GradNormCollector:
 
     def catch_up(self) -> None:
         """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""
+        for _, _, loss in self._losses:
+            loss.wait()
         self._meter.finish()
+        self.poll()
         with self._hooks.guarded("micro-steps"):
             self.micro_steps.finish()
         self.latest.catch_up()
+
+    def _has_gradients(self, optimizer: Optimizer | None) -> bool:
+        return any(parameter.grad is not None for _, parameter in self._applied.of(optimizer))
 
     def _all_gradients(self) -> list[torch.Tensor]:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
@@ -335,42 +400,22 @@ class GradNormCollector:
         scaler = self._scaled_by() if self._scaled_by is not None else None
         return loss_scale(scaler) if scaler is not None else None
 
-    def _gradients(self, applied: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
-        found: list[tuple[int, torch.Tensor]] = []
-        for index, parameter in applied:
-            gradient = parameter.grad
-            if gradient is not None and gradient.numel():
-                found.append((index, gradient))
-            elif index >= 0:
-                self.latest.forget(index)
-        return found
-
-    def _applied_by(self, optimizer: Optimizer | None) -> list[tuple[int, torch.Tensor]]:
-        """Return (index, parameter) of the parameters that are updated; the index is -1 for parameters of no known model."""
-        tree = self._view.tree
-        if optimizer is None:
-            return list(tree.live_parameters())
-        indices, references = tree.parameter_index.get, tree.parameter_refs
-        # Inlined `ModuleTree.owns`.
-        return [
-            (index if index >= 0 and references[index]() is parameter else -1, parameter)
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-            for index in (indices(id(parameter), -1),)
-        ]
-
     def _deliver(self, reading: GradNormSample) -> None:
+        optimizer, loss, absent = self._measured.pop(reading.step, (-1, LossReading(), ()))
         if reading.step == self._late and not reading.total:
             return
+        # Its copy from a device began before that of the norms, so it has arrived.
+        value = loss.value if loss.is_there else None
+        reading = replace(reading, loss=value, loss_of=loss.of if value is not None else "", optimizer=optimizer)
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
-            self.latest.applied(reading)
+            self.latest.applied(reading, absent)
 
     def _saw_first(self, reading: GradNormSample) -> None:
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
-        self.latest.by_index.update(reading.norms)
+        self.latest.backward_norms(reading)
 
     def _emit_figures(self, event: Callable[..., Event], step: int, figures: tuple[object, ...]) -> None:
         self._emit(event(self._clock.at(), step, figures, listing=self._view.tree.listing))

@@ -3,19 +3,24 @@
 These are L2 norms, `sqrt(sum |g|^2)` over all elements of a gradient, as `torch.nn.utils.clip_grad_norm_` computes them. Half
 precision gradients accumulate in float32. On CUDA an asynchronous copy moves the stacked norms to pinned memory, and later
 steps poll it. A step is skipped and counted while too many copies are under way (not yet confirmed on a device).
+
+The square of a float32 number below 1e-23 is zero, and above 1e19 infinite. A norm that may have suffered from this is computed
+again, right over the whole range of its dtype: at once on the CPU, and from the next reading on elsewhere, because the host
+learns of it only then (`norm_range.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.clipping import Clipping
+from gradtui.probe.gradients.norm_range import exact_norm, is_doubtful, wide_norm
 from gradtui.probe.memory import PIECE_BYTES
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -48,69 +53,80 @@ class GradNormSample:
     """The maximum norm that the script clipped to."""
     is_applied: bool = True
     """False if the script may have changed the gradients between this reading and its update."""
+    optimizer: int = -1
+    """Index of the optimizer that applied the gradients; -1 where the script updates its parameters itself."""
+    loss_of: str = ""
+    """As in `StepFigures`."""
 
 
 @dataclass
 class _UnderWay:
     step: int
     indices: list[int]
-    with_loss: bool
-    """The loss is the last number of `copy`."""
     is_clipped: bool
     clipped_at: float | None
-    copy: HostCopy | None
-    """None if nothing but the loss was measured."""
-    loss: HostCopy | None
-    """The loss where it comes from a device."""
+    copy: HostCopy
+    wide: frozenset[int]
+    """Indices of the norms that were computed for the whole range."""
 
 
 class GradNorms:
-    """Measures the norms of given gradients and delivers readings as they become available."""
+    """Measures the norms of given gradients and delivers readings as they become available. `loss` of a reading is None."""
 
     def __init__(self, deliver: Callable[[GradNormSample], None]) -> None:
         self.dropped = 0
         """Number of steps not measured because the device had not finished earlier readings."""
         self._deliver = deliver
         self._under_way: deque[_UnderWay] = deque()
+        self._wide: set[int] = set()
+        """On a device: indices of the parameters whose newest norm was doubtful."""
 
     def measure(
         self,
         step: int,
-        gradients: list[tuple[int, torch.Tensor]],
-        loss: torch.Tensor | HostCopy | None,
+        gradients: Sequence[tuple[int, torch.Tensor]],
         scale: torch.Tensor | None = None,
         clipping: Clipping | None = None,
-    ) -> None:
-        """Measure the gradients of `step`, given as (parameter index, gradient).
+    ) -> bool:
+        """Measure the gradients of `step`, given as (parameter index, gradient). Return whether a reading will be delivered.
 
-        `loss` is a single number; a loss from a device is passed as a copy under way. `scale` is the factor by which a loss
-        scaler has multiplied the gradients, if the optimizer itself divides it out. `clipping` is the script's clipping call.
+        `scale` is the factor by which a loss scaler has multiplied the gradients, if the optimizer itself divides it out.
+        `clipping` is the script's clipping call.
         """
         if self._under_way:
             self.poll()
         if len(self._under_way) >= _RING:
             self.dropped += 1
-            return
+            return False
+        # Do not keep the total: it belongs to the script.
+        clipped_at = clipping.threshold if clipping is not None else None
         with torch.no_grad():
             # Creating norms for thousands of gradients would trigger Python's collector, which would visit all objects
             # of the process.
             with no_collection():
-                indices, scaled = _norms(gradients)
+                indices, tensors, norms = _norms(gradients, self._wide)
             if clipping is not None:
-                scaled.append([clipping.total.reshape(())])
-            plain = [[loss.reshape(())]] if isinstance(loss, torch.Tensor) else []
-            if not scaled and loss is None:
-                return
-            # The only host copy of the step, except for a loss on a device.
-            copy = HostCopy(_joined(scaled, plain, scale)) if scaled or plain else None
-        # Do not keep the total: it belongs to the script.
-        clipped_at = clipping.threshold if clipping is not None else None
-        apart = loss if isinstance(loss, HostCopy) else None
-        self._under_way.append(_UnderWay(step, indices, bool(plain), clipping is not None, clipped_at, copy, apart))
+                norms.append([clipping.total.reshape(())])
+            if not norms:
+                return False
+            # The only host copy of the step's norms.
+            copy = HostCopy(_joined(norms, scale))
+            if tensors[:1] and tensors[0].is_cpu and copy.is_there:
+                values = copy.values()
+                _make_exact(values, tensors, scale)
+                before = values.pop() if clipping is not None else None
+                self._deliver(
+                    GradNormSample(step, total_norm(values), None, [*zip(indices, values)], before, clipped_at)
+                )
+                return True
+        wide = frozenset(self._wide)
+        self._under_way.append(_UnderWay(step, indices, clipping is not None, clipped_at, copy, wide))
         self.poll()
+        return True
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new parameter indices. A reading is dropped if none of its parameters is still listed."""
+        self._wide.clear()
         under_way, self._under_way = self._under_way, deque()
         for reading in under_way:
             indices = moved.of_indices(reading.indices)
@@ -120,61 +136,58 @@ class GradNorms:
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished. Never waits."""
-        while self._under_way:
-            ready = self._under_way[0]
-            # Attributes instead of calls, except for the copy: this runs at each step.
-            if not ((ready.copy is None or ready.copy.is_there) and (ready.loss is None or ready.loss.is_there)):
-                return
-            self._under_way.popleft()
-            self._deliver(_reading(ready, ready.copy.values() if ready.copy is not None else []))
+        while self._under_way and self._under_way[0].copy.is_there:
+            self._deliver(self._reading(self._under_way.popleft()))
 
     def finish(self) -> None:
         """Deliver the remaining readings at the end of the run. May wait for the device."""
         if self._under_way:
-            newest = self._under_way[-1]
-            for copy in (newest.copy, newest.loss):
-                if copy is not None:
-                    copy.wait()
+            self._under_way[-1].copy.wait()
         self.poll()
 
+    def _reading(self, ready: _UnderWay) -> GradNormSample:
+        values = ready.copy.values()
+        before = values.pop() if ready.is_clipped else None
+        total = total_norm(values) if ready.indices else None
+        norms = [*zip(ready.indices, values)]
+        if is_doubtful(values):
+            doubtful = {index for index, norm in norms if is_doubtful((norm,))}
+            # A tiny norm that was not computed for the whole range is unknown; an infinite one is reported as it is.
+            unknown = {index for index, norm in norms if norm < 1 and index in doubtful - ready.wide}
+            norms = [each for each in norms if each[0] not in unknown]
+            self._wide = doubtful
+        return GradNormSample(ready.step, total, None, norms, before, ready.clipped_at)
 
-def _reading(ready: _UnderWay, values: list[float]) -> GradNormSample:
-    loss = values.pop() if ready.with_loss else None
-    if ready.loss is not None:
-        (loss,) = ready.loss.values()
-    before = values.pop() if ready.is_clipped else None
-    total = _total(values) if ready.indices else None
-    return GradNormSample(ready.step, total, loss, list(zip(ready.indices, values)), before, ready.clipped_at)
+
+def _make_exact(values: list[float], tensors: list[torch.Tensor], scale: torch.Tensor | None) -> None:
+    """Replace the norms of tensors on the CPU that may be wrong because of the range of squares."""
+    if not is_doubtful(values):
+        return
+    factor = 1.0 if scale is None else 1 / float(scale)
+    for position, (value, tensor) in enumerate(zip(values, tensors)):
+        if is_doubtful((value,)):
+            values[position] = exact_norm(tensor, value) * factor
 
 
-def _total(norms: list[float]) -> float:
+def total_norm(norms: Sequence[float]) -> float:
+    """Return the L2 norm of vectors with these norms; NaN if any is."""
     total = math.hypot(*norms)
     # `math.hypot` returns Inf if any argument is Inf, even if another is NaN.
     return math.nan if total == math.inf and any(map(math.isnan, norms)) else total
 
 
-def _joined(
-    scaled: list[list[torch.Tensor]], plain: list[list[torch.Tensor]], scale: torch.Tensor | None
-) -> torch.Tensor:
-    """Return all numbers as a 1-D tensor. Each list shares device and dtype; the `scaled` lists are divided by `scale`.
+def _joined(lists: list[list[torch.Tensor]], scale: torch.Tensor | None) -> torch.Tensor:
+    """Return all numbers as a 1-D tensor, divided by `scale`. Each list shares device and dtype.
 
     If all have one device and dtype, this is a single operation: on short steps each operation costs more than its numbers.
     """
-    lists = scaled + plain
-    values: list[torch.Tensor] = []
-    kinds = set()
-    for each in lists:
-        values += each
-        kinds.add((each[0].device, each[0].dtype))
-    first = values[0]
-    if scale is None and len(kinds) == 1:
-        return torch.stack(values)
+    if scale is None and len({(each[0].device, each[0].dtype) for each in lists}) == 1:
+        return torch.stack([value for each in lists for value in each] if len(lists) > 1 else lists[0])
     near = [each[0] for each in lists] + ([scale] if scale is not None else [])
-    home = next((each.device for each in near if not each.is_cpu), first.device)
+    home = next((each.device for each in near if not each.is_cpu), near[0].device)
     stacked = [torch.stack(each).to(wide(each[0].device)) for each in lists]
     if scale is not None:
-        for index, part in enumerate(stacked[: len(scaled)]):
-            stacked[index] = unscaled(part, scale)
+        stacked = [unscaled(part, scale) for part in stacked]
     return torch.cat([part.to(home, non_blocking=True) for part in stacked])
 
 
@@ -189,30 +202,83 @@ def unscaled(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return values / scale.to(values.device, values.dtype, non_blocking=True)
 
 
-def _norms(gradients: list[tuple[int, torch.Tensor]]) -> tuple[list[int], list[list[torch.Tensor]]]:
-    """Return parameter indices and, in the same order, their norms in lists of one device and dtype each."""
+def _norms(
+    gradients: Sequence[tuple[int, torch.Tensor]], wide: set[int]
+) -> tuple[list[int], list[torch.Tensor], list[list[torch.Tensor]]]:
+    """Return parameter indices, tensors and, in the same order, norms in lists of one device and dtype each.
+
+    `wide` are the indices of gradients on a device whose norms are computed for the whole range.
+    """
     groups: dict[tuple[torch.device, torch.dtype, bool], tuple[list[int], list[torch.Tensor]]] = {}
     indices: list[int] = []
+    tensors: list[torch.Tensor] = []
     norms: list[list[torch.Tensor]] = []
     for index, gradient in gradients:
         plain = gradient
         if type(gradient) is not torch.Tensor or gradient.layout is not _STRIDED or gradient.dtype not in _REAL:
             if would_wait(gradient):
                 indices.append(index)
+                tensors.append(gradient)
                 norms.append([norm_of_repeated(gradient)])
                 continue
             plain = plain_gradient(gradient)
+        if index in wide and not plain.is_cpu:
+            indices.append(index)
+            tensors.append(plain)
+            norms.append([wide_norm(plain)])
+            continue
         key = plain.device, plain.dtype, plain.numel() > (_PIECE if plain.is_cpu else _LARGE)
         group = groups.get(key)
         if group is None:
             group = groups[key] = ([], [])
         group[0].append(index)
         group[1].append(plain)
-    for (_, dtype, is_large), (of_group, tensors) in groups.items():
+    for (_, dtype, is_large), (of_group, found) in groups.items():
         indices += of_group
+        tensors += found
         accumulated_in = torch.float32 if dtype in _HALF else None
-        norms.append([*map(norm_of, tensors)] if is_large else multi_tensor_norms(tensors, accumulated_in))
-    return indices, norms
+        norms.append([*map(norm_of, found)] if is_large else multi_tensor_norms(found, accumulated_in))
+    return indices, tensors, norms
+
+
+@dataclass(frozen=True)
+class NormGroup:
+    """Gradients on the CPU whose norms are computed alike, by their positions; None stands for all, in their order."""
+
+    positions: list[int] | None
+    is_large: bool
+    accumulated_in: torch.dtype | None
+
+
+def groups_on_cpu(gradients: Sequence[torch.Tensor]) -> list[NormGroup] | None:
+    """Return groups of gradients whose norms are computed alike; None if any is not a dense real tensor on the CPU."""
+    found: dict[tuple[torch.dtype, bool], list[int]] = {}
+    for position, each in enumerate(gradients):
+        is_plain = type(each) is torch.Tensor and each.is_cpu and each.layout is _STRIDED
+        if not is_plain or each.dtype not in _REAL or not each.numel():
+            return None
+        found.setdefault((each.dtype, each.numel() > _PIECE), []).append(position)
+    groups = [
+        NormGroup(positions, is_large, torch.float32 if dtype in _HALF else None)
+        for (dtype, is_large), positions in found.items()
+    ]
+    return [replace(groups[0], positions=None)] if len(groups) == 1 else groups
+
+
+def norms_on_cpu(gradients: list[torch.Tensor], groups: list[NormGroup]) -> list[float]:
+    """Return the norm of each gradient, computed by groups. Raises NotImplementedError if any of them is sparse now."""
+    norms = [0.0] * len(gradients)
+    for group in groups:
+        of_group = gradients if group.positions is None else [gradients[position] for position in group.positions]
+        computed = [*map(norm_of, of_group)] if group.is_large else multi_tensor_norms(of_group, group.accumulated_in)
+        values: list[float] = torch.stack(computed).tolist()
+        if group.positions is None:
+            norms = values
+        else:
+            for position, value in zip(group.positions, values):
+                norms[position] = value
+    _make_exact(norms, gradients, None)
+    return norms
 
 
 def norm_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,88 +1,140 @@
-"""Keep the newest gradient norm of each listed parameter and the step it belongs to, and emit them. Training thread."""
+"""Keep the newest gradient norm of each listed parameter and the step it belongs to, and emit what was measured of each step.
+
+What several short steps have is emitted together: `flush` is called some times a second. Training thread.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import IndexMapping, optimizer_membership
 from gradtui.probe.runtime import ProbeContext
-from gradtui.protocol.events import GradientsMeasured
+from gradtui.protocol.events import GradientsMeasured, StepFigures, StepsMeasured
 
-ROWS_NS = 100_000_000
-"""Minimum nanoseconds between two events with per-parameter norms. The total is sent with every sample."""
+_ROWS_NS = 20_000_000
+"""Minimum nanoseconds between two events with the norms of all parameters."""
+_NORM_NS = 50_000
+"""Minimum nanoseconds between two such events for each parameter, so that a viewer gets at most 20,000 norms a second."""
 _ALL_ROWS = 32
-"""Number of samples at the start of a run that all include per-parameter norms."""
+"""Number of samples at the start of a run that all include the norms of all parameters."""
+_MAX_WAITING = 4096
+"""Figures that wait to be emitted; the oldest give way."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The norms of all parameters at one step."""
+
+    norms: tuple[float | None, ...]
+    steps: tuple[int | None, ...] | None
+    listing: int | None
 
 
 class LatestNorms:
     """Gradient norms by parameter index. On a device they lag by one sample."""
 
     def __init__(self, context: ProbeContext) -> None:
-        self.by_index: dict[int, float] = {}
-        """Parameter index -> norm when its optimizer last applied it. Index -1 stands for parameters of no listed model."""
+        self._by_index: dict[int, float] = {}
         self._read_at: dict[int, int] = {}
         """Parameter index -> step of its norm."""
+        self._newest: list[tuple[GradNormSample, Sequence[int]]] = []
+        """The newest sample of each optimizer that is not in these two yet, and the parameters without a gradient in it."""
         self.receiver: Callable[[GradNormSample], None] | None = None
         """Called with each sample, for breakpoints. While it is set, every step is measured."""
         self.rows_every: Callable[[], int] | None = None
         """Returns the interval, in steps, of the events with per-parameter norms, if other ranks emit theirs at the same steps.
         None: time alone decides."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._waiting: deque[tuple[StepFigures, _Rows | None]] = deque(maxlen=_MAX_WAITING)
         self._rows_at = 0
         self._samples = 0
         self._was_finite = True
-        self._unsent_step: int | None = None
-        """The step of the newest sample if its event has no per-parameter norms."""
+        self._has_newest_rows = True
+        """Whether the newest sample is emitted with the norms of all parameters."""
+
+    @property
+    def by_index(self) -> dict[int, float]:
+        """Parameter index -> norm when its optimizer last applied it. Index -1 stands for parameters of no listed model."""
+        if self._newest:
+            newest, self._newest = self._newest, []
+            for sample, absent in newest:
+                for index in absent:
+                    self._by_index.pop(index, None)
+                self._by_index.update(sample.norms)
+                self._read_at.update(dict.fromkeys([index for index, _ in sample.norms], sample.step))
+        return self._by_index
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new parameter indices. The norms of parameters that were listed before remain known."""
-        self.by_index = moved.of_parameters(self.by_index)
+        by_index = self.by_index
+        self.flush()
+        self._by_index = moved.of_parameters(by_index)
         self._read_at = moved.of_parameters(self._read_at)
 
-    def applied(self, sample: GradNormSample) -> None:
-        """Store and emit the norms of gradients that a step applied."""
+    def backward_norms(self, sample: GradNormSample) -> None:
+        """Store the norms of gradients as backward left them; the script may change them before it applies them."""
         self.by_index.update(sample.norms)
-        self._read_at |= dict.fromkeys([index for index, _ in sample.norms], sample.step)
+
+    def applied(self, sample: GradNormSample, absent: Sequence[int] = ()) -> None:
+        """Store the norms of gradients that a step applied. Parameters `absent` had no gradient: they lose their norm."""
+        self._newest = [each for each in self._newest if each[0].optimizer != sample.optimizer]
+        self._newest.append((sample, absent))
         self._samples += 1
         if self.receiver is not None:
             self.receiver(sample)
-        now = self._clock.now()
         is_finite = sample.total is None or math.isfinite(sample.total)
-        is_late = now - self._rows_at >= ROWS_NS if self.rows_every is None else sample.step % self.rows_every() == 0
-        is_due = self._samples <= _ALL_ROWS or is_late
-        has_rows = is_due or (self._was_finite and not is_finite)
-        self._was_finite = is_finite
-        if has_rows:
-            self._rows_at = now
-        self._unsent_step = None if has_rows else sample.step
-        self._emit(
-            GradientsMeasured(
-                self._clock.at(),
-                sample.step,
-                sample.total,
-                sample.loss,
-                self._rows() if has_rows else None,
-                sample.before_clipping,
-                sample.clipped_at,
-                sample.is_applied,
-                self._steps(sample.step) if has_rows else None,
-                listing=self._view.tree.listing,
-            )
-        )
+        has_rows = self._are_rows_due(sample.step) or (self._was_finite and not is_finite)
+        self._was_finite, self._has_newest_rows = is_finite, has_rows
+        self._waiting.append((_figures(sample), self._rows(sample.step) if has_rows else None))
+
+    def loss(self, step: int, optimizer: int, loss: float, of: str) -> None:
+        """Store the loss of a step whose norms are not measured, or have not arrived."""
+        self._waiting.append((StepFigures(step, optimizer, loss, of), None))
+
+    def flush(self) -> None:
+        """Emit what has been stored since the last call, in its order."""
+        together: list[StepFigures] = []
+        while self._waiting:
+            figures, rows = self._waiting.popleft()
+            if rows is None:
+                together.append(figures)
+                continue
+            self._emit_together(together)
+            together = []
+            self._emit(
+                GradientsMeasured(
+                    self._clock.at(), figures.step, figures.total, figures.loss, rows.norms, figures.before_clipping,
+                    figures.clipped_at, figures.as_applied, rows.steps, figures.optimizer, figures.loss_of,
+                    listing=rows.listing,
+                )
+            )  # fmt: skip
+        self._emit_together(together)
+
+    def _emit_together(self, figures: list[StepFigures]) -> None:
+        if figures:
+            self._emit(StepsMeasured(self._clock.at(), figures[-1].step, tuple(figures)))
 
     def catch_up(self) -> None:
-        """Emit the per-parameter norms of the newest sample if they were held back."""
-        if (step := self._unsent_step) is not None:
-            self._unsent_step = None
-            rows, steps = self._rows(), self._steps(step)
-            listing = self._view.tree.listing
-            self._emit(GradientsMeasured(self._clock.at(), step, None, None, rows, norm_steps=steps, listing=listing))
+        """Emit everything, with the norms of all parameters at the newest step."""
+        if not self._has_newest_rows and self._read_at_newest:
+            self._has_newest_rows = True
+            step = self._read_at_newest
+            rows = self._rows(step)
+            self.flush()
+            self._emit(
+                GradientsMeasured(
+                    self._clock.at(), step, None, None, rows.norms, norm_steps=rows.steps, listing=rows.listing
+                )
+            )
+        self.flush()
 
-    def forget(self, index: int) -> None:
-        """Remove the norm of a parameter that no longer has a gradient."""
-        self.by_index.pop(index, None)
+    @property
+    def _read_at_newest(self) -> int:
+        return self._newest[-1][0].step if self._newest else max(self._read_at.values(), default=0)
 
     def forget_frozen(self) -> None:
         """Remove the norms of parameters that are frozen now and belong to no optimizer: they are from an earlier stage.
@@ -100,13 +152,30 @@ class LatestNorms:
             for index in [index for key, index in frozen.items() if key not in owned]:
                 del self.by_index[index]
 
-    def _rows(self) -> tuple[float | None, ...]:
-        """Return the norms of all parameters. Parameters of other optimizers keep the norm of their own last step."""
-        return tuple(map(self.by_index.get, range(len(self._view.tree.parameters))))
+    def _are_rows_due(self, step: int) -> bool:
+        now = self._clock.now()
+        if self.rows_every is not None:
+            is_due = step % self.rows_every() == 0
+        else:
+            is_due = now - self._rows_at >= max(_ROWS_NS, _NORM_NS * len(self._view.tree.parameters))
+        if is_due or self._samples <= _ALL_ROWS:
+            self._rows_at = now
+            return True
+        return False
 
-    def _steps(self, step: int) -> tuple[int | None, ...] | None:
-        """Return the step of each norm in `_rows`; None if all belong to `step`."""
-        if set(map(self._read_at.get, self.by_index)) <= {step}:
-            return None
-        indices = range(len(self._view.tree.parameters))
-        return tuple([self._read_at.get(index) if index in self.by_index else None for index in indices])
+    def _rows(self, step: int) -> _Rows:
+        """Return the norms of all parameters. Parameters of other optimizers keep the norm of their own last step."""
+        by_index, indices = self.by_index, range(len(self._view.tree.parameters))
+        norms = tuple(map(by_index.get, indices))
+        # None where all are of `step`.
+        steps = None
+        if not set(map(self._read_at.get, by_index)) <= {step}:
+            steps = tuple([self._read_at.get(index) if index in by_index else None for index in indices])
+        return _Rows(norms, steps, self._view.tree.listing)
+
+
+def _figures(sample: GradNormSample) -> StepFigures:
+    return StepFigures(
+        sample.step, sample.optimizer, sample.loss, sample.loss_of, sample.total, sample.before_clipping,
+        sample.clipped_at, sample.is_applied,
+    )  # fmt: skip

@@ -53,7 +53,7 @@ class MicroSteps:
         if gradients:
             self._readings += 1
             self.under_way[self._readings] = (step, self._number)
-            self._meter.measure(self._readings, gradients, None, scale)
+            self._meter.measure(self._readings, gradients, scale)
 
     def on_step_post(self) -> None:
         """End the step, executed or skipped: the next backward is the first micro-step of another step."""

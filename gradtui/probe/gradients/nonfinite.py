@@ -120,12 +120,21 @@ class NonFiniteDetector:
         self._weights.tree_changed(moved)
         self._clipped = {}
 
-    def on_loss(self, loss: torch.Tensor, outputs: Any, *, is_scaled: bool) -> None:
-        """Check the loss as backward begins on `outputs`; `loss` has no loss scaler's factor."""
-        if self._is_bad or loss.device.type != "cpu":
+    @property
+    def is_bad(self) -> bool:
+        """Whether the newest values were not finite, and that was reported."""
+        return self._is_bad
+
+    def note_root(self, root: torch.Tensor) -> None:
+        """Record the tensor on the CPU that a backward is called on, whose gradients will be measured."""
+        self._root = weakref.ref(root)
+
+    def on_loss(self, loss: float, outputs: Any, *, is_scaled: bool) -> None:
+        """Check a loss on the CPU as backward begins on `outputs`; `loss` has no loss scaler's factor."""
+        if self._is_bad:
             return
-        self._root = weakref.ref(outputs[0] if isinstance(outputs, (tuple, list)) else outputs)
-        kind = kind_of(loss.item())
+        self.note_root(outputs[0] if isinstance(outputs, (tuple, list)) else outputs)
+        kind = kind_of(loss)
         if kind == FINITE or (is_scaled and kind != NAN):
             # The loss scaler's factor may have turned a finite loss into Inf, which then does no harm.
             self._finite_losses += 1
@@ -184,7 +193,7 @@ class NonFiniteDetector:
         if self.pauses and not self._is_bad and not operations_are_observed():
             live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]
             if all(devices_with_room(each for _, each in live).values()):
-                self._weights.measure(self._counter.steps, live, None)
+                self._weights.measure(self._counter.steps, live)
 
     def finish(self) -> None:
         """Read the most recently measured weights. May wait for a device."""

@@ -71,20 +71,23 @@ def install(probe: Probe, scalers: GradScalers) -> None:
 
 
 def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0915 - as its one inner function
-    hooks, marks, held = probe.hooks, probe.buffer, probe.dispatcher.statistics
+    hooks, marks, held, norms = probe.hooks, probe.buffer, probe.dispatcher.statistics, probe.norms.buffered
     calls, accumulates_by_itself = hooks.calls, original.__name__ == "backward"
 
     @functools.wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915 - each frame costs
         # `torch.autograd.grad` does not accumulate into `.grad`; only `backward` passes this argument.
         accumulates, thread = kwargs.get("accumulate_grad", accumulates_by_itself), get_ident()
-        is_marked = began = accumulates and marks.idle == thread and not marks.between
+        is_marked = accumulates and marks.idle == thread and not marks.between
+        # Not a parameter of its own: Python would unpack and repack the argument tuple at every step.
+        outputs = args[0] if args else kwargs.get("tensors")
+        is_marked = began = is_marked and hooks.read("gradient norms", norms.on_backward, outputs) is not False
         if is_marked:
+            if norms.reads_memory:
+                hooks.read("memory totals", norms.phase_ended)
             marks.within, marks.idle = BACKWARD, 0
             marks.add((BACKWARD, perf_counter_ns()))
         else:
-            # Not a parameter of its own: Python would unpack and repack the argument tuple at every step.
-            outputs = args[0] if args else kwargs.get("tensors")
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
                 recomputation.note_nested(hooks, probe.step_sampler.recomputation, outputs)
                 return original(*args, **kwargs)
@@ -112,6 +115,8 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
             if is_holding:
                 held.leave()
             if is_marked and marks.within == BACKWARD:
+                if norms.reads_memory:
+                    hooks.read("memory totals", norms.phase_ended)
                 marks.add((-BACKWARD, now := perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
                 if now >= marks.flush_at:
@@ -259,13 +264,14 @@ def _next_batch(probe: Probe, original: Function) -> Function:
 
 
 def _step_pre_hook(probe: Probe) -> Function:
-    hooks, marks = probe.hooks, probe.buffer
+    hooks, marks, norms = probe.hooks, probe.buffer, probe.norms.buffered
 
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         # args[0] is the optimizer itself; a closure would follow.
         if (
             marks.idle == get_ident() and marks.optimizer() is optimizer and not marks.between
             and len(args) == 1 and not kwargs and not (marks.frozen and marks.is_in_the_way())
+            and not (norms.is_due and hooks.read("gradient norms", norms.on_step, optimizer) is False)
         ):  # fmt: skip
             marks.within, marks.idle = STEP, 0
             marks.add((STEP, perf_counter_ns()))
@@ -281,12 +287,15 @@ def _step_pre_hook(probe: Probe) -> Function:
 
 
 def _step_post_hook(probe: Probe) -> Function:
-    hooks, marks = probe.hooks, probe.buffer
+    hooks, marks, norms = probe.hooks, probe.buffer, probe.norms.buffered
 
     def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001
         if marks.within == STEP and marks.thread == get_ident():
+            if norms.reads_memory:
+                hooks.read("memory totals", norms.last_phase_ended)
             marks.between = True
             marks.add((-STEP, now := perf_counter_ns()))
+            norms.step_ended()
             marks.within, marks.idle = 0, marks.thread
             if now >= marks.flush_at:
                 marks.flush(now)

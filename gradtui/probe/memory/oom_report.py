@@ -30,7 +30,15 @@ from gradtui.probe.model import nearest_leaf, running_module
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
-from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, ModelsFound, OutOfMemory
+from gradtui.protocol.events import (
+    Event,
+    GradientsMeasured,
+    MemoryMeasured,
+    ModelsFound,
+    OutOfMemory,
+    StepMemoryMeasured,
+    StepsMeasured,
+)
 from gradtui.protocol.vocabulary import Phase
 from gradtui.samplers.device import read_allocator
 from gradtui.text import oom_report
@@ -62,6 +70,8 @@ class RecentEvents:
         elif isinstance(event, GradientsMeasured):
             # Per-parameter values would take much memory, and are not needed here.
             self._kept.append(GradientsMeasured(event.at, event.step, event.total, event.loss, None))
+        elif isinstance(event, (StepsMeasured, StepMemoryMeasured)):
+            self._kept.append(event)
         elif isinstance(event, ModelsFound):
             self._kept.clear()
         self._emit(event)

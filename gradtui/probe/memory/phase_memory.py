@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 
 from gradtui.probe.autograd import NOTHING_KEPT, GraphSummary
@@ -252,6 +252,11 @@ class PhasePeaks:
     def record(self, breakdown: MemoryMeasured) -> None:
         """Record a breakdown emitted in the current step."""
         self._emitted[breakdown.phase] = breakdown
+
+    @property
+    def emitted(self) -> Collection[MemoryMeasured]:
+        """The breakdowns of the current step that were emitted."""
+        return self._emitted.values()
 
     def of_step(self) -> tuple[int | None, MemoryBytes | None]:
         """Return the peak of the phases emitted in the current step, if all are exact, and what backward left at its end."""

@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 from gradtui.probe.activation_checkpointing import CheckpointedModules
 from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
 from gradtui.probe.frozen import DriftDetector
-from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory
+from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
 from gradtui.probe.model import IndexMapping, optimizer_membership
-from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
+from gradtui.probe.runtime import ProbeContext, ReadingInterval, SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
@@ -62,6 +62,7 @@ class StepSampler:
         cadence: SamplingSchedule,
         traces: MemoryProfileSchedule,
         allocator: MemoryCounter,
+        totals_interval: ReadingInterval,
     ) -> None:
         self.tracer = ModuleCallLogger()
         self.recomputation = Recomputation(context.hooks.charge)
@@ -74,6 +75,7 @@ class StepSampler:
         self._phases, self._counter = phases, context.counter
         self._memory = PhaseMemory(context, allocator, traces)
         self.batches = self._memory.batches
+        self.totals = StepTotalsReader(context, self._memory.accountant, totals_interval, self._step_stands_out)
         self.extent = Extent.WHOLE
         """Which measurements the current step allows."""
         self.times = DeviceTimes(context, phases)
@@ -131,7 +133,12 @@ class StepSampler:
         self._traces.outdate(self._counter.steps)
         self._cadence.force(_AFTER_A_CHANGE)
         self._memory.tree_changed(self._phases.phase)
+        self.totals.tree_changed()
         self.times.follow(self._memory.accountant.home)
+
+    def _step_stands_out(self) -> None:
+        """Sample the next step, since the memory of this one is far above that of the others."""
+        self._cadence.force()
 
     def optimizers_changed(self) -> None:
         """Sample the next steps, since optimizers were added or own other parameters now."""
@@ -341,6 +348,7 @@ class StepSampler:
         with self.hooks.guarded("unregistered modules"):
             self._unregistered.on_step_post(*found)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
+        self.totals.sampled(self._counter.steps, self._memory.peaks.emitted)
         self.memories.append(self._memory.of_step(self._counter.steps, saved.total if saved is not None else None))
         if saved is not None:
             self._emit(saved)

@@ -114,6 +114,15 @@ class HookEventBuffer:
         self.flush_at = now + _FLUSH_NS
         self.thread = self.idle = get_ident()
 
+    def __len__(self) -> int:
+        """The number of buffered events."""
+        return len(self._taken) // 2
+
+    @property
+    def steps(self) -> int:
+        """The number of buffered steps that have ended."""
+        return self._taken[::2].count(-STEP)
+
     @property
     def marks_go_on(self) -> bool:
         """Whether a batch that a DataLoader yields now is for a step that is only buffered, and need not be recorded."""

@@ -1,0 +1,93 @@
+"""The loss of a step: of its one backward, or of the several whose gradients accumulate. Runs on the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gradtui.probe.torch_private.host_copy import HostCopy
+
+_MAX_BACKWARDS = 4096
+"""Backwards of one step whose losses are kept: a script may accumulate for ever."""
+
+Value = float | HostCopy
+
+
+@dataclass(frozen=True, slots=True)
+class LossReading:
+    """The losses of a step's backwards, some of which may be on their way from a device."""
+
+    values: Sequence[Value] = ()
+    of: str = ""
+    """`mean` or `sum` of several; empty for one."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether `value` would not have to wait."""
+        return all(isinstance(each, float) or each.is_there for each in self.values)
+
+    def wait(self) -> None:
+        """Wait for the device. Call it only when the run is over, or when the user has asked and waits too."""
+        for each in self.values:
+            if not isinstance(each, float):
+                each.wait()
+
+    @property
+    def value(self) -> float | None:
+        """The loss of the step; None if it has none. Call it only once it has arrived."""
+        losses = [each if isinstance(each, float) else float(each.values()[0]) for each in self.values]
+        if not losses:
+            return None
+        return sum(losses) / (len(losses) if self.of == "mean" else 1)
+
+
+@dataclass
+class StepLoss:
+    """The losses of the backwards since the last step.
+
+    Scripts that accumulate gradients mostly divide each loss by the number of backwards, so that the gradient is that of
+    their mean: the sum of these losses is then the loss of the step. Otherwise it is their mean.
+    """
+
+    _values: list[Value] = field(default_factory=list)
+    _is_applied: bool = False
+    """An optimizer has applied the gradients of these backwards."""
+    _divisor: float | None = None
+    """By what the script has divided the newest loss; None if it has not, or if there was only one."""
+    _backwards: int = 0
+    """The largest number of backwards of a step so far."""
+
+    def __len__(self) -> int:
+        """The number of backwards whose gradients the next step applies."""
+        return 0 if self._is_applied else len(self._values)
+
+    def add(self, value: Value, factor: float | None) -> None:
+        """Add the loss of a backward, which the script has multiplied by `factor`; needed from the second one of a step on."""
+        if self._is_applied:
+            self.forget()
+        if len(self._values) < _MAX_BACKWARDS:
+            self._values.append(value)
+        if len(self._values) > 1:
+            self._divisor = 1 / factor if factor else None
+
+    def forget(self) -> None:
+        """Forget these losses, because their gradients were cleared or applied."""
+        self._values, self._is_applied, self._divisor = [], False, None
+
+    def reading(self) -> LossReading:
+        """Return the loss of a step of an optimizer that applies the gradients of these backwards."""
+        count = len(self._values)
+        if count < 2:
+            return LossReading(self._values)
+        self._backwards = max(self._backwards, count)
+        # The last backwards of an epoch may be fewer than those by whose number the script divides.
+        is_divided = self._divisor is not None and round(self._divisor) in (count, self._backwards)
+        return LossReading(self._values, "sum" if is_divided else "mean")
+
+    def applied(self) -> LossReading:
+        """Return the same when the step has ended.
+
+        A second optimizer that steps before the next backward applies gradients of the same backwards.
+        """
+        self._is_applied = True
+        return self.reading()

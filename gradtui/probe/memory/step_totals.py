@@ -1,0 +1,146 @@
+"""Read the total of allocated bytes at the end of forward, backward and optimizer step of each step. Training thread.
+
+These three readings take some microseconds on the CPU. In a sampled step they are part of the memory breakdown instead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import thread_time_ns
+
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant
+from gradtui.probe.memory.spikes import Spike, SpikeDetector
+from gradtui.probe.runtime import ProbeContext, ReadingInterval
+from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
+from gradtui.protocol.vocabulary import Phase
+
+_MAX_WAITING = 4096
+"""Steps that wait to be emitted; the oldest give way."""
+_MAX_SPIKES = 100
+"""Spikes of a run after which only every `_EACH`-th is emitted."""
+_EACH = 100
+READINGS = 3
+"""Readings of a step with one backward."""
+
+Total = tuple[int | None, int | None]
+"""The bytes now, and the highest since the reading before; None where unknown."""
+
+
+class StepTotalsReader:
+    """Reads totals where `is_due`, and emits those of several steps together. `spiked` is called when a step stands out."""
+
+    def __init__(
+        self,
+        context: ProbeContext,
+        accountant: MemoryAccountant,
+        interval: ReadingInterval,
+        spiked: Callable[[], None],
+    ) -> None:
+        self.interval = interval
+        self.is_due = False
+        """Whether the current step is read."""
+        self._emit, self._clock, self._hooks = context.emit, context.clock, context.hooks
+        self._accountant, self._spiked = accountant, spiked
+        self._totals: dict[Phase, int] = {}
+        """The highest total at the end of each phase of the current step."""
+        self._highest: int | None = None
+        """The highest known total within it; None where no allocator keeps a peak."""
+        self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
+        self._detector = SpikeDetector()
+        self._spikes = 0
+
+    @property
+    def fence(self) -> float:
+        """Peaks above this many bytes stand out."""
+        return self._detector.fence
+
+    def begin_step(self, step: int, *, is_sampled: bool) -> None:
+        """Begin `step`; the totals of a sampled one come with its breakdown."""
+        self._totals, self._highest = {}, None
+        self.is_due = not is_sampled and not self._hooks.is_off("memory totals") and not self.interval.steps_until(step)
+        if self.is_due and self._accountant.allocator.device_type != "cpu":
+            # The peak of the step counts from here.
+            self.read()
+
+    def read(self) -> Total:
+        """Return the total now."""
+        reading = self._accountant.allocator.read()
+        return reading.total, reading.peak if reading.since_last else None
+
+    def phase_ended(self, phase: Phase) -> None:
+        """Read the total at the end of a phase of the current step."""
+        began = thread_time_ns()
+        self.add(phase, self.read())
+        if phase is Phase.OPTIMIZER:
+            self.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
+
+    def add(self, phase: Phase, total: Total) -> None:
+        """Add a total that was read at the end of a phase of the current step."""
+        now, highest = total
+        if now is not None:
+            self._totals[phase] = max(now, self._totals.get(phase, now))
+        if highest is not None:
+            self._highest = max(highest, self._highest or 0)
+
+    def step_ended(self, step: int) -> None:
+        """End the current step, whose number is `step`."""
+        if self._totals:
+            self.interval.read(step)
+            get = self._totals.get
+            peak = max([*self._totals.values(), self._highest or 0])
+            self._take(
+                StepTotals(
+                    step, get(Phase.FORWARD), get(Phase.BACKWARD), get(Phase.OPTIMIZER), peak, self._highest is not None
+                )
+            )
+        self._totals, self._highest = {}, None
+
+    def sampled(self, step: int, phases: Iterable[MemoryMeasured]) -> None:
+        """Take the totals of a sampled step from its breakdown."""
+        found = {each.phase: each for each in phases}
+        totals = {phase: each.held.total for phase, each in found.items()}
+        peaks = [each.peak for each in found.values() if each.peak is not None]
+        if not peaks:
+            return
+        is_exact = all(each.peak_exact for each in found.values())
+        # A profile of the step knows peaks that the totals of other steps do not show.
+        peak = max(peaks) if is_exact else max((total for total in totals.values() if total is not None), default=None)
+        get = totals.get
+        self._take(StepTotals(step, get(Phase.FORWARD), get(Phase.BACKWARD), get(Phase.OPTIMIZER), peak, is_exact))
+
+    def _take(self, totals: StepTotals) -> None:
+        self._waiting.append(totals)
+        if totals.peak is None:
+            return
+        was_above = totals.peak > self._detector.fence
+        spike = self._detector.add(totals.step, highest_phase(totals), totals.peak)
+        if was_above:
+            self._spiked()
+        if spike is not None:
+            self._report(spike)
+
+    def _report(self, spike: Spike) -> None:
+        self._spikes += 1
+        if self._spikes <= _MAX_SPIKES or self._spikes % _EACH == 0:
+            at, number = self._clock.at(), self._spikes
+            self._emit(MemorySpikeFound(at, spike.step, spike.phase, spike.peak, spike.usual, number, spike.steps))
+
+    def tree_changed(self) -> None:
+        """Handle a change of the models: the peaks of others say nothing about theirs."""
+        self._detector.start_again()
+
+    def flush(self, *, at_end: bool = False) -> None:
+        """Emit what was read since the last call."""
+        if self._waiting:
+            totals = tuple(self._waiting)
+            self._waiting.clear()
+            self._emit(StepMemoryMeasured(self._clock.at(), totals[-1].step, totals, self._accountant.allocator.exact))
+        if at_end and (spike := self._detector.finish()) is not None:
+            self._report(spike)
+
+
+def highest_phase(totals: StepTotals) -> Phase:
+    """Return the phase with the highest total."""
+    known = {Phase.FORWARD: totals.forward, Phase.BACKWARD: totals.backward, Phase.OPTIMIZER: totals.optimizer}
+    return max(known, key=lambda phase: known[phase] or 0)

@@ -1,0 +1,72 @@
+"""Decide how many steps lie between two readings of what the user watches: norms and memory totals. Pure.
+
+Every step is read unless a reading takes more than `_SHARE` of a step. Then the interval is the one that meets that share, but
+never longer than `_LONGEST_S` of training.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+
+from gradtui.probe.runtime.sampling_schedule import StepTime, power_of_two
+
+_SHARE = 0.03
+"""The share of the script's own step time that readings may take."""
+_LEFT = 0.2
+"""The part of that share that the second kind of readings has in any case."""
+_LONGEST_S = 0.25
+_KEPT = 9
+"""Durations of readings that are kept; their median counts, because other processes disturb single ones."""
+_MIN_COSTS = 3
+"""The first readings take longer, with cold caches."""
+
+
+class ReadingInterval:
+    """The interval between readings, by what they cost and how long the script's steps take."""
+
+    def __init__(self, step_time: StepTime, first: ReadingInterval | None = None) -> None:
+        """Create the interval of one kind of readings; `first` is that of another kind, which takes its part first."""
+        self.has_common_steps = False
+        """Whether readings of several ranks are to be of the same steps: the interval is then a power of two, and the steps at
+        its multiples are read."""
+        self.step_time, self._first = step_time, first
+        self._costs: deque[float] = deque(maxlen=_KEPT)
+        self._read = 0
+        """The number of the newest step that was read."""
+
+    @property
+    def every(self) -> int:
+        """The interval in steps, 1 until both durations are known well enough."""
+        typical = self.step_time.typical
+        if len(self._costs) < _MIN_COSTS or typical <= 0:
+            return 1
+        allowed = _SHARE * typical
+        if self._first is not None:
+            allowed = max(allowed - self._first.seconds_a_step, _LEFT * allowed)
+        wanted = math.ceil(statistics.median(self._costs) / allowed)
+        longest = max(1, int(_LONGEST_S / typical))
+        every = max(1, min(wanted, longest))
+        # Rounded down where the next power of two would be longer than allowed.
+        return min(power_of_two(every), power_of_two(longest + 1) // 2 or 1) if self.has_common_steps else every
+
+    @property
+    def seconds_a_step(self) -> float:
+        """What the readings take, spread over all steps."""
+        return statistics.median(self._costs) / self.every if self._costs else 0.0
+
+    def steps_until(self, step: int) -> int:
+        """Return how many steps lie between `step`, which begins, and the next one to read; 0 if that is `step` itself."""
+        every = self.every
+        if self.has_common_steps:
+            return -step % every
+        return max(0, self._read + every - step)
+
+    def read(self, step: int) -> None:
+        """Record that `step` was read."""
+        self._read = step
+
+    def add_cost(self, seconds: float) -> None:
+        """Record that a reading has taken `seconds`."""
+        self._costs.append(seconds)

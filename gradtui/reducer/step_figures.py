@@ -1,0 +1,148 @@
+"""The functions of the reducer for what is measured of every step. Pure except for the state that they update.
+
+A script may have several optimizers, whose losses must not be compared. The main optimizer is the first one that makes a step.
+Another one takes its place when it has made `_TAKES_OVER` measured steps and the main one none: the script trains in stages.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_state import NormSummary, OptimizerCurves, PhaseRecord, RunState
+from gradtui.state.series import Series
+from gradtui.text import spike_text
+
+_TAKES_OVER = 8
+MAX_OPTIMIZERS = 64
+"""Optimizers with curves of their own: a script may have one for each parameter."""
+MAX_SPIKES = 256
+
+
+def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
+    for figures in event.figures:
+        take_figures(state, figures)
+
+
+def take_figures(state: RunState, figures: ev.StepFigures) -> None:
+    """Add the figures of one step to the curves."""
+    _take_own(state, figures)
+    if not _is_main(state, figures):
+        return
+    if figures.loss is not None:
+        state.loss.append(figures.step, figures.loss)
+    if figures.before_clipping is not None:
+        state.before_clipping.append(figures.step, figures.before_clipping)
+        state.clipped_at = figures.clipped_at
+        # Clipping at infinity is how scripts ask for the norm alone.
+        if figures.clipped_at is not None and math.isfinite(figures.clipped_at):
+            state.clip_thresholds.append(figures.step, figures.clipped_at)
+    if figures.total is not None:
+        state.micro_norms.applied(figures.step)
+        state.gradient_norm.append(figures.step, figures.total)
+        if state.norm_summary.of_earlier_models:
+            state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
+        _summarise(state.norm_summary, figures.step, figures.total, as_applied=figures.as_applied)
+
+
+def _take_own(state: RunState, figures: ev.StepFigures) -> None:
+    curves = state.of_optimizers.get(figures.optimizer)
+    if curves is None:
+        if len(state.of_optimizers) >= MAX_OPTIMIZERS:
+            return
+        curves = state.of_optimizers[figures.optimizer] = OptimizerCurves()
+    if figures.loss is not None:
+        curves.loss.append(figures.step, figures.loss)
+        curves.loss_of = figures.loss_of
+    if figures.total is not None:
+        curves.gradient_norm.append(figures.step, figures.total)
+
+
+def _is_main(state: RunState, figures: ev.StepFigures) -> bool:
+    """Return whether the figures are those of the main optimizer, and note which one that is now."""
+    optimizer = figures.optimizer
+    if state.main_optimizer is None:
+        state.main_optimizer = optimizer
+    if optimizer == state.main_optimizer:
+        state.others_since.clear()
+        return True
+    steps = state.others_since[optimizer] = state.others_since.get(optimizer, 0) + 1
+    if steps >= _TAKES_OVER:
+        _take_over(state, optimizer)
+    return False
+
+
+def _take_over(state: RunState, optimizer: int) -> None:
+    """Make another optimizer the main one, with the steps that it has made since the newest step of the former one."""
+    state.main_optimizer = optimizer
+    state.others_since.clear()
+    curves = state.of_optimizers.get(optimizer)
+    if curves is None:
+        return
+    firsts = [_append_newer(state.loss, curves.loss), _append_newer(state.gradient_norm, curves.gradient_norm)]
+    state.main_since = min([step for step in firsts if step is not None], default=state.main_since)
+    since = state.main_since
+    state.norm_summary = NormSummary(since_step=since)
+    for step, total in curves.gradient_norm:
+        if step >= since:
+            _summarise(state.norm_summary, step, total, as_applied=True)
+
+
+def _append_newer(series: Series, other: Series) -> int | None:
+    """Append the points that are newer than the newest of `series`; return the step of the first one."""
+    newest = series.steps[-1] if series.steps else -1
+    newer = [(step, value) for step, value in other if step > newest]
+    for step, value in newer:
+        series.append(step, value)
+    return newer[0][0] if newer else None
+
+
+def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: bool) -> None:
+    if summary.first is None:
+        summary.first, summary.first_step = total, step
+    summary.last, summary.last_step = total, step
+    summary.measured_steps += 1
+    summary.unconfirmed_steps += not as_applied
+    if not math.isfinite(total):
+        summary.not_finite_steps += 1
+        return
+    if summary.smallest is None or total < summary.smallest:
+        summary.smallest, summary.smallest_step = total, step
+    if summary.largest is None or total > summary.largest:
+        summary.largest, summary.largest_step = total, step
+
+
+def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
+    memory = state.step_memory
+    memory.exact = event.exact
+    for totals in event.totals:
+        memory.newest = totals
+        named = [
+            (Phase.FORWARD, totals.forward),
+            (Phase.BACKWARD, totals.backward),
+            (Phase.OPTIMIZER, totals.optimizer),
+        ]
+        known = [(phase, total) for phase, total in named if total is not None]
+        for phase, total in known:
+            state.phases[phase].totals.append(totals.step, total)
+            _raise_peak(state.phases[phase], total, is_exact=False)
+        if totals.peak is None:
+            continue
+        memory.peak.append(totals.step, totals.peak)
+        if totals.peak_exact and known:
+            # The allocator knows the peak of the step, and the phase with the highest total is the likely one.
+            _raise_peak(state.phases[max(known, key=lambda each: each[1])[0]], totals.peak, is_exact=True)
+
+
+def _raise_peak(record: PhaseRecord, peak: int, *, is_exact: bool) -> None:
+    if record.peak is None or peak > record.peak:
+        record.peak, record.peak_exact = peak, is_exact
+
+
+def memory_spike_found(state: RunState, event: ev.MemorySpikeFound) -> None:
+    memory = state.step_memory
+    memory.spikes.append(event)
+    del memory.spikes[:-MAX_SPIKES]
+    memory.spike_count = max(event.number, memory.spike_count)
+    state.note(event, "spike", spike_text(event))
