@@ -20,11 +20,12 @@ class Automatic(lightning.LightningModule):
         self.net = net
         self.loss = loss
         self.notes: Any = None
-        self.last: Tensor | None = None
+        self.losses: list[Tensor] = []
+        """Of the micro-steps of the current step."""
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-        self.last = self.loss(self.net, batch_idx)
-        return self.last
+        self.losses.append(self.loss(self.net, batch_idx))
+        return self.losses[-1]
 
     def on_after_backward(self) -> None:
         if self.notes is not None:
@@ -42,10 +43,10 @@ class Automatic(lightning.LightningModule):
         before = self.notes.total()
         self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         by_norm = gradient_clip_val is not None and gradient_clip_algorithm == "norm"
-        assert self.last is not None
-        # Lightning divides the loss by the number of micro-steps before it calls backward.
-        loss = self.last.detach() / self.trainer.accumulate_grad_batches
-        self.notes.step(loss, before_clipping=before if by_norm else None)
+        # Lightning divides each loss by the number of micro-steps before it calls backward.
+        losses = [loss.detach() / self.trainer.accumulate_grad_batches for loss in self.losses]
+        self.notes.step(losses, before_clipping=before if by_norm else None)
+        self.losses.clear()
 
 
 def fit(module: lightning.LightningModule, *, steps: int, accumulate: int = 1, clip: str | None = None) -> None:

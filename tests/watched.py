@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from gradtui.atomic_file import WriteFile
@@ -11,7 +12,18 @@ from gradtui.probe.memory.memory_counters import MemoryCounter, Reading
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.protocol.commands import Command
-from gradtui.protocol.events import Event, MemoryMeasured, PhaseTime, ProbeFailed, Progress
+from gradtui.protocol.events import (
+    Event,
+    GradientsMeasured,
+    MemoryMeasured,
+    PhaseTime,
+    ProbeFailed,
+    Progress,
+    StepFigures,
+    StepMemoryMeasured,
+    StepsMeasured,
+    StepTotals,
+)
 from gradtui.protocol.schedule import Scheduled
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer import apply
@@ -85,6 +97,46 @@ class Watched:
         """The events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
+    def figures(self) -> list[StepFigures]:
+        """What was measured of each step of each optimizer, by step, whichever events it came with."""
+        found: list[StepFigures] = []
+        for event in self.events:
+            if isinstance(event, StepsMeasured):
+                found += event.figures
+                for each in getattr(event, "losses", ()):
+                    found += [StepFigures(step, each.optimizer, loss) for step, loss in zip(each.steps, each.losses)]
+            elif isinstance(event, GradientsMeasured) and (event.total is not None or event.loss is not None):
+                found.append(
+                    StepFigures(
+                        event.step, event.optimizer, event.loss, event.loss_of, event.total, event.before_clipping,
+                        event.clipped_at, event.as_applied,
+                    )
+                )  # fmt: skip
+        merged: dict[tuple[int, int], list[StepFigures]] = {}
+        for figures in found:
+            of_step = merged.setdefault((figures.step, figures.optimizer), [])
+            # Loss and norms of one step may come with different events. A skipped step has the number of the one before.
+            before = of_step[-1] if of_step else None
+            if before is not None and before.loss is None and figures.total is None:
+                of_step[-1] = replace(before, loss=figures.loss, loss_of=figures.loss_of)
+            elif before is not None and before.total is None and figures.loss is None:
+                of_step[-1] = replace(figures, loss=before.loss, loss_of=before.loss_of)
+            else:
+                of_step.append(figures)
+        return sorted((figures for each in merged.values() for figures in each), key=lambda figures: figures.step)
+
+    def losses(self) -> list[tuple[int, float]]:
+        """(step, loss) of each step whose loss is known."""
+        return [(each.step, each.loss) for each in self.figures() if each.loss is not None]
+
+    def totals(self) -> list[tuple[int, float]]:
+        """(step, norm of all gradients) of each step whose norms were read."""
+        return [(each.step, each.total) for each in self.figures() if each.total is not None]
+
+    def memory_totals(self) -> list[StepTotals]:
+        """The memory totals of each step that has some, in order."""
+        return [totals for event in self.all(StepMemoryMeasured) for totals in event.totals]
+
     def letters(self) -> dict[str, str]:
         """Parameter path -> state letter."""
         tree = self.state.tree
@@ -146,7 +198,7 @@ def watched(
     schedule: Sequence[Scheduled] = (),
     ranks_agree: bool = False,
 ) -> Iterator[Watched]:
-    """Attach a probe. Without a `budget` every step is measured; a part of the probe that fails, fails the test."""
+    """Attach a probe. Without a `budget` every step is sampled; a part of the probe that fails, fails the test."""
     queue = EventQueue(capacity=1_000_000)
     commands = commands if commands is not None else CommandQueue()
     probe = Probe(

@@ -56,6 +56,9 @@ class SeriesCollector:
         elif isinstance(event, ev.GradientsMeasured):
             self._gradients(event)
         elif isinstance(event, ev.StepsMeasured):
+            for losses in event.losses:
+                if losses.optimizer == self._state.main_optimizer:
+                    self.loss += zip(losses.steps, losses.losses)
             for figures in event.figures:
                 self._figures(figures.step, figures.optimizer, figures.loss, figures.total)
         elif isinstance(event, ev.ParametersClassified) and self._is_of_this_list(event, event.states):

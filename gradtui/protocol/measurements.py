@@ -79,10 +79,23 @@ class StepFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class StepLosses:
+    """The losses of some steps of one optimizer, in their order. The figures of these steps have none."""
+
+    optimizer: int
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepsMeasured(Measurement):
-    """Loss and total norm of steps for which there is no `GradientsMeasured`, the newest step last."""
+    """Loss and total norm of steps for which there is no `GradientsMeasured`, the newest step last.
+
+    `losses` are those of steps with a single backward that were handled together.
+    """
 
     figures: tuple[StepFigures, ...]
+    losses: tuple[StepLosses, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from gradtui.protocol.events import StepFigures, StepMemoryMeasured, StepsMeasured, StepTotals
+from gradtui.protocol.events import StepFigures, StepLosses, StepMemoryMeasured, StepsMeasured, StepTotals
 
 
 def halved(event: StepsMeasured | StepMemoryMeasured) -> StepsMeasured | StepMemoryMeasured | None:
@@ -15,13 +15,27 @@ def halved(event: StepsMeasured | StepMemoryMeasured) -> StepsMeasured | StepMem
             return None
         totals = tuple(max(event.totals[at : at + 2], key=_peak) for at in range(0, len(event.totals), 2))
         return replace(event, step=totals[-1].step, totals=totals)
+    losses = tuple(map(_halved_losses, event.losses))
     if len(event.figures) < 2:
-        return None
+        return replace(event, losses=losses) if losses != event.losses else None
     kept: list[StepFigures] = []
     for at in range(0, len(event.figures), 2):
         pair = event.figures[at : at + 2]
         kept.append(max(pair, key=lambda each: _distance(each, kept[-1] if kept else pair[0])))
-    return replace(event, step=kept[-1].step, figures=tuple(kept))
+    return replace(event, figures=tuple(kept), losses=losses)
+
+
+def _halved_losses(losses: StepLosses) -> StepLosses:
+    kept: list[int] = []
+    for at in range(0, len(losses.steps), 2):
+        before = losses.losses[kept[-1] if kept else at]
+        pair = range(at, min(at + 2, len(losses.steps)))
+        kept.append(max(pair, key=lambda index: _factor(losses.losses[index], before)))
+    return replace(
+        losses,
+        steps=tuple(losses.steps[index] for index in kept),
+        losses=tuple(losses.losses[index] for index in kept),
+    )
 
 
 def _peak(totals: StepTotals) -> int:

@@ -264,6 +264,8 @@ def _take_figures(record: RankRecord, step: int, loss: float | None, total: floa
 
 
 def _steps_measured(job: JobState, record: RankRecord, event: ev.StepsMeasured) -> None:
+    for losses in event.losses:
+        record.loss = losses.losses[-1]
     for figures in event.figures:
         _take_figures(record, figures.step, figures.loss, figures.total)
     _drop_totals(job, record)

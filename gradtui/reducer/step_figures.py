@@ -21,6 +21,13 @@ MAX_SPIKES = 256
 
 
 def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
+    for losses in event.losses:
+        curves = _curves_of(state, losses.optimizer)
+        if curves is not None:
+            curves.loss.extend(losses.steps, losses.losses)
+            curves.loss_of = ""
+        if _is_main(state, losses.optimizer, len(losses.steps)):
+            state.loss.extend(losses.steps, losses.losses)
     for figures in event.figures:
         take_figures(state, figures)
 
@@ -28,7 +35,7 @@ def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
 def take_figures(state: RunState, figures: ev.StepFigures) -> None:
     """Add the figures of one step to the curves."""
     _take_own(state, figures)
-    if not _is_main(state, figures):
+    if not _is_main(state, figures.optimizer):
         return
     if figures.loss is not None:
         state.loss.append(figures.step, figures.loss)
@@ -47,11 +54,9 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
 
 
 def _take_own(state: RunState, figures: ev.StepFigures) -> None:
-    curves = state.of_optimizers.get(figures.optimizer)
+    curves = _curves_of(state, figures.optimizer)
     if curves is None:
-        if len(state.of_optimizers) >= MAX_OPTIMIZERS:
-            return
-        curves = state.of_optimizers[figures.optimizer] = OptimizerCurves()
+        return
     if figures.loss is not None:
         curves.loss.append(figures.step, figures.loss)
         curves.loss_of = figures.loss_of
@@ -59,15 +64,20 @@ def _take_own(state: RunState, figures: ev.StepFigures) -> None:
         curves.gradient_norm.append(figures.step, figures.total)
 
 
-def _is_main(state: RunState, figures: ev.StepFigures) -> bool:
-    """Return whether the figures are those of the main optimizer, and note which one that is now."""
-    optimizer = figures.optimizer
+def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:
+    if optimizer not in state.of_optimizers and len(state.of_optimizers) >= MAX_OPTIMIZERS:
+        return None
+    return state.of_optimizers.setdefault(optimizer, OptimizerCurves())
+
+
+def _is_main(state: RunState, optimizer: int, count: int = 1) -> bool:
+    """Return whether this is the main optimizer, which has made `count` measured steps; note which one that is now."""
     if state.main_optimizer is None:
         state.main_optimizer = optimizer
     if optimizer == state.main_optimizer:
         state.others_since.clear()
         return True
-    steps = state.others_since[optimizer] = state.others_since.get(optimizer, 0) + 1
+    steps = state.others_since[optimizer] = state.others_since.get(optimizer, 0) + count
     if steps >= _TAKES_OVER:
         _take_over(state, optimizer)
     return False

@@ -103,6 +103,12 @@ class Series(_History):
         self.values.append(value)
         self._thin(self._capacity)
 
+    def extend(self, steps: Sequence[int], values: Sequence[float]) -> None:
+        """Add several points. Steps must be in order."""
+        self.steps.extend(steps)
+        self.values.extend(values)
+        self._thin(self._capacity)
+
     def _keep(self, indices: list[int]) -> None:
         super()._keep(indices)
         self.values = [self.values[index] for index in indices]

@@ -104,14 +104,22 @@ def _steps(before: Iterable[Event]) -> Iterator[str]:
         elif isinstance(event, GradientsMeasured):
             steps.setdefault(event.step, []).append(_figures(event.loss, event.total))
         elif isinstance(event, StepsMeasured):
-            for figures in event.figures[-_STEPS:]:
-                steps.setdefault(figures.step, []).append(_figures(figures.loss, figures.total))
+            for step, line in _newest_figures(event):
+                steps.setdefault(step, []).append(line)
         elif isinstance(event, StepMemoryMeasured):
             for totals in event.totals[-_STEPS:]:
                 steps.setdefault(totals.step, []).append(_totals(totals))
     for step, lines in steps.items():
         yield f"  step {step:,}" if step else "  before the first step"
         yield from (f"    {line}" for line in lines)
+
+
+def _newest_figures(event: StepsMeasured) -> Iterator[tuple[int, str]]:
+    for losses in event.losses:
+        for step, loss in [*zip(losses.steps, losses.losses)][-_STEPS:]:
+            yield step, f"loss {_number(loss)}"
+    for figures in event.figures[-_STEPS:]:
+        yield figures.step, _figures(figures.loss, figures.total)
 
 
 def _figures(loss: float | None, norm: float | None) -> str:

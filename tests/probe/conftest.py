@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from gradtui.probe.model import model_registry
+from gradtui.probe.runtime import ReadingInterval, reading_interval
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 
 
@@ -24,3 +25,19 @@ def _nothing_stays_compiled() -> Iterator[None]:
     if something_is_compiled():
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
+
+
+@pytest.fixture
+def every_step_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms and memory totals are read at every step, whatever share of it that takes."""
+    monkeypatch.setattr(reading_interval, "_SHARE", 1e9)
+
+
+@pytest.fixture
+def set_reading_interval(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets the interval, in steps, between readings of norms and memory totals, whatever they take."""
+
+    def set_to(steps: int) -> None:
+        monkeypatch.setattr(ReadingInterval, "every", property(lambda _: steps))
+
+    return set_to

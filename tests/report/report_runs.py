@@ -21,6 +21,12 @@ HOSTILE = (
 """What a name might try in HTML, in a script, in Markdown, and in a terminal."""
 
 
+def step_totals(step: int) -> ev.StepTotals:
+    """The memory at the end of the phases of a step, as the batches vary in length."""
+    forward = (60 + step % 5) * MIB
+    return ev.StepTotals(step, forward, 50 * MIB, 40 * MIB, forward)
+
+
 def events(steps: int = 60) -> list[ev.Event]:
     """A run whose text encoder is unfrozen at step 20, and frozen again by an undo at step 40. The step after
     the last one has no finite norm."""
@@ -33,8 +39,11 @@ def events(steps: int = 60) -> list[ev.Event]:
     undo = Undo(2)
     before, after = StepMemory(20, None, 90 * MIB, 18 * MIB), StepMemory(24, None, 96 * MIB, 20 * MIB)
     run = coop_run(steps)
-    run[-1:] = [
-        run[-1],
+    run += [
+        ev.StepMemoryMeasured(4.0, min(first + 9, steps), tuple(map(step_totals, range(first, min(first + 10, steps + 1)))))
+        for first in range(1, steps + 1, 10)
+    ]
+    run += [
         ev.GradientsMeasured(6.0, steps + 1, math.nan, math.inf, None),
         ev.CommandApplied(3.0, 20, unfreeze, "unfroze it", changed, (Changed(True, paths),)),
         ev.ReceiptTaken(4.0, 24, 1, "unfroze it: more", True, Effect(before, after, joined=(("AdamW", len(paths)),))),

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fakes import coop_model, finding
-from report_runs import HOSTILE, ended, hostile_copy, record
+from fakes import MIB, coop_model, finding
+from report_runs import HOSTILE, ended, hostile_copy, record, step_totals
 from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
@@ -130,6 +130,14 @@ def test_the_charts_are_valid_and_have_the_measured_numbers(made: str) -> None:
         assert vl_convert.vegalite_to_vega(chart["spec"], "v6.1")["signals"]
     points = data["loss"]["spec"]["data"]["values"]
     assert [point["step"] for point in points] == [*range(1, 61)]
+    totals = data["totals"]["spec"]["data"]["values"]
+    for phase in ("forward", "backward", "optimizer"):
+        points = [point for point in totals if point["curve"] == phase]
+        assert [point["step"] for point in points] == [*range(1, 61)]
+        # What a chart leaves out of each is the same.
+        first = getattr(step_totals(1), phase)
+        expected = [(getattr(step_totals(step), phase) - first) / MIB for step in range(1, 61)]
+        assert [point["value"] - points[0]["value"] for point in points] == pytest.approx(expected)
 
 
 def test_a_chart_with_hostile_names_is_the_same_chart(recording: Path, tmp_path: Path) -> None:

@@ -181,6 +181,12 @@ def ledger(step: int, phase: Phase, total: int, peak: int | None, *, peak_exact:
     return ev.MemoryMeasured(float(step), step, phase, bytes_held, peak, peak_exact, True)
 
 
+def step_totals(
+    step: int, forward: int | None = None, optimizer: int | None = None, *, peak: int | None = None, exact: bool = False
+) -> ev.StepMemoryMeasured:
+    return ev.StepMemoryMeasured(float(step), step, (ev.StepTotals(step, forward, None, optimizer, peak, exact),))
+
+
 def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
     state = state_of(
         ledger(1, Phase.FORWARD, 100, 300, peak_exact=True),
@@ -189,11 +195,35 @@ def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
     )
     record = state.phases[Phase.FORWARD]
     assert (record.peak, record.peak_exact) == (300, True)
-    assert record.totals.values == [100, 120, 110]
     assert record.last is not None
     assert record.last.step == 3
     apply(state, ledger(4, Phase.FORWARD, 400, 400))
     assert (record.peak, record.peak_exact) == (400, False)
+    apply(state, step_totals(5, 390, peak=390))
+    assert (record.peak, record.peak_exact) == (400, False)
+    apply(state, step_totals(6, 410, peak=410))
+    assert (record.peak, record.peak_exact) == (410, False)
+
+
+def test_an_exact_peak_of_a_step_is_that_of_the_phase_with_the_highest_total() -> None:
+    state = state_of(step_totals(1, 100, 120, peak=500, exact=True), step_totals(2, 130, 110, peak=400, exact=True))
+    forward, optimizer = state.phases[Phase.FORWARD], state.phases[Phase.OPTIMIZER]
+    assert (optimizer.peak, optimizer.peak_exact) == (500, True)
+    assert (forward.peak, forward.peak_exact) == (400, True)
+
+
+def test_totals_over_steps_are_of_every_step_whether_or_not_it_was_sampled() -> None:
+    figures = tuple(ev.StepTotals(step, 100 + step, None, 50, 100 + step) for step in range(2, 5))
+    state = state_of(
+        step_totals(1, 100, 60, peak=100),
+        ledger(1, Phase.FORWARD, 100, 300, peak_exact=True),
+        ev.StepMemoryMeasured(4.0, 4, figures),
+    )
+    assert [*state.phases[Phase.FORWARD].totals] == [(1, 100), (2, 102), (3, 103), (4, 104)]
+    assert [*state.phases[Phase.OPTIMIZER].totals] == [(1, 60), (2, 50), (3, 50), (4, 50)]
+    assert [*state.phases[Phase.BACKWARD].totals] == []
+    assert [*state.step_memory.peak] == [(1, 100), (2, 102), (3, 103), (4, 104)]
+    assert state.step_memory.newest == figures[-1]
 
 
 def test_an_answered_command_is_no_longer_pending() -> None:
@@ -333,12 +363,15 @@ def test_figures_of_another_device_are_no_longer_those_of_this_run() -> None:
         started(),
         ledger(1, Phase.FORWARD, 1000, 3000),
         ledger(1, Phase.OPTIMIZER, 1000, 2000),
+        step_totals(1, 1000, 1000, peak=1000),
         ev.DeviceFound(2.0, 1, "NVIDIA H100", "CUDA allocator"),
         ledger(2, Phase.FORWARD, 100, 200, peak_exact=True),
+        step_totals(2, 100, peak=100),
     )
     forward, optimizer = state.phases[Phase.FORWARD], state.phases[Phase.OPTIMIZER]
     assert (forward.peak, forward.peak_exact, list(forward.totals.values)) == (200, True, [100])
     assert (optimizer.last, optimizer.peak, state.unexplained_first) == (None, None, None)
+    assert [*state.step_memory.peak] == [(2, 100)]
 
 
 def test_the_log_is_bounded() -> None:

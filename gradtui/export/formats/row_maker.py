@@ -14,7 +14,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.state.run_state import RunState
 
-_MOST_WAITING = 10_000
+_MOST_WAITING = 8192
 """Rows of `steps` that wait for the duration of their step: what comes every 200 ms says it."""
 _SPANS = 64
 _MAX_LAG_S = 5.0
@@ -30,7 +30,7 @@ class RowMaker:
         """Whether the norms of parameters are wanted: most rows are theirs."""
         self._logged = 0
         """Entries of the log that are rows already."""
-        self._waiting: deque[Row] = deque()
+        self._waiting: dict[tuple[int, int], Row] = {}
         """Rows of `steps` whose duration is not known yet."""
         self._spans: deque[tuple[int, int, float]] = deque(maxlen=_SPANS)
         """The newest reported steps: first, last, mean duration."""
@@ -74,8 +74,9 @@ class RowMaker:
 
     def waiting_rows(self) -> Rows:
         """Yield the rows for which no further event comes."""
-        while self._waiting:
-            yield tables.STEPS, self._waiting.popleft()
+        for row in self._waiting.values():
+            yield tables.STEPS, row
+        self._waiting.clear()
         if self._paused is not None:
             yield self._pause_row(self._paused, None)
 
@@ -99,6 +100,9 @@ class RowMaker:
             yield from self._norms(event)
 
     def _steps(self, event: ev.StepsMeasured) -> Rows:
+        for losses in event.losses:
+            for step, loss in zip(losses.steps, losses.losses):
+                yield from self._step(event.at, ev.StepFigures(step, losses.optimizer, loss))
         for figures in event.figures:
             yield from self._step(event.at, figures)
 
@@ -106,21 +110,23 @@ class RowMaker:
         yield from self._groups(figures.step, at)
         groups = self._state.groups.optimizers if self._state.groups is not None else ()
         rates = {group.learning_rate for settings in groups for group in settings}
-        self._waiting.append(
-            {
-                "step": figures.step,
-                "time_s": at,
-                "optimizer": figures.optimizer if figures.optimizer >= 0 else None,
-                "loss": figures.loss,
-                "loss_of_backwards": figures.loss_of or None,
-                "gradient_norm": figures.total,
-                "gradient_norm_before_clipping": figures.before_clipping,
-                "clip_max_norm": figures.clipped_at,
-                "gradients_are_as_applied": figures.as_applied,
-                "learning_rate": rates.pop() if len(rates) == 1 else None,
-                "step_time_s": None,
-            }
-        )
+        row: Row = {
+            "step": figures.step,
+            "time_s": at,
+            "optimizer": figures.optimizer if figures.optimizer >= 0 else None,
+            "loss": figures.loss,
+            "loss_of_backwards": figures.loss_of or None,
+            "gradient_norm": figures.total,
+            "gradient_norm_before_clipping": figures.before_clipping,
+            "clip_max_norm": figures.clipped_at,
+            "gradients_are_as_applied": figures.as_applied,
+            "learning_rate": rates.pop() if len(rates) == 1 else None,
+            "step_time_s": None,
+        }
+        waiting = self._waiting.setdefault((figures.step, figures.optimizer), row)
+        if waiting is not row:
+            # The loss of the step came first.
+            waiting.update({name: value for name, value in row.items() if value is not None})
         yield from self._timed_steps()
 
     def _step_memory(self, event: ev.StepMemoryMeasured) -> Rows:
@@ -132,8 +138,11 @@ class RowMaker:
     def _timed_steps(self) -> Rows:
         """Yield the rows of `steps` whose duration has been reported, or will not be."""
         reported = self._spans[-1][1] if self._spans else 0
-        while self._waiting and (_step(self._waiting[0]) <= reported or len(self._waiting) > _MOST_WAITING):
-            row = self._waiting.popleft()
+        while self._waiting:
+            key = next(iter(self._waiting))
+            if key[0] > reported and len(self._waiting) <= _MOST_WAITING:
+                return
+            row = self._waiting.pop(key)
             row["step_time_s"] = next(
                 (mean for first, last, mean in reversed(self._spans) if first <= _step(row) <= last), None
             )

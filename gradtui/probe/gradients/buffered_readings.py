@@ -16,27 +16,25 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
-from gradtui.probe.gradients.applied_parameters import AppliedParameters, DenseGradients
+from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
-from gradtui.probe.gradients.grad_norms import NormGroup, norms_on_cpu
+from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import Value
 from gradtui.probe.memory import READINGS, StepTotalsReader, Total
-from gradtui.probe.runtime import ReadingInterval
+from gradtui.probe.runtime import HookSet, ReadingInterval
 from gradtui.probe.steps import HookEventBuffer
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import factor_of, operations_are_observed, set_grad_enabled
+from gradtui.probe.torch_private.private_names import (
+    factor_of,
+    modes_are_active,
+    operations_are_observed,
+    set_grad_enabled,
+)
 
+_TENSOR = torch.Tensor
 _MANY = 256
 """From this number of new tensors on, Python's garbage collector might visit all objects of the process."""
-
-
-class BufferedLoss(NamedTuple):
-    """The loss of one backward; None if it is not one real number."""
-
-    value: Value | None
-    factor: float | None
-    """By what the script has multiplied it, if it is not the first one of its step (`StepLoss.add`)."""
 
 
 class BufferedNorms(NamedTuple):
@@ -45,9 +43,23 @@ class BufferedNorms(NamedTuple):
     indices: list[int]
     absent: list[int]
     norms: list[float]
-    total: float
     before_clipping: float | None
     clipped_at: float | None
+    nanoseconds: int
+    """CPU time that reading them took."""
+
+
+class BufferedFigures(NamedTuple):
+    """What was read since the last replay."""
+
+    losses: list[Value | None]
+    """One for each buffered backward; None if it is not one real number."""
+    factors: dict[int, float]
+    """By number of the backward: by what the script has multiplied its loss (`StepLoss.add`)."""
+    norms: dict[int, BufferedNorms]
+    """By the number of buffered events before the step."""
+    totals: dict[int, Total]
+    """By the number of buffered events before the end of a phase: the total then."""
 
 
 class BufferedReadings:
@@ -58,12 +70,14 @@ class BufferedReadings:
     """
 
     __slots__ = (
-        "_applied", "_buffer", "_clippings", "_detector", "_every", "_highest", "_interval", "_measure", "_memory",
-        "_memory_every", "backwards", "is_due", "losses", "norms", "reads_memory", "totals", "unread", "unread_memory",
+        "_applied", "_buffer", "_clippings", "_detector", "_every", "_highest", "_hooks", "_interval", "_measure", "_memory",
+        "_memory_every", "backwards", "factors", "is_due", "losses", "norms", "reads_memory", "totals", "unread",
+        "unread_memory",
     )  # fmt: skip
 
     def __init__(
         self,
+        hooks: HookSet,
         buffer: HookEventBuffer,
         applied: AppliedParameters,
         clippings: Clippings,
@@ -72,7 +86,7 @@ class BufferedReadings:
         memory: StepTotalsReader,
         measure: Callable[[Optimizer], None],
     ) -> None:
-        self._buffer, self._applied, self._clippings = buffer, applied, clippings
+        self._hooks, self._buffer, self._applied, self._clippings = hooks, buffer, applied, clippings
         self._detector, self._interval, self._measure = detector, interval, measure
         self._memory = memory
         self._every = self._memory_every = 1
@@ -83,23 +97,22 @@ class BufferedReadings:
         self.reads_memory, self.unread_memory = False, 0
         """The same of the memory totals."""
         self.totals: dict[int, Total] = {}
-        """By the number of buffered events before the end of a phase: the total then."""
         self._highest = 0
         """The highest total of the current step."""
         self.backwards = 0
         """The number of backwards of the current step so far."""
-        self.losses: list[BufferedLoss] = []
-        """One for each buffered backward."""
+        self.losses: list[Value | None] = []
+        self.factors: dict[int, float] = {}
         self.norms: dict[int, BufferedNorms] = {}
-        """By the number of buffered events before the step."""
 
     def begin(self, step: int) -> None:
-        """Begin with `step`, or continue with it after the buffer was replayed."""
+        """Begin with `step`, or continue with it after the buffer was replayed between two steps."""
         self._every, self.unread = self._interval.every, self._interval.steps_until(step)
         self.is_due = self._clippings.on = self.unread <= 0
         memory = self._memory.interval
         self._memory_every, self.unread_memory = memory.every, memory.steps_until(step)
         self.reads_memory = self.unread_memory <= 0
+        self.backwards = 0
 
     def phase_ended(self) -> None:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
@@ -117,42 +130,52 @@ class BufferedReadings:
             self._buffer.steps_left = 0
         self._highest = 0
 
-    def step_ended(self) -> None:
-        """Begin the next step."""
-        self.unread -= 1
-        self.unread_memory -= 1
+    def next_step(self) -> None:
+        """Begin the next step: `unread` and `unread_memory` have been counted down."""
         self.is_due = self._clippings.on = self.unread <= 0
         self.reads_memory = self.unread_memory <= 0
-        self.backwards = 0
 
-    def take(self) -> tuple[list[BufferedLoss], dict[int, BufferedNorms], dict[int, Total]]:
+    def take(self) -> BufferedFigures:
         """Return what was read, and begin anew."""
-        taken = self.losses, self.norms, self.totals
-        self.losses, self.norms, self.totals = [], {}, {}
+        taken = BufferedFigures(self.losses, self.factors, self.norms, self.totals)
+        self.losses, self.factors, self.norms, self.totals = [], {}, {}, {}
         return taken
 
     def on_backward(self, outputs: Any) -> bool:
         """Read the loss. Return False if it has stopped being finite: the backward must not be buffered then."""
+        # Inlined for one float on the CPU, as it nearly always is.
+        if type(outputs) is tuple and len(outputs) == 1 and not self.backwards:
+            first = outputs[0]
+            if type(first) is _TENSOR and first.is_cpu and first.numel() == 1 and not modes_are_active():
+                value = first.item()
+                # NaN and Inf are not zero if they are subtracted from themselves.
+                if value - value == 0 and type(value) is float and not self.is_due:
+                    self.backwards = 1
+                    self.losses.append(value)
+                    return True
+        return self._hooks.read("gradient norms", self._read_loss, outputs) is not False
+
+    def _read_loss(self, outputs: Any) -> bool:
         value: Value | None = None
-        factor = None
         first = outputs[0] if type(outputs) is tuple and outputs else outputs
-        if isinstance(first, torch.Tensor) and first.numel() == 1 and not operations_are_observed():
-            if first.is_complex():
-                pass
-            elif first.is_cpu:
+        if (
+            isinstance(first, torch.Tensor)
+            and first.numel() == 1
+            and not first.is_complex()
+            and not operations_are_observed()
+        ):
+            if first.is_cpu:
                 value = float(first.item())
-                # NaN is not equal to itself.
-                if value - value != 0 and not self._detector.is_bad:
+                if not math.isfinite(value) and not self._detector.is_bad:
                     self.is_due = True
                     return False
-                if self.is_due:
-                    self._detector.note_root(first)
+                self._detector.note_root(first)
             else:
                 value = HostCopy(first.detach().reshape(1))
-            if self.backwards:
-                factor = factor_of(outputs)
+            if self.backwards and (factor := factor_of(outputs)) is not None:
+                self.factors[len(self.losses)] = factor
         self.backwards += 1
-        self.losses.append(BufferedLoss(value, factor))
+        self.losses.append(value)
         return True
 
     def on_step(self, optimizer: Optimizer) -> bool:
@@ -160,39 +183,39 @@ class BufferedReadings:
 
         Return False, and keep nothing, if some have stopped being finite: the step must not be buffered then.
         """
-        began = thread_time_ns()
         if operations_are_observed():
             return True
-        known, gradients = self._applied.dense_gradients(optimizer)
-        norms = self._norms_of(gradients, known.groups) if known.groups is not None else None
-        if norms is None:
-            # On a device, sparse or distributed.
+        read = self.read(optimizer)
+        if read is None:
             self._measure(optimizer)
-        elif not self._keep(known, norms):
-            return False
-        self._interval.add_cost((thread_time_ns() - began) / 1e9)
+        else:
+            total = math.hypot(*read.norms)
+            if total - total != 0 and not self._detector.is_bad:
+                self.is_due = True
+                return False
+            self.norms[len(self._buffer)] = read
         self.unread = self._every
         return True
 
-    def _norms_of(self, gradients: list[torch.Tensor], groups: list[NormGroup]) -> list[float] | None:
+    def read(self, optimizer: Optimizer) -> BufferedNorms | None:
+        """Return the norms of the gradients of `optimizer`; None if they are not all dense real tensors on the CPU."""
+        # CPU time: what other processes take of this core is no cost of a reading.
+        began = thread_time_ns()
+        known, gradients = self._applied.dense_gradients(optimizer)
+        if known.groups is None:
+            return None
         was_enabled = torch.is_grad_enabled()
         set_grad_enabled(False)
         try:
             if len(gradients) < _MANY:
-                return norms_on_cpu(gradients, groups)
-            with no_collection():
-                return norms_on_cpu(gradients, groups)
-        except NotImplementedError:
+                norms = norms_on_cpu(gradients, known.groups)
+            else:
+                with no_collection():
+                    norms = norms_on_cpu(gradients, known.groups)
+        except NotImplementedError:  # a sparse gradient
             return None
         finally:
             set_grad_enabled(was_enabled)
-
-    def _keep(self, known: DenseGradients, norms: list[float]) -> bool:
-        total = math.hypot(*norms)
-        if total - total != 0 and not self._detector.is_bad:
-            self.is_due = True
-            return False
         clipping = self._clippings.take()
         before, limit = (float(clipping.total), clipping.threshold) if clipping is not None else (None, None)
-        self.norms[len(self._buffer)] = BufferedNorms(known.indices, known.absent, norms, total, before, limit)
-        return True
+        return BufferedNorms(known.indices, known.absent, norms, before, limit, thread_time_ns() - began)

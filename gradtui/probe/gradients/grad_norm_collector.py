@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.buffered_readings import BufferedNorms, BufferedReadings
+from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_histograms import GradHistograms
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm, unscaled
@@ -29,14 +30,11 @@ from gradtui.probe.gradients.step_loss import LossReading, StepLoss
 from gradtui.probe.memory import StepTotalsReader, has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import ProbeContext, ReadingInterval, power_of_two
-from gradtui.probe.steps import BACKWARD, STEP, ZERO_GRAD, DeviceTimes, Epochs, HookEventBuffer
+from gradtui.probe.steps import DeviceTimes, Epochs, HookEventBuffer
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import factor_of, loss_scale, operations_are_observed
 from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured
-from gradtui.protocol.vocabulary import Phase
 
-_ENDED = {BACKWARD: Phase.FORWARD, -BACKWARD: Phase.BACKWARD, -STEP: Phase.OPTIMIZER}
-"""By kind of buffered event: the phase that ends with it."""
 _MAX_LOSSES = 64
 """Losses under way from a device; of more the oldest are dropped."""
 _ROWS_S = 0.1
@@ -91,7 +89,7 @@ class GradNormCollector:
         self._meter = GradNorms(self._deliver)
         self._buffer, self._counter = buffer, context.counter
         self.buffered = BufferedReadings(
-            buffer, self._applied, self.clippings, bad_steps, interval, memory, self._measure_buffered
+            context.hooks, buffer, self._applied, self.clippings, bad_steps, interval, memory, self._measure_buffered
         )
         """Reads the loss and the norms of steps that are only buffered."""
         self._statistics = GradStats(partial(self._emit_figures, GradientFiguresMeasured))
@@ -247,42 +245,59 @@ class GradNormCollector:
         return True
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
-        # CPU time: what other processes take of this core is no cost of a reading.
-        began = thread_time_ns()
-        self.newest = step
         # A script without an optimizer has not yet updated the weights when its backward ends.
         has_moved = has_run and optimizer is not None
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=has_moved)
-        applied = self._applied.of(optimizer)
-        gradients = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
-        clipping = self.clippings.only if optimizer is None else self.clippings.take()
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
+        read = self.buffered.read(optimizer) if optimizer is not None and scale is None else None
+        self.newest = step
+        self.interval.read(step)
+        if read is not None and optimizer is not None:
+            self._devices = set()
+            self._norms_read(self._index_of(optimizer), step, read, self.loss.reading())
+            self._measure_figures(step, optimizer, None, has_run=has_run)
+        else:
+            self._measure_on_devices(step, optimizer, scale, has_run=has_run)
+
+    def _measure_on_devices(
+        self, step: int, optimizer: Optimizer | None, scale: torch.Tensor | None, *, has_run: bool
+    ) -> None:
+        """Measure gradients that may be on devices, sparse or distributed."""
+        began = thread_time_ns()
+        applied = self._applied.of(optimizer)
+        gradients = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
+        absent = [at for at, each in applied if at >= 0 and each.grad is None] if len(gradients) < len(applied) else []
+        clipping = self.clippings.only if optimizer is None else self.clippings.take()
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
         if not has_room(self._devices):
             self._without_room += 1
             return
         with of_this_process.apart(self._devices), self._times.own():
-            self._measured[step] = (
-                self._index_of(optimizer) if optimizer is not None else -1,
-                self.loss.reading(),
-                [at for at, each in applied if at >= 0 and each.grad is None] if len(gradients) < len(applied) else (),
-            )
+            index = self._index_of(optimizer) if optimizer is not None else -1
+            self._measured[step] = index, self.loss.reading(), absent
             self._is_read = self._meter.measure(step, gradients, scale, clipping)
             if not self._is_read:
                 self._measured.pop(step, None)
-            self.interval.read(step)
             if not self._wanted:
                 # The cost of a sampled step is that of the sample.
                 self.interval.add_cost((thread_time_ns() - began) / 1e9)
-            if self._wanted or self._watched.is_requested:
-                watched = self._watched.indices(self._view.tree)
-                known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
-                with self._hooks.guarded("gradient figures"):
-                    self._statistics.before_step(step, known, scale, has_run, watched)
-                with self._hooks.guarded("gradient histograms"):
-                    self._watched.before_step(step, known, scale)
+            self._measure_figures(step, optimizer, scale, has_run=has_run)
+
+    def _measure_figures(
+        self, step: int, optimizer: Optimizer | None, scale: torch.Tensor | None, *, has_run: bool
+    ) -> None:
+        """Measure more than norms, in sampled steps and where the user watches parameters."""
+        if not (self._wanted or self._watched.is_requested):
+            return
+        watched = self._watched.indices(self._view.tree)
+        applied = self._applied.of(optimizer)
+        known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
+        with self._hooks.guarded("gradient figures"):
+            self._statistics.before_step(step, known, scale, has_run, watched)
+        with self._hooks.guarded("gradient histograms"):
+            self._watched.before_step(step, known, scale)
 
     def _clipped(self) -> None:
         if self.by_hand.step:
@@ -321,41 +336,61 @@ class GradNormCollector:
 
         `executed` steps had ended before them. `optimizer` has made the steps; its index is `index`.
         """
-        losses, norms, totals = self.buffered.take()
-        loss_of_backward, step = iter(losses), executed + 1
-        for position, kind in enumerate(kinds):
-            if totals and (total := totals.get(position)) is not None:
-                self._memory.add(_ENDED[kind], total)
-            if kind == BACKWARD:
-                value, factor = next(loss_of_backward, (None, None))
-                if value is not None:
-                    self.loss.add(value, factor)
-            elif kind == ZERO_GRAD:
-                self.loss.forget()
-            elif kind == STEP:
-                if (read := norms.get(position)) is not None:
-                    self._deliver_buffered(step, read, optimizer, index)
-            elif kind == -STEP:
-                self._end_loss(step, index)
-                self._memory.step_ended(step)
-                step += 1
+        read = self.buffered.take()
+        # The cost of reading a loss is about that of a hook.
+        self._hooks.charge(self._hooks.hidden_ns * len(read.losses))
+        replay = BufferedReplay(
+            self.loss,
+            self._memory,
+            partial(self._buffered_norms, optimizer, index),
+            partial(self._end_loss, optimizer=index),
+            partial(self.latest.losses, index),
+        )
+        step = replay.run(kinds, read, executed)
+        if self._buffer.between:
+            self.buffered.begin(step)
         # If an unusual event ends the buffering within a step, that step is measured as it would have been.
         self.is_due = self.buffered.is_due
 
-    def _deliver_buffered(self, step: int, read: BufferedNorms, optimizer: Optimizer | None, index: int) -> None:
+    def _buffered_norms(
+        self,
+        optimizer: Optimizer | None,
+        index: int,
+        step: int,
+        read: BufferedNorms,
+        loss: LossReading,
+        is_delivered: bool,
+    ) -> None:
+        self.newest = step
         self.interval.read(step)
-        self.newest, self._is_read = step, True
-        self._measured[step] = index, self.loss.reading(), read.absent
         self.bad_steps.measuring(step, optimizer)
-        norms = [*zip(read.indices, read.norms)]
-        self._deliver(GradNormSample(step, total_norm(read.norms), None, norms, read.before_clipping, read.clipped_at))
+        self._norms_read(index, step, read, loss)
+        if is_delivered:
+            self._is_read = False
+
+    def _norms_read(self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading) -> None:
+        began = thread_time_ns()
+        self._is_read = loss.is_there
+        sample = GradNormSample(
+            step, total_norm(read.norms), loss.value if loss.is_there else None, [*zip(read.indices, read.norms)],
+            read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of,
+        )  # fmt: skip
+        with self._hooks.guarded("first bad step"):
+            self.bad_steps.read(sample)
+        self.latest.applied(sample, read.absent)
+        if not self._wanted:
+            # The cost of a sampled step is that of the sample.
+            self.interval.add_cost((read.nanoseconds + thread_time_ns() - began) / 1e9)
 
     def _end_loss(self, step: int, optimizer: int) -> None:
-        loss = self.loss.applied()
+        values = self.loss.values
+        self.loss.is_applied = True
         if self._is_read:
             # It is part of the reading of the norms.
             self._is_read = False
-        elif loss.is_there:
+        elif len(values) == 1 and isinstance(values[0], float) and math.isfinite(values[0]):
+            self.latest.loss(step, optimizer, values[0], "")
+        elif (loss := self.loss.reading()).is_there:
             self._loss_arrived(step, optimizer, loss)
         else:
             self._losses.append((step, optimizer, loss))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import IndexMapping, optimizer_membership
 from gradtui.probe.runtime import ProbeContext
-from gradtui.protocol.events import GradientsMeasured, StepFigures, StepsMeasured
+from gradtui.protocol.events import GradientsMeasured, StepFigures, StepLosses, StepsMeasured
 
 _ROWS_NS = 20_000_000
 """Minimum nanoseconds between two events with the norms of all parameters."""
@@ -50,6 +50,8 @@ class LatestNorms:
         None: time alone decides."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._waiting: deque[tuple[StepFigures, _Rows | None]] = deque(maxlen=_MAX_WAITING)
+        self._losses: tuple[StepLosses, ...] = ()
+        """Losses of steps whose figures follow."""
         self._rows_at = 0
         self._samples = 0
         self._was_finite = True
@@ -89,11 +91,21 @@ class LatestNorms:
         is_finite = sample.total is None or math.isfinite(sample.total)
         has_rows = self._are_rows_due(sample.step) or (self._was_finite and not is_finite)
         self._was_finite, self._has_newest_rows = is_finite, has_rows
-        self._waiting.append((_figures(sample), self._rows(sample.step) if has_rows else None))
+        is_emitted = bool(self._losses) and self._losses[0].steps[-1] >= sample.step
+        figures = _figures(sample, None if is_emitted else sample.loss)
+        self._waiting.append((figures, self._rows(sample.step) if has_rows else None))
 
     def loss(self, step: int, optimizer: int, loss: float, of: str) -> None:
         """Store the loss of a step whose norms are not measured, or have not arrived."""
+        if self._losses:
+            # Losses are emitted in the order of their steps.
+            self.flush()
         self._waiting.append((StepFigures(step, optimizer, loss, of), None))
+
+    def losses(self, optimizer: int, first_step: int, losses: Sequence[float]) -> None:
+        """Store the losses of consecutive steps. The samples of these steps come later, without a loss."""
+        self.flush()
+        self._losses = (StepLosses(optimizer, tuple(range(first_step, first_step + len(losses))), tuple(losses)),)
 
     def flush(self) -> None:
         """Emit what has been stored since the last call, in its order."""
@@ -115,8 +127,10 @@ class LatestNorms:
         self._emit_together(together)
 
     def _emit_together(self, figures: list[StepFigures]) -> None:
-        if figures:
-            self._emit(StepsMeasured(self._clock.at(), figures[-1].step, tuple(figures)))
+        if figures or self._losses:
+            losses, self._losses = self._losses, ()
+            step = max([each.steps[-1] for each in losses] + [each.step for each in figures[-1:]])
+            self._emit(StepsMeasured(self._clock.at(), step, tuple(figures), losses))
 
     def catch_up(self) -> None:
         """Emit everything, with the norms of all parameters at the newest step."""
@@ -174,8 +188,8 @@ class LatestNorms:
         return _Rows(norms, steps, self._view.tree.listing)
 
 
-def _figures(sample: GradNormSample) -> StepFigures:
+def _figures(sample: GradNormSample, loss: float | None) -> StepFigures:
     return StepFigures(
-        sample.step, sample.optimizer, sample.loss, sample.loss_of, sample.total, sample.before_clipping,
+        sample.step, sample.optimizer, loss, sample.loss_of, sample.total, sample.before_clipping,
         sample.clipped_at, sample.is_applied,
     )  # fmt: skip

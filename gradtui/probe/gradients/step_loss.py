@@ -49,8 +49,9 @@ class StepLoss:
     their mean: the sum of these losses is then the loss of the step. Otherwise it is their mean.
     """
 
-    _values: list[Value] = field(default_factory=list)
-    _is_applied: bool = False
+    values: list[Value] = field(default_factory=list)
+    """Of each backward, in their order."""
+    is_applied: bool = False
     """An optimizer has applied the gradients of these backwards."""
     _divisor: float | None = None
     """By what the script has divided the newest loss; None if it has not, or if there was only one."""
@@ -59,35 +60,30 @@ class StepLoss:
 
     def __len__(self) -> int:
         """The number of backwards whose gradients the next step applies."""
-        return 0 if self._is_applied else len(self._values)
+        return 0 if self.is_applied else len(self.values)
 
     def add(self, value: Value, factor: float | None) -> None:
         """Add the loss of a backward, which the script has multiplied by `factor`; needed from the second one of a step on."""
-        if self._is_applied:
+        if self.is_applied:
             self.forget()
-        if len(self._values) < _MAX_BACKWARDS:
-            self._values.append(value)
-        if len(self._values) > 1:
+        if len(self.values) < _MAX_BACKWARDS:
+            self.values.append(value)
+        if len(self.values) > 1:
             self._divisor = 1 / factor if factor else None
 
     def forget(self) -> None:
         """Forget these losses, because their gradients were cleared or applied."""
-        self._values, self._is_applied, self._divisor = [], False, None
+        self.values, self.is_applied, self._divisor = [], False, None
 
     def reading(self) -> LossReading:
-        """Return the loss of a step of an optimizer that applies the gradients of these backwards."""
-        count = len(self._values)
-        if count < 2:
-            return LossReading(self._values)
-        self._backwards = max(self._backwards, count)
-        # The last backwards of an epoch may be fewer than those by whose number the script divides.
-        is_divided = self._divisor is not None and round(self._divisor) in (count, self._backwards)
-        return LossReading(self._values, "sum" if is_divided else "mean")
-
-    def applied(self) -> LossReading:
-        """Return the same when the step has ended.
+        """Return the loss of a step of an optimizer that applies the gradients of these backwards.
 
         A second optimizer that steps before the next backward applies gradients of the same backwards.
         """
-        self._is_applied = True
-        return self.reading()
+        count = len(self.values)
+        if count < 2:
+            return LossReading(self.values)
+        self._backwards = max(self._backwards, count)
+        # The last backwards of an epoch may be fewer than those by whose number the script divides.
+        is_divided = self._divisor is not None and round(self._divisor) in (count, self._backwards)
+        return LossReading(self.values, "sum" if is_divided else "mean")

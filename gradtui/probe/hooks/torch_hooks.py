@@ -81,7 +81,7 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
         is_marked = accumulates and marks.idle == thread and not marks.between
         # Not a parameter of its own: Python would unpack and repack the argument tuple at every step.
         outputs = args[0] if args else kwargs.get("tensors")
-        is_marked = began = is_marked and hooks.read("gradient norms", norms.on_backward, outputs) is not False
+        is_marked = began = is_marked and norms.on_backward(outputs)
         if is_marked:
             if norms.reads_memory:
                 hooks.read("memory totals", norms.phase_ended)
@@ -295,7 +295,11 @@ def _step_post_hook(probe: Probe) -> Function:
                 hooks.read("memory totals", norms.last_phase_ended)
             marks.between = True
             marks.add((-STEP, now := perf_counter_ns()))
-            norms.step_ended()
+            norms.backwards = 0
+            norms.unread -= 1
+            norms.unread_memory -= 1
+            if norms.unread <= 0 or norms.unread_memory <= 0 or norms.is_due or norms.reads_memory:
+                norms.next_step()
             marks.within, marks.idle = 0, marks.thread
             if now >= marks.flush_at:
                 marks.flush(now)

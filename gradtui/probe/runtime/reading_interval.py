@@ -7,7 +7,6 @@ never longer than `_LONGEST_S` of training.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
 
 from gradtui.probe.runtime.sampling_schedule import StepTime, power_of_two
@@ -17,9 +16,9 @@ _SHARE = 0.03
 _LEFT = 0.2
 """The part of that share that the second kind of readings has in any case."""
 _LONGEST_S = 0.25
-_KEPT = 9
-"""Durations of readings that are kept; their median counts, because other processes disturb single ones."""
-_MIN_COSTS = 3
+_KEPT = 12
+"""Durations of readings that are kept. Their lower quartile counts, because other processes make single ones longer."""
+_MIN_COSTS = 4
 """The first readings take longer, with cold caches."""
 
 
@@ -45,7 +44,7 @@ class ReadingInterval:
         allowed = _SHARE * typical
         if self._first is not None:
             allowed = max(allowed - self._first.seconds_a_step, _LEFT * allowed)
-        wanted = math.ceil(statistics.median(self._costs) / allowed)
+        wanted = math.ceil(self._cost / allowed)
         longest = max(1, int(_LONGEST_S / typical))
         every = max(1, min(wanted, longest))
         # Rounded down where the next power of two would be longer than allowed.
@@ -54,7 +53,11 @@ class ReadingInterval:
     @property
     def seconds_a_step(self) -> float:
         """What the readings take, spread over all steps."""
-        return statistics.median(self._costs) / self.every if self._costs else 0.0
+        return self._cost / self.every if self._costs else 0.0
+
+    @property
+    def _cost(self) -> float:
+        return sorted(self._costs)[len(self._costs) // 4]
 
     def steps_until(self, step: int) -> int:
         """Return how many steps lie between `step`, which begins, and the next one to read; 0 if that is `step` itself."""

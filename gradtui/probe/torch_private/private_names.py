@@ -38,6 +38,11 @@ _tracing: Callable[[], object | None] = getattr(torch._C, "_get_tracing_state", 
 _profiling: Callable[[], bool] = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
 
 
+def modes_are_active() -> bool:
+    """Return whether a mode, tracer or profiler might observe an operation on the CPU. A default device is a mode too."""
+    return _dispatch_modes() > 0 or _function_modes() > 0 or _profiling() or _tracing() is not None
+
+
 def is_being_traced() -> bool:
     """Return whether `torch.jit.trace` is recording: it would even record that a tensor's shape was read."""
     return _tracing() is not None

@@ -3,31 +3,31 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 from watched import ScriptedCommands, Watched, watched
 
-from gradtui.probe.gradients import grad_norm_collector
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps
-from gradtui.protocol.events import GradientsMeasured
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 SELDOM = 1e-9
-"""A budget with which nothing is measured that does not have to be, after the first steps."""
+"""A budget with which no step is sampled that does not have to be, after the first ones."""
+INTERVAL = 60
 
 
 @pytest.fixture(autouse=True)
-def few_at_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grad_norm_collector, "_AFTER_A_CHANGE", 1)
+def norms_are_read_seldom(set_reading_interval: Callable[[int], None]) -> None:
+    """As where a reading takes a large share of a step."""
+    set_reading_interval(INTERVAL)
 
 
 def steps_measured(seen: Watched) -> list[int]:
-    return [event.step for event in seen.all(GradientsMeasured) if event.total is not None]
+    """The steps whose norms were read."""
+    return [step for step, _ in seen.totals()]
 
 
 def total(model: nn.Module) -> float:
@@ -155,101 +155,3 @@ def test_steps_that_a_person_runs_one_by_one_are_measured() -> None:
     # Of sixty those that a person sees the end of.
     assert set(range(154, 164)) <= measured
     assert not set(range(105, 150)) & measured
-
-
-class Epochs(Loop):
-    """Epochs of `batches` batches, with evaluations between and within them."""
-
-    def run(self, batches: int, epochs: int, *, evaluates: bool = False) -> None:
-        loader = DataLoader(TensorDataset(torch.randn(6 * batches, 4)), batch_size=6, shuffle=True)
-        evaluation = DataLoader(TensorDataset(torch.randn(30, 4)), batch_size=6)
-        for _ in range(epochs):
-            for number, (x,) in enumerate(loader):
-                self.step(x, clears_after=True)
-                if evaluates and number in (batches // 2, batches - 1):
-                    self.model.eval()
-                    with torch.no_grad():
-                        for (part,) in evaluation:
-                            self.model(part)
-                    self.model.train()
-
-
-@pytest.mark.parametrize("evaluates", [False, True])
-def test_the_last_batch_of_an_epoch_is_measured(evaluates: bool) -> None:
-    loop = Epochs()
-    with watched(budget=SELDOM) as seen:
-        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
-        loop.run(100, 3, evaluates=evaluates)
-    assert {100, 200, 300} <= set(steps_measured(seen))
-    assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
-
-
-def ahead(loader: DataLoader[tuple[torch.Tensor, ...]]) -> Iterator[torch.Tensor]:
-    """As accelerate reads a DataLoader: it fetches the next batch before it gives one, so that it knows the last one."""
-    batches = iter(loader)
-    (current,) = next(batches)
-    for (following,) in batches:
-        yield current
-        current = following
-    yield current
-
-
-def test_the_last_step_is_measured_where_batches_are_fetched_ahead() -> None:
-    loop = Loop()
-    loader = DataLoader(TensorDataset(torch.randn(600, 4)), batch_size=6)
-    with watched(budget=SELDOM) as seen:
-        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
-        for _ in range(3):
-            for x in ahead(loader):
-                loop.step(x, clears_after=True)
-    assert {100, 200, 300} <= set(steps_measured(seen))
-    assert len(steps_measured(seen)) < 30
-    assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
-
-
-def interval_of(seen: Watched, steps: int) -> Callable[..., bool]:
-    """The cadence has this interval, whatever a measurement costs."""
-    cadence = seen.probe.norms._cadence
-    original = cadence.is_due
-
-    def is_due(*args: int, **named: bool) -> bool:
-        cadence.every = steps
-        return original(*args, **named)
-
-    return is_due
-
-
-def test_short_epochs_are_not_measured_each() -> None:
-    loop = Epochs()
-    with watched(budget=SELDOM) as seen:
-        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
-        loop.run(10, 60)
-    measured = [step for step in steps_measured(seen) if step > 30]
-    assert len(measured) <= 600 // 50 + 1
-    assert sum(step % 10 == 0 for step in measured) >= len(measured) - 2
-
-
-def test_a_step_of_several_batches_ends_the_epoch_with_the_last_of_them() -> None:
-    loop = Loop()
-    loader = DataLoader(TensorDataset(torch.randn(800, 4)), batch_size=2)
-    with watched(budget=SELDOM) as seen:
-        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
-        for _ in range(2):
-            for number, (x,) in enumerate(loader):
-                loop.model(x).square().mean().backward()
-                if number % 4 == 3:
-                    loop.optimizer.step()
-                    loop.optimizer.zero_grad()
-    assert {100, 200} <= set(steps_measured(seen))
-
-
-def test_a_script_that_keeps_an_iterator_that_is_used_up_is_not_measured_at_every_step() -> None:
-    loop = Loop()
-    iterator = iter(DataLoader(TensorDataset(torch.randn(600, 4)), batch_size=6))
-    with watched(budget=SELDOM) as seen:
-        seen.probe.norms._cadence.is_due = interval_of(seen, 60)  # type: ignore[method-assign]
-        for (x,) in iterator:
-            loop.step(x)
-        for _ in range(100):
-            loop.step()
-    assert len([step for step in steps_measured(seen) if step > 100]) <= 4

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
+from gradtui.probe.runtime import ReadingInterval
 from gradtui.protocol.commands import PauseAtBadStep, Resume
 from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
 from gradtui.protocol.vocabulary import Phase
@@ -70,10 +71,11 @@ def train(
 
 
 def measured_only_after(seen: Watched, monkeypatch: pytest.MonkeyPatch, *executed: int) -> None:
-    """Steps are measured that begin after so many executed ones, and no others."""
-    for part in (seen.probe.norms, seen.probe.step_sampler):
-        monkeypatch.setattr(part._cadence, "is_due", lambda steps, *_, **__: steps in executed)
-        monkeypatch.setattr(part._cadence, "steps_until_due", lambda _: 0)
+    """Steps are sampled, and norms read, that begin after so many executed ones, and no others. Losses are always read."""
+    cadence = seen.probe.step_sampler._cadence
+    monkeypatch.setattr(cadence, "is_due", lambda steps, *_, **__: steps in executed)
+    monkeypatch.setattr(cadence, "steps_until_due", lambda _: 0)
+    monkeypatch.setattr(ReadingInterval, "steps_until", lambda _, step: 0 if step - 1 in executed else 1_000)
 
 
 def only(seen: Watched) -> NonFiniteFound:
@@ -170,17 +172,18 @@ def test_which_gradient_was_first_is_not_told_where_clipping_hides_it() -> None:
     assert (event.value, event.phase, event.parameter, event.exact) == ("NaN", Phase.BACKWARD, None, False)
 
 
-def test_finite_gradients_whose_norm_overflows_are_no_bad_step() -> None:
-    """Their squares are beyond float32: the norm is infinite, the values are not."""
-    model = net()
+def test_finite_gradients_whose_squares_overflow_have_their_norm_and_are_no_bad_step() -> None:
+    """Their squares are beyond float32, the norm is not."""
+    model, expected = net(), []
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         for step in range(4):
             optimizer.zero_grad()
             (model(X).square().mean() * (1e30 if step == BAD else 1.0)).backward()
             assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+            expected.append(math.hypot(*(x for p in model.parameters() for x in p.grad.flatten().tolist())))  # type: ignore[union-attr]
             optimizer.step()
-    assert INF in seen.state.gradient_norm.values
+    assert seen.state.gradient_norm.values == pytest.approx(expected, rel=1e-5)
     assert seen.state.bad_step is None
 
 
@@ -319,7 +322,27 @@ def test_a_script_without_an_optimizer() -> None:
 
 
 def test_what_was_seen_only_later_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of steps that were not measured nobody can say more than that it was one of them."""
+    """Of steps whose norms were not read nobody can say more than that it was one of them. The loss shows it first."""
+    model = nn.Linear(4, 2)
+    with watched() as seen:
+        measured_only_after(seen, monkeypatch, 9, 27)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(30):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            if step == 20:
+                for p in model.parameters():
+                    p.grad.fill_(NAN)  # type: ignore[union-attr]
+            optimizer.step()
+    event = only(seen)
+    assert where(event) == ("NaN", None, 22, 10)
+    assert (event.earliest, event.exact) == (11, False)
+    assert (event.parameter, event.others) == ("bias", 1)
+
+
+def test_a_loss_that_is_not_finite_is_found_at_its_step_also_where_norms_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = nn.Linear(4, 2)
     with watched() as seen:
         measured_only_after(seen, monkeypatch, 9, 27)
@@ -329,8 +352,9 @@ def test_what_was_seen_only_later_has_bounds(monkeypatch: pytest.MonkeyPatch) ->
             (model(X).square().mean() * (NAN if step == 20 else 1.0)).backward()
             optimizer.step()
     event = only(seen)
-    assert where(event) == ("NaN", None, 28, 10)
-    assert (event.parameter, event.others, event.exact) == ("bias", 1, False)
+    # The weights were finite as the step began: the loss itself has made it.
+    assert where(event) == ("NaN", Phase.FORWARD, 21, 10)
+    assert event.parameter is None
 
 
 class FiniteLoss(nn.Module):

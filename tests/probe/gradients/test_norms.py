@@ -15,10 +15,12 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norms, grad_stats, latest_norms
+from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.grad_norms import _PIECE, GradNorms, GradNormSample
+from gradtui.probe.runtime import RunClock
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import FollowMicroSteps
-from gradtui.protocol.events import GradientsMeasured, MicroStepMeasured, OptimizersFound
+from gradtui.protocol.events import GradientsMeasured, MicroStepMeasured, OptimizersFound, StepsMeasured
 from gradtui.protocol.vocabulary import OptimizerInfo
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -85,19 +87,20 @@ def test_a_plain_loop_over_the_zoo(name: str) -> None:
 
 
 def test_what_is_measured_is_what_the_optimizer_applies() -> None:
-    """After accumulation and clipping, of which only the last loss is told."""
+    """After accumulation and clipping. The losses of the three backwards are parts of that of the step."""
     model = small()
     reference = Reference(model)
     with watched() as seen:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for _ in range(3):
             optimizer.zero_grad()
+            losses = []
             for part in X.split(2):
-                loss = model(part).square().mean() / 3
-                loss.backward()
+                losses.append(model(part).square().mean() / 3)
+                losses[-1].backward()
             total = nn.utils.clip_grad_norm_(model.parameters(), 0.01)
             assert total > 0.01
-            reference.note(loss)
+            reference.note(torch.stack(losses).sum())
             optimizer.step()
     reference.check(seen)
     assert seen.state.gradient_norm.last == pytest.approx(0.01, rel=1e-3)
@@ -335,7 +338,7 @@ ODD: dict[str, tuple[Tensor, float]] = {
 def test_odd_gradients(name: str) -> None:
     gradient, expected = ODD[name]
     measuring, readings = meter()
-    measuring.measure(3, [(7, gradient)], None)
+    measuring.measure(3, [(7, gradient)])
     (reading,) = readings
     assert reading.step == 3
     assert reading.norms == [(7, pytest.approx(expected, rel=1e-5))]
@@ -345,7 +348,7 @@ def test_odd_gradients(name: str) -> None:
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
 def test_a_compressed_sparse_gradient() -> None:
     measuring, readings = meter()
-    measuring.measure(1, [(0, torch.eye(3).to_sparse_csr())], None)
+    measuring.measure(1, [(0, torch.eye(3).to_sparse_csr())])
     assert readings[0].total == pytest.approx(math.sqrt(3))
 
 
@@ -354,13 +357,12 @@ def test_norms_of_mixed_kinds_stay_with_their_parameters() -> None:
     gradients = [(index, torch.full((index + 1,), 2.0).to(kinds[index % 5])) for index in range(20)]
     gradients.append((20, torch.full((_PIECE + 1,), 1.0)))
     measuring, readings = meter()
-    measuring.measure(1, gradients, torch.tensor(0.5))
+    assert measuring.measure(1, gradients)
     (reading,) = readings
     assert dict(reading.norms) == {
         index: pytest.approx(norm(gradient), rel=1e-3 if gradient.dtype in (torch.bfloat16, torch.float16) else 1e-6)
         for index, gradient in gradients
     }
-    assert reading.loss == 0.5
 
 
 class Operations(TorchDispatchMode):
@@ -381,7 +383,7 @@ def test_one_multi_tensor_norm_for_all_gradients_of_a_type_and_no_operation_for_
         gradients = [torch.ones(3, dtype=(torch.float32, torch.float64)[index % 2]) for index in range(many)]
         measuring, readings = meter()
         with Operations() as operations:
-            measuring.measure(1, list(enumerate(gradients)), None)
+            measuring.measure(1, list(enumerate(gradients)))
         assert readings[0].total == pytest.approx(math.sqrt(3 * many))
         counts.append(operations.counts)
     assert counts[0] == counts[1]
@@ -393,21 +395,22 @@ def test_one_multi_tensor_norm_for_all_gradients_of_a_type_and_no_operation_for_
 )
 def test_what_is_not_finite_is_told_as_such(values: list[float], total: float) -> None:
     measuring, readings = meter()
-    measuring.measure(1, [(index, torch.tensor([value])) for index, value in enumerate(values)], torch.tensor(math.nan))
+    assert measuring.measure(1, [(index, torch.tensor([value])) for index, value in enumerate(values)])
     (reading,) = readings
     assert reading.total == pytest.approx(total, nan_ok=True)
-    assert reading.loss is not None
-    assert math.isnan(reading.loss)
+    assert dict(reading.norms) == pytest.approx(dict(enumerate(values)), nan_ok=True)
 
 
 def test_nothing_to_measure_is_no_reading() -> None:
     measuring, readings = meter()
-    measuring.measure(1, [], None)
+    assert not measuring.measure(1, [])
     assert readings == []
-    measuring.measure(1, [], torch.tensor(2.0))
-    assert readings == [GradNormSample(1, None, 2.0, [])]
+    # Without gradients the script may have clipped all the same.
+    assert measuring.measure(1, [], None, Clipping(torch.tensor(2.0), 1.0))
+    assert readings == [GradNormSample(1, None, None, [], 2.0, 1.0)]
     measuring.poll()
     measuring.finish()
+    assert len(readings) == 1
 
 
 class SlowCopy(HostCopy):
@@ -442,7 +445,7 @@ def test_of_a_device_that_is_behind_the_oldest_readings_arrive_and_steps_are_lef
     measuring, readings = meter()
     for step in range(1, 101):
         slow.finished = step // 20  # One reading in the time of 20 steps.
-        measuring.measure(step, [(0, torch.tensor([float(step)]))], None)
+        measuring.measure(step, [(0, torch.tensor([float(step)]))])
     assert [reading.total for reading in readings] == [float(reading.step) for reading in readings]
     assert len(readings) == 5
     assert len(slow.made) + measuring.dropped == 100
@@ -488,7 +491,7 @@ def test_large_gradients_are_as_exact_as_small_ones(dtype: torch.dtype, size: in
         part.copy_(torch.empty(part.numel()).uniform_(-1, 1, generator=generator))
     exact = math.sqrt(math.fsum(float(part.double().square().sum()) for part in gradient.split(1 << 20)))
     measuring, readings = meter()
-    measuring.measure(1, [(0, gradient)], None)
+    measuring.measure(1, [(0, gradient)])
     assert readings[0].total == pytest.approx(exact, rel=1e-5)
 
 
@@ -497,7 +500,7 @@ def test_measuring_neither_writes_to_gradients_nor_draws_random_numbers() -> Non
     model(X).square().mean().backward()
     gradients = [(index, p.grad) for index, p in enumerate(model.parameters()) if p.grad is not None]
     versions, state = [gradient._version for _, gradient in gradients], torch.get_rng_state()
-    meter()[0].measure(1, gradients, torch.tensor(1.0))
+    meter()[0].measure(1, gradients)
     assert [gradient._version for _, gradient in gradients] == versions
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -505,18 +508,31 @@ def test_measuring_neither_writes_to_gradients_nor_draws_random_numbers() -> Non
 def test_rows_are_sent_now_and_then_and_totals_every_time() -> None:
     model = small()
     with watched() as seen:
+        # After the first samples only time makes rows due, and it stands still.
+        seen.probe.norms.latest._clock = StoppedClock(seen.probe.clock)  # type: ignore[assignment]
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         for _ in range(100):
             optimizer.zero_grad()
             model(X).square().mean().backward()
             optimizer.step()
+    assert [step for step, _ in seen.totals()] == list(range(1, 101))
     measured = seen.all(GradientsMeasured)
-    assert [event.step for event in measured if event.total is not None] == list(range(1, 101))
-    assert all(event.norms is not None for event in measured[:32])
-    assert sum(event.norms is None for event in measured) > 30
+    assert all(event.norms is not None for event in measured)
+    assert [event.step for event in measured if event.total is not None] == list(range(1, 33))
+    assert [figures.step for event in seen.all(StepsMeasured) for figures in event.figures] == list(range(33, 101))
     # What was held back last is sent at the end.
-    assert measured[-1].norms is not None
+    assert (measured[-1].step, measured[-1].total) == (100, None)
     assert seen.state.tree.norms_step == 100
+
+
+class StoppedClock:
+    """A run's clock whose `now` does not go on."""
+
+    def __init__(self, clock: RunClock) -> None:
+        self.at, self._now = clock.at, clock.now()
+
+    def now(self) -> int:
+        return self._now
 
 
 def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
@@ -533,7 +549,7 @@ def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
 
 
 def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latest_norms, "ROWS_NS", 10**15)
+    monkeypatch.setattr(latest_norms, "_ROWS_NS", 10**15)
     model = nn.Linear(3, 2)
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -541,10 +557,9 @@ def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(mon
             optimizer.zero_grad()
             (model(torch.ones(1, 3)).sum() * (math.nan if step >= 50 else 1.0)).backward()
             optimizer.step()
-    broken = [event for event in seen.all(GradientsMeasured) if event.total is not None and math.isnan(event.total)]
-    assert broken[0].step == 51
-    assert broken[0].norms is not None
-    assert all(event.norms is None for event in broken[1:-1])
+    assert [step for step, total in seen.totals() if math.isnan(total)] == list(range(51, 61))
+    broken = [event.step for event in seen.all(GradientsMeasured) if event.total is not None and event.step > 32]
+    assert broken == [51]
 
 
 def test_the_norms_of_two_optimizers_are_of_two_steps() -> None:

@@ -86,7 +86,7 @@ def test_a_norm_that_arrives_late_stays_with_its_parameter() -> None:
         assert len(seen.all(ModelsFound)) == 2
         assert seen.state.tree.norms is None
         LateCopy.arrive()
-        seen.probe.norms.poll()
+        seen.probe.report()
         # The gradient of `sum(w x)` is x, whose norm is 5.
         assert seen.norms() == {"body.weight": None, "head.weight": 5.0}
         # What the probe itself knows by place has moved, too.
@@ -134,7 +134,7 @@ def test_a_step_by_hand_that_is_open_while_the_models_are_listed_again_is_report
                 model.grow()
             model(torch.ones(1, 2))
             LateCopy.arrive()
-            seen.probe.norms.poll()
+            seen.probe.report()
             break
         measured = [event for event in seen.all(GradientsMeasured) if event.step == 1]
         assert [event.total for event in measured] == [5.0]

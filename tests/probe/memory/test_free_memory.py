@@ -139,8 +139,9 @@ def test_large_gradients_take_no_scratch_for_the_small_ones(monkeypatch: pytest.
     monkeypatch.setattr(grad_norms, "multi_tensor_norms", norms)
     monkeypatch.setattr(grad_norms, "norm_of", torch.linalg.vector_norm)
     sizes = [10, 20, 30, 31, 200, 5, 60, 60, 61]
-    indices, found = grad_norms._norms([(size, torch.ones(size)) for size in sizes])
+    indices, tensors, found = grad_norms._norms([(size, torch.ones(size)) for size in sizes], set())
     assert sorted(indices) == sorted(sizes)
+    assert [tensor.numel() for tensor in tensors] == indices
     assert [norm.item() for group in found for norm in group] == pytest.approx([math.sqrt(size) for size in indices])
     assert together == [[10, 20, 30, 5]]
 

@@ -57,7 +57,6 @@ def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_the
 ) -> None:
     monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
     with watched(budget=1e-9) as seen:
-        monkeypatch.setattr(seen.probe.norms._cadence, "_warmup", 4)
         monkeypatch.setattr(seen.probe.step_sampler._cadence, "_warmup", 4)
 
         def each(number: int, optimizer: torch.optim.Optimizer) -> None:
@@ -79,7 +78,6 @@ def seldom(monkeypatch: pytest.MonkeyPatch) -> Callable[[Watched], None]:
     monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
 
     def set_up(seen: Watched) -> None:
-        monkeypatch.setattr(seen.probe.norms._cadence, "_warmup", 4)
         monkeypatch.setattr(seen.probe.step_sampler._cadence, "_warmup", 4)
 
     return set_up

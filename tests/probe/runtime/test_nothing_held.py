@@ -14,9 +14,11 @@ from watched import watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.gradients.clipping import Clipping
-from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
+from gradtui.probe.gradients.grad_norms import GradNorms
 from gradtui.probe.gradients.grad_stats import GradStats
+from gradtui.probe.gradients.step_loss import StepLoss
 from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.protocol.events import GradientsMeasured
 from gradtui.protocol.vocabulary import GradientStats
 
 
@@ -36,60 +38,77 @@ def test_a_reading_under_way_does_not_hold_the_total_from_before_clipping(monkey
     total = torch.tensor(3.0)
     held = weakref.ref(total)
     meter = GradNorms(lambda reading: None)
-    meter.measure(1, [(0, torch.ones(2))], None, None, Clipping(total, 1.0))
+    meter.measure(1, [(0, torch.ones(2))], None, Clipping(total, 1.0))
     del total
     assert held() is None
     assert len(meter._under_way) == 1
 
 
-def test_the_memory_of_the_loss_is_not_held_after_backward() -> None:
-    model = nn.Linear(4, 2)
-    with watched() as seen:
+@pytest.mark.parametrize("budget", [100.0, 0.0], ids=["sampled", "buffered"])
+def test_the_memory_of_the_loss_is_not_held_after_backward(budget: float) -> None:
+    model, expected = nn.Linear(4, 2), []
+    with watched(budget=budget) as seen:
+        seen.probe.step_sampler._cadence._warmup = 2
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
+        for _ in range(12):
             optimizer.zero_grad()
             loss = model(torch.ones(3, 4)).sum()
             memory = StorageWeakRef(loss.untyped_storage())
-            expected = loss.item()
+            expected.append(loss.item())
             loss.backward()
             del loss
             assert memory.expired()
             optimizer.step()
-            assert seen.state.loss.last == expected
+        assert bool(seen.probe.buffer.thread) == (budget == 0)
+    assert [loss for _, loss in seen.losses()] == expected
+
+
+class Late(HostCopy):
+    """A copy that arrives when the test says so."""
+
+    has_arrived = False
+
+    @property
+    def is_there(self) -> bool:
+        return self.has_arrived
 
 
 def test_a_loss_and_norms_that_arrive_one_after_the_other_are_delivered_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Late(HostCopy):
-        arrived = False
+    losses: list[Late] = []
+    norms: list[Late] = []
+    add = StepLoss.add
 
-        @property
-        def is_there(self) -> bool:
-            return self.arrived
+    def add_late(self: StepLoss, value: Any, factor: float | None) -> None:
+        losses.append(Late(torch.tensor([value])))
+        add(self, losses[-1], factor)
 
-    readings: list[GradNormSample] = []
-    meter = GradNorms(readings.append)
-    loss = Late(torch.tensor([0.5]))
-    meter.measure(1, [(0, torch.tensor([3.0, 4.0]))], loss)
-    meter.measure(2, [], loss)
-    assert readings == []
-    loss.arrived = True
-    meter.poll()
-    assert readings == [GradNormSample(1, 5.0, 0.5, [(0, 5.0)]), GradNormSample(2, None, 0.5, [])]
+    def late_norms(values: torch.Tensor) -> Late:
+        norms.append(Late(values))
+        return norms[-1]
 
-
-def test_the_loss_is_not_held_through_the_optimizers_step() -> None:
-    held: list[bool] = []
-    model = nn.Linear(4, 2)
+    monkeypatch.setattr(StepLoss, "add", add_late)
+    monkeypatch.setattr(grad_norms, "HostCopy", late_norms)
+    weight, other = (nn.Parameter(torch.zeros(2)) for _ in range(2))
     with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        optimizer.register_step_pre_hook(lambda *_: held.append(seen.probe.norms._loss is None))
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.ones(3, 4)).sum().backward()
+        optimizers = [torch.optim.SGD([each], lr=0.0) for each in (weight, other)]
+        for number, optimizer in enumerate(optimizers):
+            # The second optimizer has no gradients, so its step has a loss only.
+            ((weight * torch.tensor([3.0, 4.0])).sum() + 0.5 + number).backward()
             optimizer.step()
-    assert held == [True] * 3
+        seen.probe.parts.flush(seen.probe.clock.now())
+        assert seen.figures() == []
+        for copy in losses:
+            copy.has_arrived = True
+        seen.probe.norms.poll()
+        seen.probe.parts.flush(seen.probe.clock.now())
+        # That of the first step waits for its norms.
+        assert seen.losses() == [(2, 1.5)]
+        norms[0].has_arrived = True
+        seen.probe.norms.poll()
+        seen.probe.parts.flush(seen.probe.clock.now())
+        assert [(event.step, event.loss, event.total) for event in seen.all(GradientsMeasured)] == [(1, 0.5, 5.0)]
 
 
 class Gathers(TorchDispatchMode):

@@ -198,8 +198,7 @@ def examined(stack: ExitStack, _: pytest.MonkeyPatch) -> Callable[[], None]:
 def marked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
     probe = stack.enter_context(watched(budget=0.0)).probe
-    for cadence in (probe.norms._cadence, probe.step_sampler._cadence):
-        cadence._warmup = 2
+    probe.step_sampler._cadence._warmup = 2
     return nothing
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -22,7 +22,6 @@ from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, Watch
 from gradtui.protocol.events import (
     GradientHistogramsMeasured,
-    GradientsMeasured,
     NonFiniteFound,
     SavedBytesMeasured,
     StepMemoryProfiled,
@@ -144,10 +143,10 @@ STATES = "TZU-O"
 
 
 def steps_measured(run: Watched) -> list[int]:
-    return [event.step for event in run.all(GradientsMeasured) if event.total is not None]
+    return [step for step, _ in run.totals()]
 
 
-@pytest.mark.usefixtures("forever")
+@pytest.mark.usefixtures("forever", "every_step_is_read")
 def test_a_large_model_shows_what_trains_at_first_and_everything_once_the_user_freezes() -> None:
     with watched(budget=0.01) as run:
         loop = Loop()
@@ -155,12 +154,12 @@ def test_a_large_model_shows_what_trains_at_first_and_everything_once_the_user_f
             loop.step()
         tree = run.state.tree
         assert ({*tree.states}, tree.trainable) == ({"-"}, TRAINABLE)
-        assert not steps_measured(run)
         run.submit(lambda number: SetTrainable(number, "a", trainable=False))
         for _ in range(2):
             loop.step()
         assert run.state.tree.states == "CZUCO"
-        assert steps_measured(run) == [3, 4]
+    # Norms are read from the first step on.
+    assert steps_measured(run) == [1, 2, 3, 4]
 
 
 @pytest.mark.usefixtures("forever")
@@ -185,9 +184,21 @@ def test_what_the_script_freezes_meanwhile_is_shown(monkeypatch: pytest.MonkeyPa
         assert run.state.tree.trainable == "01101"
 
 
+@pytest.fixture(params=[1, 1_000], ids=["often", "seldom"])
+def interval(request: pytest.FixtureRequest, set_reading_interval: Callable[[int], None]) -> int:
+    """The interval between steps whose norms are read: of some large models it is long."""
+    set_reading_interval(request.param)
+    return int(request.param)
+
+
+def steps_read(interval: int, last: int) -> list[int]:
+    """The steps whose norms are read if those of step `last` are in any case."""
+    return [step for step in range(1, last + 1) if step % interval == 0 or step == last]
+
+
 @pytest.mark.usefixtures("forever")
 @pytest.mark.parametrize("leaves", ["detach", "report"])
-def test_a_run_that_ends_in_the_wait_states_the_norms_and_states_of_its_last_step(leaves: str) -> None:
+def test_a_run_that_ends_in_the_wait_states_the_norms_and_states_of_its_last_step(leaves: str, interval: int) -> None:
     with watched(budget=0.01) as run:
         loop = Loop()
         for _ in range(5):
@@ -195,14 +206,27 @@ def test_a_run_that_ends_in_the_wait_states_the_norms_and_states_of_its_last_ste
         if leaves == "report":
             run.probe.report()
             assert run.state.tree.states == STATES
-    assert steps_measured(run) == [5]
+    assert steps_measured(run) == steps_read(interval, 5)
     # Each of the two elements of `a` has the gradient 3.
     assert run.norms()["a"] == pytest.approx(math.sqrt(18))
     assert (run.state.tree.states, run.state.tree.trainable) == (STATES, TRAINABLE)
 
 
+@pytest.mark.usefixtures("forever", "every_step_is_read")
+def test_the_last_step_is_stated_although_the_script_has_cleared_its_gradients() -> None:
+    with watched(budget=0.01) as run:
+        loop = Loop(clears_after=True)
+        for _ in range(5):
+            loop.step()
+    assert steps_measured(run) == [1, 2, 3, 4, 5]
+    assert (run.state.tree.states, run.state.tree.trainable) == (STATES, TRAINABLE)
+
+
 @pytest.mark.usefixtures("forever")
-def test_a_run_that_ends_in_the_wait_without_gradients_states_what_trains() -> None:
+def test_a_run_that_ends_in_the_wait_without_gradients_states_what_trains(
+    set_reading_interval: Callable[[int], None],
+) -> None:
+    set_reading_interval(1_000)
     with watched(budget=0.01) as run:
         loop = Loop(clears_after=True)
         for _ in range(5):
@@ -213,30 +237,30 @@ def test_a_run_that_ends_in_the_wait_without_gradients_states_what_trains() -> N
 
 
 @pytest.mark.usefixtures("forever")
-def test_the_last_of_the_requested_steps_shows_norms_and_states() -> None:
+def test_the_last_of_the_requested_steps_shows_norms_and_states(interval: int) -> None:
     with watched(budget=0.01, stop_after=3) as run:
         loop = Loop(clears_after=True)
         loop.step()
         loop.step()
         with pytest.raises(RunStopped):
             loop.step()
-    assert steps_measured(run) == [3]
+    assert steps_measured(run) == steps_read(interval, 3)
     assert run.state.tree.states == STATES
 
 
 @pytest.mark.usefixtures("forever")
-def test_the_last_step_of_an_epoch_shows_norms_and_states() -> None:
+def test_the_last_step_of_an_epoch_shows_norms_and_states(interval: int) -> None:
     """It may be that of the run, and the script clears the gradients after it."""
     with watched(budget=0.01) as run:
         loop = Loop(clears_after=True)
         for (x,) in DataLoader(TensorDataset(torch.ones(5))):
             loop.step(x.item())
-    assert steps_measured(run) == [5]
+    assert steps_measured(run) == steps_read(interval, 5)
     assert run.state.tree.states == STATES
 
 
 @pytest.mark.usefixtures("forever")
-def test_steps_before_a_hold_show_norms_and_states() -> None:
+def test_steps_before_a_hold_show_norms_and_states(interval: int) -> None:
     commands = ScriptedCommands([lambda q: q.submit(lambda number: RunSteps(number, 1)), lambda q: q.submit(Resume)])
     with watched(budget=0.01, commands=commands) as run:
         loop = Loop(clears_after=True)
@@ -245,7 +269,7 @@ def test_steps_before_a_hold_show_norms_and_states() -> None:
         loop.step()
         loop.step()
         assert commands.waits == 2
-        assert steps_measured(run) == [2]
+        assert steps_measured(run) == steps_read(interval, 2)
         assert run.state.tree.states == STATES
 
 

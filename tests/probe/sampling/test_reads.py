@@ -1,4 +1,4 @@
-"""Reads of tensor values by us: one for the norms of a step, none in a step that is not measured.
+"""Reads of tensor values by us: one for the norms of a step, and on the CPU one for each loss.
 
 On a device each would wait for it, so this is what `torch.cuda.set_sync_debug_mode("error")` checks there
 (`test_on_a_device.py`), counted where there is none.
@@ -19,17 +19,19 @@ from torch import nn
 from watched import Watched, watched
 
 import gradtui
-from gradtui.probe.gradients import grad_norm_collector
 from gradtui.probe.gradients.nonfinite_check import NAN, NonFiniteCheck
 from gradtui.probe.sampling import step_sampler
 from gradtui.protocol.commands import FollowMicroSteps
-from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, MemoryMeasured
+from gradtui.protocol.events import GradientFiguresMeasured
 
 ON_THE_CPU_ONLY = ("nonfinite.py", "nonfinite_check.py")
 """These look for the first NaN where a value is at hand, and nowhere else: see the last test."""
 OURS, TORCHS = str(Path(gradtui.__file__).parent), str(Path(torch.__file__).parent)
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "nonzero")
 X = torch.linspace(-1, 1, 24).view(6, 4)
+LOSSES = 3
+"""Reads for the losses of a step of two backwards: of both losses, and the number by which the script has divided the second.
+That number is on the host. The losses are there too in these tests; from a device they are copied without waiting."""
 
 
 def is_ours(frame: FrameType | None) -> bool:
@@ -59,7 +61,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in READS:
         monkeypatch.setattr(torch.Tensor, name, counting(name))
     monkeypatch.setattr(step_sampler, "_AFTER_A_CHANGE", 1)
-    monkeypatch.setattr(grad_norm_collector, "_AFTER_A_CHANGE", 1)
     return made
 
 
@@ -86,42 +87,47 @@ def steps_of(seen: Watched, reads: list[str], *, count: int = 20, follow: bool =
     return by_step
 
 
-def measured(seen: Watched) -> tuple[set[int], set[int], set[int]]:
-    """The steps whose norms were measured, those of which more figures were taken, and those whose memory was."""
-    norms = {event.step for event in seen.all(GradientsMeasured) if event.total is not None}
-    figures = {event.step for event in seen.all(GradientFiguresMeasured)}
-    return norms, figures, {event.step for event in seen.all(MemoryMeasured)}
+def measured(seen: Watched) -> tuple[set[int], set[int]]:
+    """The steps whose norms were measured, and those of which more figures were taken."""
+    return {step for step, _ in seen.totals()}, {event.step for event in seen.all(GradientFiguresMeasured)}
 
 
-def test_a_step_whose_norms_are_measured_is_read_once_and_any_other_never(
-    reads: list[str], monkeypatch: pytest.MonkeyPatch
+def lists_and_numbers(reads: Counter[str]) -> tuple[int, int]:
+    """How many tensors were read, and how many single numbers."""
+    return reads["tolist"], reads.total() - reads["tolist"]
+
+
+def test_a_step_whose_norms_are_measured_is_read_once_for_them_and_any_other_never(
+    reads: list[str], set_reading_interval: Callable[[int], None]
 ) -> None:
+    set_reading_interval(2)
     with watched(budget=0.0) as seen:
         seen.probe.step_sampler._cadence._warmup = 2
-        seen.probe.norms._cadence._warmup = 10
         by_step = steps_of(seen, reads)
-    norms, figures, _ = measured(seen)
-    assert norms == set(range(1, 11))
+    norms, figures = measured(seen)
+    # The first two steps are sampled.
+    assert norms == {1, *range(2, 21, 2)}
     assert figures == {1, 2}
-    assert by_step[2:10] == [Counter(tolist=1)] * 8
-    assert by_step[10:] == [Counter()] * 10
+    # The number beside the losses is the total that the script clipped: these gradients are on the CPU.
+    assert [*map(lists_and_numbers, by_step[2:])] == [(0, LOSSES), (1, LOSSES + 1)] * 9
 
 
 def test_an_examined_step_is_read_three_times_however_many_parameters_there_are(reads: list[str]) -> None:
     """Norms; the figures of each gradient; how far the step has moved the weights."""
     with watched(budget=1_000.0) as seen:
         by_step = steps_of(seen, reads, count=10)
-    _, figures, _ = measured(seen)
+    _, figures = measured(seen)
     assert figures >= {1, 2, 3, 4}
     for step in (2, 3, 4):
-        assert by_step[step - 1] == Counter(tolist=3)
+        assert lists_and_numbers(by_step[step - 1]) == (3, LOSSES)
 
 
 def test_on_request_every_micro_step_is_read_once_more(reads: list[str]) -> None:
     with watched(budget=0.0) as seen:
         seen.probe.step_sampler._cadence._warmup = 2
         by_step = steps_of(seen, reads, follow=True)
-    assert by_step[2:] == [Counter(tolist=3)] * 18
+    # Norms, and those of two micro-steps.
+    assert [*map(lists_and_numbers, by_step[2:])] == [(3, LOSSES)] * 18
 
 
 def test_what_looks_for_the_first_nan_leaves_a_device_alone() -> None:
@@ -130,6 +136,6 @@ def test_what_looks_for_the_first_nan_leaves_a_device_alone() -> None:
     with pytest.raises((RuntimeError, NotImplementedError)):
         elsewhere.sum().item()
     with watched() as seen:
-        seen.probe.norms.bad_steps.on_loss(elsewhere.sum(), elsewhere, is_scaled=False)
+        seen.probe.norms.on_loss(elsewhere.sum())
     assert NonFiniteCheck(1.0).at(elsewhere) is None
     assert NonFiniteCheck(1.0).at(torch.tensor([1.0, float("nan")])) == NAN

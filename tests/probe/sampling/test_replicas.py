@@ -16,11 +16,11 @@ from watched import watched
 
 from gradtui.probe.frozen import bits
 from gradtui.probe.frozen.bits import few_elements
-from gradtui.probe.runtime import CheckSchedule
+from gradtui.probe.runtime import CheckSchedule, ReadingInterval, StepTime
 from gradtui.probe.sampling import replicas
 from gradtui.probe.torch_private.communication_hooks import averages_every_step
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.protocol.events import GradientsMeasured, ProcessGroupFound, Progress, ReplicasMeasured
+from gradtui.protocol.events import GradientsMeasured, MemoryMeasured, ProcessGroupFound, Progress, ReplicasMeasured
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -277,20 +277,23 @@ def test_a_model_that_is_gone_is_not_kept() -> None:
 
 def test_norms_and_their_rows_are_of_common_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     model = wrapped(net())
+    # Every step takes 1 ms here, and a reading 0.45 ms: 3 % of a step pay for one of 15, so one of 16 is read.
+    monkeypatch.setattr(StepTime, "typical", 1e-3)
+    add = ReadingInterval.add_cost
+    monkeypatch.setattr(ReadingInterval, "add_cost", lambda self, _: add(self, 0.45e-3))
     with watched(budget=0.01) as seen:
-        schedule = seen.probe.norms._cadence
-        # Every step takes 20 ms here, and a measurement 0.6 ms: one of 20 is paid for, so one of 32.
-        monkeypatch.setattr(type(schedule.step_time), "mean", 20e-3)
-        monkeypatch.setattr(type(schedule.step_time), "typical", 20e-3)
-        record = schedule.record_cost
-        monkeypatch.setattr(schedule, "record_cost", lambda *_, **named: record(0.6e-3, **named))
-        train(model, 200)
-    measured = seen.all(GradientsMeasured)
-    assert {64, 96, 128, 160, 192} <= {event.step for event in measured}
-    assert seen.all(Progress)[-1].norms_every == 32
-    # A tenth of a second are five steps, so rows are at multiples of eight.
-    rows = {event.step for event in measured if event.norms is not None}
-    assert {64, 96, 128, 160, 192} <= rows
+        train(model, 300)
+    sampled = {event.step for event in seen.all(MemoryMeasured)}
+    read = {step for step, _ in seen.totals()}
+    # The first readings are made before their cost is known.
+    assert {step for step in read - sampled if step > 32} == {*range(48, 301, 16)} - sampled
+    assert {*range(32, 301, 16)} <= read
+    assert seen.all(Progress)[-1].norms_every == 16
+    # A tenth of a second are a hundred steps, so rows are at multiples of 128, beside those of the first 32 samples.
+    first = sorted(read)[31]
+    assert first < 256
+    rows = {event.step for event in seen.all(GradientsMeasured) if event.total is not None and event.step > first}
+    assert rows == {step for step in (128, 256) if step > first}
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 200, 1_000])

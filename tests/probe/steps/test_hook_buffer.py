@@ -18,7 +18,6 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 import gradtui
-from gradtui.probe.gradients import grad_norm_collector
 from gradtui.probe.probe import Probe
 from gradtui.probe.sampling import step_sampler
 from gradtui.probe.steps import event_replay
@@ -33,20 +32,18 @@ X = torch.linspace(-1, 1, 24).view(6, 4)
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many marks were told each time; steps are measured only while warming up."""
+    """How many marks were told each time; steps are sampled only while warming up."""
     told: list[int] = []
     make = Probe.__init__
 
     def with_a_short_warm_up(self: Probe, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
-        for cadence in (self.step_sampler._cadence, self.norms._cadence):
-            cadence._warmup = WARM_UP
+        self.step_sampler._cadence._warmup = WARM_UP
         replay = self.buffer._replay
         self.buffer._replay = lambda marks: (told.append(len(marks) // 2), replay(marks))[1]  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(Probe, "__init__", with_a_short_warm_up)
     monkeypatch.setattr(step_sampler, "_AFTER_A_CHANGE", 1)
-    monkeypatch.setattr(grad_norm_collector, "_AFTER_A_CHANGE", 1)
     return told
 
 
@@ -61,10 +58,12 @@ def small() -> nn.Module:
 
 
 def known(seen: Watched) -> tuple[object, ...]:
-    """All that is counted of a run, and the phases it went through."""
+    """All that is counted of a run, the phases it went through, and what was measured of each step."""
     state = seen.state
     visits = {phase.value: record.count for phase, record in state.phases.items() if record.count}
-    return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps, visits, seen.phases
+    counts = state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps
+    # NaN is not equal to itself.
+    return *counts, visits, seen.phases, [*map(repr, seen.figures())], [*map(repr, seen.memory_totals())]
 
 
 def trained(loop: str, name: str) -> Watched:
@@ -85,7 +84,7 @@ def every_loop() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("loop", "name"), every_loop())
-@pytest.mark.usefixtures("told_one_by_one")
+@pytest.mark.usefixtures("told_one_by_one", "every_step_is_read")
 def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     marked = trained(loop, name)
     if (loop, name) == ("plain", "mlp"):

@@ -91,8 +91,7 @@ def examined_after_a_compilation(stack: ExitStack, monkeypatch: pytest.MonkeyPat
 def marked(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> Watched | None:
     monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
     seen = stack.enter_context(watched(budget=0.0))
-    for cadence in (seen.probe.norms._cadence, seen.probe.step_sampler._cadence):
-        cadence._warmup = 2
+    seen.probe.step_sampler._cadence._warmup = 2
     return seen
 
 

@@ -1,0 +1,150 @@
+"""How many steps lie between two readings: all are read that 3 % of the training time pay for, and four in a second at least."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradtui.probe.runtime import ReadingInterval, StepTime
+
+SHARE, LONGEST_S = 0.03, 0.25
+
+
+def step_time(seconds: float) -> StepTime:
+    time = StepTime()
+    set_step_time(time, seconds)
+    return time
+
+
+def set_step_time(time: StepTime, seconds: float) -> None:
+    for _ in range(5):
+        time.add(seconds)
+
+
+def interval(step_s: float, cost_s: float, costs: int = 3, *, common: bool = False) -> ReadingInterval:
+    """An interval between readings of this cost in steps of this duration."""
+    found = ReadingInterval(step_time(step_s))
+    found.has_common_steps = common
+    for _ in range(costs):
+        found.add_cost(cost_s)
+    return found
+
+
+def steps_read(found: ReadingInterval, steps: int) -> list[int]:
+    """Which of so many steps are read, as the probe asks for each."""
+    read = []
+    for step in range(1, steps + 1):
+        if found.steps_until(step) == 0:
+            found.read(step)
+            read.append(step)
+    return read
+
+
+def test_every_step_is_read_until_both_durations_are_known() -> None:
+    assert ReadingInterval(StepTime()).every == 1
+    # The first readings take longer, with cold caches.
+    assert [interval(1e-3, 1e-3, costs).every for costs in range(5)] == [1, 1, 1, 34, 34]
+    without_steps = ReadingInterval(StepTime())
+    for _ in range(3):
+        without_steps.add_cost(1.0)
+    assert without_steps.every == 1
+    assert steps_read(without_steps, 10) == [*range(1, 11)]
+
+
+@pytest.mark.parametrize("percent", [0.1, 2.9, 3.1, 6.1, 10.0, 50.0, 99.0, 300.0])
+def test_as_many_steps_lie_between_two_readings_as_pay_for_one(percent: float) -> None:
+    found = interval(1e-3, percent / 100 * 1e-3)
+    every = math.ceil(percent / 3)
+    assert found.every == every
+    assert steps_read(found, 500) == [*range(every, 501, every)]
+    assert found.seconds_a_step <= SHARE * 1e-3
+
+
+@pytest.mark.parametrize(("step_s", "longest"), [(1e-3, 250), (10e-3, 25), (60e-3, 4), (0.2, 1), (0.3, 1), (1.0, 1), (60.0, 1)])
+def test_no_readings_are_further_apart_than_a_quarter_of_a_second(step_s: float, longest: int) -> None:
+    assert interval(step_s, 100 * step_s).every == longest
+
+
+def test_one_reading_that_another_process_disturbs_changes_nothing() -> None:
+    found = interval(1e-3, 0.1e-3, costs=8)
+    found.add_cost(1.0)
+    assert found.every == math.ceil(10 / 3)
+
+
+def test_steps_that_become_longer_are_read_at_once() -> None:
+    found = interval(1e-3, 1e-3)
+    assert (found.every, found.steps_until(1)) == (34, 33)
+    set_step_time(found.step_time, 0.1)
+    # A reading takes 1 % of such a step.
+    assert (found.every, found.steps_until(1)) == (1, 0)
+
+
+def test_an_interval_counts_from_the_step_that_was_read_whatever_the_reason() -> None:
+    found = interval(1e-3, 0.3e-3)
+    found.read(7)
+    assert [found.steps_until(step) for step in (8, 16, 17, 18)] == [9, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("percent", "every"), [(2.0, 1), (4.0, 2), (10.0, 4), (16.0, 8), (50.0, 32), (299.0, 128)])
+def test_with_common_steps_the_interval_is_a_power_of_two_and_its_multiples_are_read(percent: float, every: int) -> None:
+    found = interval(1e-3, percent / 100 * 1e-3, common=True)
+    assert found.every == every
+    # Another rank may have read other steps before.
+    found.read(3)
+    assert steps_read(found, 300) == [*range(every, 301, every)]
+
+
+@given(
+    step_s=st.floats(1e-5, 10.0),
+    cost_s=st.floats(1e-7, 10.0),
+    common=st.booleans(),
+)
+def test_an_interval_is_never_longer_than_allowed_and_shorter_only_where_that_makes_it_so(
+    step_s: float, cost_s: float, common: bool
+) -> None:
+    every = interval(step_s, cost_s, common=common).every
+    assert every >= 1
+    assert every == 1 or every * step_s <= LONGEST_S * (1 + 1e-9)
+    longest = max(1, int(LONGEST_S / step_s))
+    if common:
+        assert every & (every - 1) == 0
+        # Half of it would not pay for a reading, or the double would be too long.
+        assert every * 2 > longest or cost_s <= every * SHARE * step_s * (1 + 1e-9)
+    else:
+        assert every == longest or cost_s <= every * SHARE * step_s * (1 + 1e-9)
+        assert every == 1 or cost_s > (every - 1) * SHARE * step_s * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("first_percent", "left_percent"),
+    [(0.0, 3.0), (1.0, 2.0), (2.0, 1.0), (2.5, 0.6), (3.0, 0.6), (30.0, 0.6)],
+)
+def test_the_second_kind_of_readings_has_what_the_first_leaves_and_a_fifth_at_least(
+    first_percent: float, left_percent: float
+) -> None:
+    time = step_time(1e-3)
+    first = ReadingInterval(time)
+    for _ in range(3):
+        first.add_cost(first_percent / 100 * 1e-3)
+    second = ReadingInterval(time, first)
+    for _ in range(3):
+        second.add_cost(6.05 / 100 * 1e-3)
+    assert second.every == math.ceil(6.05 / left_percent)
+    # The first one does not give way.
+    assert first.every == max(1, math.ceil(first_percent / 3))
+
+
+def test_what_the_first_kind_takes_is_spread_over_the_steps_between_its_readings() -> None:
+    time = step_time(0.1)
+    first = ReadingInterval(time)
+    for _ in range(3):
+        # One of two steps is read, the longest interval here, and a reading takes 4 % of a step: 2 % of each.
+        first.add_cost(0.004)
+    assert (first.every, first.seconds_a_step) == (2, pytest.approx(0.002))
+    second = ReadingInterval(time, first)
+    for _ in range(3):
+        second.add_cost(0.0015)
+    assert second.every == math.ceil(1.5 / 1)
