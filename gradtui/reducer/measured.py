@@ -10,6 +10,7 @@ from typing import TypeVar
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer.results import keep_peaks
+from gradtui.reducer.trainable import take_trainable, without_norms_before_freezes
 from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import NormSummary, RunState, TreeState
@@ -24,6 +25,7 @@ _Measured = TypeVar("_Measured", ev.GradientFlowMeasured, ev.SavedBytesMeasured)
 
 
 def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
+    event = without_norms_before_freezes(state.tree, event)
     if event.loss is not None:
         state.loss.append(event.step, event.loss)
     if event.before_clipping is not None:
@@ -229,7 +231,8 @@ def classified(state: RunState, event: ev.ParametersClassified) -> None:
         moved = moved_text(state, event)
         if event.states.strip(ParameterState.UNKNOWN.value):
             state.trained_tree = None
-        state.tree.states, state.tree.trainable = event.states, event.trainable
+        take_trainable(state, event)
+        state.tree.states = event.states
         state.tree.first_trainable = state.tree.first_trainable or event.trainable
         state.tree.reasons = event.reasons
         if moved is not None:

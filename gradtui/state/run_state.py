@@ -75,6 +75,10 @@ class TreeState:
     trainable: str = ""
     first_trainable: str = ""
     """`trainable` when it was first known of these models."""
+    frozen_after: dict[int, int] = field(default_factory=dict)
+    """By parameter that was frozen in training: the last step before that."""
+    switches: dict[int, int] = field(default_factory=dict)
+    """By parameter: how often sampled steps have found that the script had frozen or unfrozen it."""
     reasons: str = ""
     """A letter of `vocabulary.StateReason` per parameter; empty if the cause is unknown for all."""
     norms: tuple[float | None, ...] | None = None
@@ -293,6 +297,8 @@ class RunState:
     cost: CostRecord = field(default_factory=CostRecord)
     pending: dict[int, Command] = field(default_factory=dict)
     """Commands submitted by this viewer and not yet answered, by id."""
+    changed_after: int = -1
+    """The last step before the newest change of what is trained and how, whoever made it; -1 as long as there is none."""
     interventions: list[ev.CommandApplied] = field(default_factory=list)
     """The newest applied interventions, whoever requested them."""
     intervention_count: int = 0
