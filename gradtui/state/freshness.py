@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import floor
 
-from gradtui.state.run_state import RunState
+from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import norm_steps_of
 
 SECONDS = 2.0
@@ -46,8 +46,13 @@ def stale_norm_step(state: RunState, parameters: range) -> int | None:
     return steps[0] if steps is not None and is_stale(state, steps[0]) else None
 
 
-def ratio_step(state: RunState, parameters: range) -> int | None:
+def stale_ratio_step(state: RunState, parameters: range) -> int | None:
+    """Return the step of the oldest update ratio of these parameters if it is old; None otherwise. Linear in their number."""
+    step = ratio_step(state.tree, parameters)
+    return step if is_stale(state, step) else None
+
+
+def ratio_step(tree: TreeState, parameters: range) -> int | None:
     """Return the step of the oldest update ratio of those of these parameters that train; None if none was measured."""
-    tree = state.tree
     measured = [tree.figures[index] for index in parameters if index in tree.figures and tree.trainable[index] == "1"]
     return min((step for step, figures in measured if figures.update_ratio is not None), default=None)

@@ -15,6 +15,7 @@ from gradtui.text import bytes_text, count_text, dtype_text, number_text, shape_
 from gradtui.text.rank_norms import range_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
+    STALE,
     Line,
     Span,
     compact,
@@ -86,8 +87,8 @@ class _Made:
     facts: _Facts
     first: Line
     """The line without the gradient columns."""
-    norms: int = -1
-    """The `norms_version` of the line."""
+    norms: tuple[int, bool, bool] | None = None
+    """The `norms_version` of the line, and whether its norm and its update ratio are old."""
     line: Line = ()
 
 
@@ -122,9 +123,21 @@ class TreeCells:
             if len(self._made) > _MEMORY:
                 self._made.clear()
             made = self._made[row] = _Made(facts, compact(self._spans(row, facts)))
-        if made.norms != self.totals.norms_version:
-            made.norms, made.line = self.totals.norms_version, (*made.first, *self._measured_spans(row))
+        norms = self.totals.norms_version, self._is_norm_old(row), self._is_ratio_old(row)
+        if made.norms != norms:
+            made.norms, made.line = norms, (*made.first, *self._measured_spans(row))
         return made.line
+
+    def _is_norm_old(self, row: int) -> bool:
+        """Return whether the norm in a row is old: of its gradients or, without one, of the gradient that flows through."""
+        where = self._parameters(row)
+        if row >= 0 and where and self.totals.norm(where) is None and self.totals.passing(row) is not None:
+            return self.totals.is_passing_old(row)
+        return self.totals.ages.is_norm_old(where)
+
+    def _is_ratio_old(self, row: int) -> bool:
+        where = self._parameters(row)
+        return bool(where) and self.totals.ratio(where) is not None and self.totals.is_ratio_old(where)
 
     def _facts(self, row: int) -> _Facts:
         """Return everything in a row that can change with the same structure and columns, except measured gradients."""
@@ -139,7 +152,7 @@ class TreeCells:
         if is_folded and level is None:
             # A folded module has the mark for the rows that it hides.
             level = self.findings.levels_below.get(row)
-        strip = totals.norms_version if is_folded and row in self.rows.stacks else None
+        strip = (totals.norms_version, self._is_norm_old(row)) if is_folded and row in self.rows.stacks else None
         return (
             rail, letters, pending, level, self._mark(row), is_sorted, totals.kept(row), totals.trainable(where), is_folded,
             strip,
@@ -237,9 +250,10 @@ class TreeCells:
         if cells < _FEWEST_CELLS:
             return ()
         values: list[float | None] = [self.totals.norm(subtree(self.tree.modules[block])) for block in blocks]
-        role = "spark"
+        role = STALE if self._is_norm_old(row) else "spark"
         if not any(value is not None for value in values):
-            values, role = [self.totals.passing(block) for block in blocks], "muted"
+            values = [self.totals.passing(block) for block in blocks]
+            role = STALE if self._is_norm_old(row) else "muted"
         if not any(value is not None for value in values):
             values, role = [self.totals.kept(block) for block in blocks], "activations"
         groups = [values[i * len(values) // cells : (i + 1) * len(values) // cells] for i in range(cells)]
@@ -254,7 +268,8 @@ class TreeCells:
         if key == "ranks" and where:
             return _ranks_cell(self.totals.ranks, where, width)
         if key == "ratio" and where:
-            return _number_cell(self.totals.ratio(where), width, "muted" if row >= 0 else "text")
+            role = STALE if self._is_ratio_old(row) else "muted" if row >= 0 else "text"
+            return _number_cell(self.totals.ratio(where), width, role)
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
             return ((pad_start(_tensor_text(key, tensor), width), "text"),)
@@ -272,10 +287,11 @@ class TreeCells:
         return bytes_text(self.totals.bytes(where)) if where and key == "bytes" else ""
 
     def _norm_cell(self, width: int, row: int, where: range) -> Line:
-        norm, role = self.totals.norm(where), "muted" if row >= 0 else "text"
+        norm, is_old = self.totals.norm(where), self._is_norm_old(row)
+        role = STALE if is_old else "muted" if row >= 0 else "text"
         passing = self.totals.passing(row) if row >= 0 and norm is None else None
         if passing is not None:
-            return _passing_cell(passing, width)
+            return _passing_cell(passing, width, STALE if is_old else "muted")
         if norm is not None and self.totals.is_part(where):
             return _marked_cell(AT_LEAST, norm, width, role, role)
         if self.totals.ranks.differs(where):
@@ -293,11 +309,11 @@ def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:
     return dtype_text(info.dtype) if key == "dtype" else ""
 
 
-def _passing_cell(value: float, width: int) -> Line:
+def _passing_cell(value: float, width: int, role: str) -> Line:
     text = number_text(value).strip()
     if len(PASSING + text) > width:
         text = f"{value:.0e}"
-    return ((pad_start(PASSING + text, width), "muted" if math.isfinite(value) else "error"),)
+    return ((pad_start(PASSING + text, width), role if math.isfinite(value) else "error"),)
 
 
 def _marked_cell(mark: str, value: float | None, width: int, role: str, mark_role: str) -> Line:

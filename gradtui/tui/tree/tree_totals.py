@@ -14,13 +14,15 @@ from functools import cached_property
 from itertools import accumulate, compress, repeat
 from operator import ne
 
+from gradtui.state.freshness import oldest_fresh_step, ratio_step
 from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import joint_ratio, letters_of
+from gradtui.state.selectors import joint_ratio, letters_of, measured_step
 from gradtui.state.series import RowHistory
 from gradtui.state.shown_norms import ShownNorms, shown_norms
 from gradtui.tui.tree.range_norms import RangeNorms
 from gradtui.tui.tree.rank_totals import RankTotals
+from gradtui.tui.tree.row_ages import RowAges
 
 _BLOCK = 256
 _IS_ONE = bytes(byte == ord("1") for byte in range(256))
@@ -113,6 +115,9 @@ class TreeTotals:
         self._figures_of: object = None
         self._passing: tuple[float | None, ...] = ()
         self._ratios: dict[range, float | None] = {}
+        self._ratio_steps: dict[range, int | None] = {}
+        self.ages = RowAges(0)
+        """Which norms, and values of which steps, are old."""
 
     def update(self, state: RunState) -> None:
         """Apply the newest norms, flags and saved bytes."""
@@ -120,7 +125,7 @@ class TreeTotals:
         if tree.trainable != self._trainable_of:
             self._trainable.choose(tree.trainable.encode().translate(_IS_ONE))
             self._trainable_of = tree.trainable
-            self._ratios = {}
+            self._ratios, self._ratio_steps = {}, {}
         shown = shown_norms(state)
         self._take_norms(state, shown)
         kept = tree.saved.by_module if tree.saved is not None else ()
@@ -134,12 +139,17 @@ class TreeTotals:
         if (tree.figures_step, len(tree.figures)) != self._figures_of:
             self._figures_of = tree.figures_step, len(tree.figures)
             self.norms_version += 1
-            self._ratios = {}
+            self._ratios, self._ratio_steps = {}, {}
         passing = tree.reach.passing if tree.reach is not None else ()
         if passing is not self._passing and passing != self._passing:
             self._passing = passing
             self.norms_version += 1
         self._take_recent(shown)
+        # Norms of the whole are all of one step.
+        steps = tree.norm_steps if shown.norms is tree.norms else None
+        oldest = oldest_fresh_step(state)
+        if self.ages.of[:2] != (oldest, shown.step) or self.ages.of[2] is not steps:
+            self.ages = RowAges(oldest, shown.step, steps)
 
     def _take_norms(self, state: RunState, shown: ShownNorms) -> None:
         if shown.norms is not self.row or shown.is_part != self._is_part:
@@ -209,6 +219,21 @@ class TreeTotals:
         if where not in self._ratios:
             self._ratios[where] = joint_ratio(self._tree, where)
         return self._ratios[where]
+
+    @property
+    def norms_step(self) -> int | None:
+        """The step of the norms; None if there are none."""
+        return self.ages.of[1]
+
+    def is_ratio_old(self, where: range) -> bool:
+        """Return whether any update ratio of a range of parameters is old. Linear in the length of the range."""
+        if where not in self._ratio_steps:
+            self._ratio_steps[where] = ratio_step(self._tree, where)
+        return self.ages.is_old(self._ratio_steps[where])
+
+    def is_passing_old(self, index: int) -> bool:
+        """Return whether the gradient that flows through module `index` is of an old step."""
+        return self.ages.is_old(measured_step(self._tree, index))
 
     def recent(self, where: range) -> list[float | None]:
         """Return the newest joint norms of a range of parameters, oldest first."""
