@@ -5,7 +5,7 @@ Not everything is measured at every step, so that values of different steps stan
 
 from __future__ import annotations
 
-from math import floor
+import math
 
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import norm_steps_of
@@ -21,10 +21,11 @@ def oldest_fresh_step(state: RunState) -> int:
     steps are always recent, however long they took, because a norm may be read one step later.
     """
     after_change = state.changed_after + 1
-    if state.steps_per_second is None:
+    steps = math.inf if state.steps_per_second is None else SECONDS * state.steps_per_second
+    if not math.isfinite(steps):
         return after_change
     now = _now(state)
-    return max(after_change, min(now - 1, floor(now - SECONDS * state.steps_per_second) + 1))
+    return max(after_change, min(now - 1, math.floor(now - steps) + 1))
 
 
 def is_stale(state: RunState, step: int | None) -> bool:

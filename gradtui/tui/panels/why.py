@@ -17,6 +17,7 @@ from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.state.compiled import is_compiled
 from gradtui.state.forecast import MOST_MODULES, MOST_PARAMETERS, forecast, forecast_change, leaves_nothing, question
+from gradtui.state.freshness import stale_norm_step, stale_ratio_step
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
@@ -35,6 +36,7 @@ _WAITING = (
 _NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _ENDED = "The run has ended."
+_MOST_AGES = 256
 _LONG_S = 0.3
 """Seconds after which the title says that a forecast is being made."""
 _DOT = "\N{NO-BREAK SPACE}·"
@@ -288,7 +290,7 @@ class WhyPanel(LineView):
         state, tree, row = self._state, self._state.tree, self.row
         own: tuple[object, ...] = (row, self.key, self.checkpoint_key)
         if row is not None and buffer_at(tree, row) is None:
-            own = (*own, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:])
+            own = (*own, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:], *_ages(state, row))
         saved, reach = tree.saved, tree.reach
         return (
             own, tree.version, tree.checkpointed, tree.trainable, tree.states, tree.reasons, tree.freezes,
@@ -299,6 +301,14 @@ class WhyPanel(LineView):
             state.operations, next(reversed(state.forecasts.values()), None),
             len(tree.figures), tuple(state.pending), state.intervention_count, state.ended is not None,
         )  # fmt: skip
+
+
+def _ages(state: RunState, row: int) -> tuple[int | None, ...]:
+    """Return the steps of the row's old values. Those of many parameters are not looked for at every redraw."""
+    parameters = row_parameters(state.tree, row)
+    if len(parameters) > _MOST_AGES:
+        return ()
+    return stale_norm_step(state, parameters), stale_ratio_step(state, parameters)
 
 
 def _verb(*, trainable: bool) -> str:
