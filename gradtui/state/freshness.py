@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+from gradtui.protocol.events import MemoryMeasured
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import norm_steps_of
 
@@ -31,6 +33,11 @@ def oldest_fresh_step(state: RunState) -> int:
 def is_stale(state: RunState, step: int | None) -> bool:
     """Return whether a value of a step is old. A value of an unknown step, or of none, is not."""
     return step is not None and step < oldest_fresh_step(state)
+
+
+def is_memory_stale(state: RunState, measured: MemoryMeasured | None) -> bool:
+    """Return whether a reading of the memory is old. That of the time before training is of no step, and stays what it is."""
+    return measured is not None and measured.phase is not Phase.LOAD and is_stale(state, measured.step)
 
 
 def _now(state: RunState) -> int:
