@@ -62,5 +62,7 @@ def stale_ratio_step(state: RunState, parameters: range) -> int | None:
 
 def ratio_step(tree: TreeState, parameters: range) -> int | None:
     """Return the step of the oldest update ratio of those of these parameters that train; None if none was measured."""
+    if not tree.figures:
+        return None
     measured = [tree.figures[index] for index in parameters if index in tree.figures and tree.trainable[index] == "1"]
     return min((step for step, figures in measured if figures.update_ratio is not None), default=None)

@@ -186,8 +186,11 @@ def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
 
 
 def _passing(state: RunState, index: int) -> str | None:
-    words, step = passing_words(state.tree, index), measured_step(state.tree, index)
-    return f"{words.rstrip('.')}{_old(step)}." if words is not None and is_stale(state, step) else words
+    words = passing_words(state.tree, index)
+    if words is None:
+        return None
+    step = measured_step(state.tree, index)
+    return f"{words.rstrip('.')}{_old(step)}." if is_stale(state, step) else words
 
 
 def _kept(tree: TreeState, index: int) -> str | None:

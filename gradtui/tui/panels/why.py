@@ -21,6 +21,7 @@ from gradtui.state.freshness import stale_norm_step, stale_ratio_step
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
+from gradtui.text.ending import ended_words
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses, shortage_clause
 from gradtui.text.units import plural
 from gradtui.text.why import module_sentences, parameter_sentences, state_text
@@ -35,7 +36,6 @@ _WAITING = (
 )
 _NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
-_ENDED = "The run has ended."
 _MOST_AGES = 256
 _LONG_S = 0.3
 """Seconds after which the title says that a forecast is being made."""
@@ -80,7 +80,7 @@ def why(
     sentences = tuple(parameter_sentences(state, ~row) if row < 0 else module_sentences(state, row, line))
     title = f"{name} · {state_text(state, parameters)}"
     if state.ended is not None:
-        return Why(title, sentences, (), (_ENDED,))
+        return Why(title, sentences, (), (f"{ended_words(state)}.",))
     checkpoint, asked = _checkpointing(state, row, checkpoint_key)
     if not parameters:
         return Why(title, sentences, question=asked, checkpoint=checkpoint)
@@ -299,7 +299,8 @@ class WhyPanel(LineView):
             (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),
-            len(tree.figures), tuple(state.pending), state.intervention_count, state.ended is not None,
+            len(tree.figures), tuple(state.pending), state.intervention_count,
+            ended_words(state) if state.ended is not None else "",
         )  # fmt: skip
 
 

@@ -132,7 +132,8 @@ class TreePane(Vertical, KeptStrips):
         matching = ("1 row matches" if rows.matches == 1 else f"{rows.matches:,} rows match") if rows.filter else ""
         action = keymap_of(self.app).action
         key = action("next_parameter" if open_findings(self._state.findings) else "next_problem").key_text
-        by, ages = self._order_words(), self._age_words()
+        by = self._order_words() if self.tree_view.sorted.column else ""
+        ages = self._age_words() if self.tree_view.totals.ages.old else ""
         wrong = f"{key} {plural(problems, 'parameter')} with a problem" if problems else ""
         room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, by, wrong) if text)
         ages = ages if len(ages) <= room else ""
@@ -153,17 +154,15 @@ class TreePane(Vertical, KeptStrips):
     def _order_words(self) -> str:
         """Say by which column the rows are sorted, and as of which step, because they are not sorted again at every step."""
         order = self.tree_view.sorted
-        if not order.column:
-            return ""
         at = f" at step {order.step:,}" if order.step is not None else ""
         return f"sorted by {order.column}{at} · {keymap_of(self.app).action('sort').key_text}: next"
 
     def _age_words(self) -> str:
         """Name the step of the columns whose newest values are old: their cells have no room for it."""
         view, ages = self.tree_view, self.tree_view.totals.ages
-        steps = {"norm": view.totals.norms_step, "ratio": self._state.tree.figures_step or None}
+        steps = {"norm": ages.norms_step, "ratio": self._state.tree.figures_step or None}
         return _BETWEEN.join(
             f"{column_words(name)[0]} of step {step:,}"
             for name, step in steps.items()
-            if step is not None and ages.is_old(step) and view.shows_column(name)
+            if step in ages.old and view.shows_column(name)
         )

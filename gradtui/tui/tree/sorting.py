@@ -52,7 +52,7 @@ class SortedOrder:
 
     def newer_rows(self, tree: TreeState, totals: TreeTotals) -> Sequence[int] | None:
         """Return the rows in the order of the newest values, if that is another one and its time has come; None otherwise."""
-        if not self.column or self._clock() < self._due or self.step == _step_of(tree, totals, self.column):
+        if self._clock() < self._due or self.step == _step_of(tree, totals, self.column):
             return None
         before = self._rows
         rows = self.rows(tree, totals, self.column)
@@ -60,7 +60,7 @@ class SortedOrder:
 
 
 def _step_of(tree: TreeState, totals: TreeTotals, column: str) -> int | None:
-    steps = {"norm": totals.norms_step, "ratio": tree.figures_step or None, "saved": max(tree.steps, default=None)}
+    steps = {"norm": totals.ages.norms_step, "ratio": tree.figures_step or None, "saved": max(tree.steps, default=None)}
     return steps.get(column)
 
 

@@ -87,8 +87,8 @@ class _Made:
     facts: _Facts
     first: Line
     """The line without the gradient columns."""
-    norms: tuple[int, bool, bool] | None = None
-    """The `norms_version` of the line, and whether its norm and its update ratio are old."""
+    norms: int = -1
+    """The `norms_version` of the line."""
     line: Line = ()
 
 
@@ -123,21 +123,15 @@ class TreeCells:
             if len(self._made) > _MEMORY:
                 self._made.clear()
             made = self._made[row] = _Made(facts, compact(self._spans(row, facts)))
-        norms = self.totals.norms_version, self._is_norm_old(row), self._is_ratio_old(row)
-        if made.norms != norms:
-            made.norms, made.line = norms, (*made.first, *self._measured_spans(row))
+        if made.norms != self.totals.norms_version:
+            made.norms, made.line = self.totals.norms_version, (*made.first, *self._measured_spans(row))
         return made.line
 
-    def _is_norm_old(self, row: int) -> bool:
+    def _is_norm_old(self, row: int, where: range) -> bool:
         """Return whether the norm in a row is old: of its gradients or, without one, of the gradient that flows through."""
-        where = self._parameters(row)
-        if row >= 0 and where and self.totals.norm(where) is None and self.totals.passing(row) is not None:
+        if row >= 0 and self.totals.norm(where) is None and self.totals.passing(row) is not None:
             return self.totals.is_passing_old(row)
         return self.totals.ages.is_norm_old(where)
-
-    def _is_ratio_old(self, row: int) -> bool:
-        where = self._parameters(row)
-        return bool(where) and self.totals.ratio(where) is not None and self.totals.is_ratio_old(where)
 
     def _facts(self, row: int) -> _Facts:
         """Return everything in a row that can change with the same structure and columns, except measured gradients."""
@@ -152,7 +146,7 @@ class TreeCells:
         if is_folded and level is None:
             # A folded module has the mark for the rows that it hides.
             level = self.findings.levels_below.get(row)
-        strip = (totals.norms_version, self._is_norm_old(row)) if is_folded and row in self.rows.stacks else None
+        strip = totals.norms_version if is_folded and row in self.rows.stacks else None
         return (
             rail, letters, pending, level, self._mark(row), is_sorted, totals.kept(row), totals.trainable(where), is_folded,
             strip,
@@ -250,10 +244,10 @@ class TreeCells:
         if cells < _FEWEST_CELLS:
             return ()
         values: list[float | None] = [self.totals.norm(subtree(self.tree.modules[block])) for block in blocks]
-        role = STALE if self._is_norm_old(row) else "spark"
+        is_old = self._is_norm_old(row, self._parameters(row))
+        role = STALE if is_old else "spark"
         if not any(value is not None for value in values):
-            values = [self.totals.passing(block) for block in blocks]
-            role = STALE if self._is_norm_old(row) else "muted"
+            values, role = [self.totals.passing(block) for block in blocks], STALE if is_old else "muted"
         if not any(value is not None for value in values):
             values, role = [self.totals.kept(block) for block in blocks], "activations"
         groups = [values[i * len(values) // cells : (i + 1) * len(values) // cells] for i in range(cells)]
@@ -268,7 +262,8 @@ class TreeCells:
         if key == "ranks" and where:
             return _ranks_cell(self.totals.ranks, where, width)
         if key == "ratio" and where:
-            role = STALE if self._is_ratio_old(row) else "muted" if row >= 0 else "text"
+            is_old = self.totals.ages.old and self.totals.is_ratio_old(where)
+            role = STALE if is_old else "muted" if row >= 0 else "text"
             return _number_cell(self.totals.ratio(where), width, role)
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
@@ -287,7 +282,7 @@ class TreeCells:
         return bytes_text(self.totals.bytes(where)) if where and key == "bytes" else ""
 
     def _norm_cell(self, width: int, row: int, where: range) -> Line:
-        norm, is_old = self.totals.norm(where), self._is_norm_old(row)
+        norm, is_old = self.totals.norm(where), self.totals.ages.old and self._is_norm_old(row, where)
         role = STALE if is_old else "muted" if row >= 0 else "text"
         passing = self.totals.passing(row) if row >= 0 and norm is None else None
         if passing is not None:

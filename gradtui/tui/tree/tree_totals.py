@@ -116,6 +116,8 @@ class TreeTotals:
         self._passing: tuple[float | None, ...] = ()
         self._ratios: dict[range, float | None] = {}
         self._ratio_steps: dict[range, int | None] = {}
+        self._figure_steps: frozenset[int] = frozenset()
+        self._ages_of: tuple[object, ...] = (None, None, None, ())
         self.ages = RowAges(0)
         """Which norms, and values of which steps, are old."""
 
@@ -138,6 +140,7 @@ class TreeTotals:
             self._recomputed = bytes(map(ne, again, repeat(0)))
         if (tree.figures_step, len(tree.figures)) != self._figures_of:
             self._figures_of = tree.figures_step, len(tree.figures)
+            self._figure_steps = frozenset(step for step, _ in tree.figures.values())
             self.norms_version += 1
             self._ratios, self._ratio_steps = {}, {}
         passing = tree.reach.passing if tree.reach is not None else ()
@@ -147,9 +150,13 @@ class TreeTotals:
         self._take_recent(shown)
         # Norms of the whole are all of one step.
         steps = tree.norm_steps if shown.norms is tree.norms else None
-        oldest = oldest_fresh_step(state)
-        if self.ages.of[:2] != (oldest, shown.step) or self.ages.of[2] is not steps:
-            self.ages = RowAges(oldest, shown.step, steps)
+        of, oldest, before = (shown.step, steps, self._figures_of, tree.steps), oldest_fresh_step(state), self.ages.old
+        if of[0] != self._ages_of[0] or of[1] is not self._ages_of[1] or of[2:] != self._ages_of[2:]:
+            self._ages_of = of
+            self.ages = RowAges(oldest, shown.step, steps, (*self._figure_steps, *tree.steps))
+            self.norms_version += before != self.ages.old
+        else:
+            self.norms_version += self.ages.grow(oldest)
 
     def _take_norms(self, state: RunState, shown: ShownNorms) -> None:
         if shown.norms is not self.row or shown.is_part != self._is_part:
@@ -220,20 +227,15 @@ class TreeTotals:
             self._ratios[where] = joint_ratio(self._tree, where)
         return self._ratios[where]
 
-    @property
-    def norms_step(self) -> int | None:
-        """The step of the norms; None if there are none."""
-        return self.ages.of[1]
-
     def is_ratio_old(self, where: range) -> bool:
         """Return whether any update ratio of a range of parameters is old. Linear in the length of the range."""
         if where not in self._ratio_steps:
             self._ratio_steps[where] = ratio_step(self._tree, where)
-        return self.ages.is_old(self._ratio_steps[where])
+        return self._ratio_steps[where] in self.ages.old
 
     def is_passing_old(self, index: int) -> bool:
         """Return whether the gradient that flows through module `index` is of an old step."""
-        return self.ages.is_old(measured_step(self._tree, index))
+        return measured_step(self._tree, index) in self.ages.old
 
     def recent(self, where: range) -> list[float | None]:
         """Return the newest joint norms of a range of parameters, oldest first."""

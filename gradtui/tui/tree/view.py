@@ -112,7 +112,7 @@ class ModuleTree(ScrollLines):
     def update(self) -> None:
         """Apply a new structure if there is one, and repaint the rows that changed."""
         self._take_in()
-        newer = self.sorted.newer_rows(self._state.tree, self.totals)
+        newer = self.sorted.newer_rows(self._state.tree, self.totals) if self.sorted.column else None
         if newer is not None:
             self._keep_cursor_in_view(lambda: self.rows.sort(newer))
         self.redraw()
