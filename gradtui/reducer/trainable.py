@@ -24,6 +24,9 @@ def take_trainable(state: RunState, event: ParametersClassified) -> None:
             _take_switch(state, event, index)
     if tree.norms is not None and tree.norms_step is not None and tree.frozen_after:
         tree.norms, tree.norm_steps = _later_norms(tree, tree.norms, tree.norms_step, tree.norm_steps)
+    whole = state.job.whole if state.job is not None else None
+    if whole is not None and whole.norms is not None and len(whole.norms) == len(tree.parameters):
+        whole.norms, _ = _later_norms(tree, whole.norms, whole.step or 0, None)
 
 
 def _take_switch(state: RunState, event: ParametersClassified, index: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node, found
+from jobs import Job
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, SetGroup, SetTrainable
@@ -113,6 +114,14 @@ def test_a_freeze_by_a_command_makes_what_was_measured_old_and_takes_the_norms_o
     apply(state, norms(8, 1.1, 2.0, 3.1, steps=(8, 7, 8)))
     assert (state.tree.norms, state.tree.norm_steps) == ((1.1, None, 3.1), (8, None, 8))
     assert state.history.rows[-1] == (1.1, None, 3.1)
+
+
+def test_a_freeze_takes_the_norms_that_ranks_have_combined() -> None:
+    job = Job()
+    job.event(0, replace(classified(3, "TT", "11"), listing=1))
+    job.job.whole.take(7, (1.0, 2.0))
+    job.event(0, replace(classified(7, "T-", "10"), listing=1))
+    assert job.job.whole.norms == (1.0, None)
 
 
 def test_a_freeze_by_the_script_is_found_in_a_sampled_step_which_it_came_before() -> None:
