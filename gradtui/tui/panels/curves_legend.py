@@ -19,6 +19,8 @@ from gradtui.tui.rendering import STALE, Line, Span, elide_start, line_width, pa
 LOSS_ROLE, ROW_ROLE = "curve-4", "curve-2"
 _GAP: Span = (" ", "")
 _MIN_NAME = 6
+_LEAST_NUMBER = 5
+"""Cells of most numbers; a longer one takes some of the name."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +66,35 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
     The plotter does not draw this legend: values in its labels would change the chart at every step. The row and the value
     before clipping are shown if they fit. A loss that is not of `step` has its own step behind it.
     """
-    least = width_of(" " * 2) + NUMBER_WIDTH + _MIN_NAME if row is not None else 0
-    form = _form(state, step, width - least) if row is not None else None
+    form = None
+    if row is not None:
+        # The whole name, if there is a form that leaves room for it, else the end of the path.
+        name = width_of(printable(row.name))
+        form = _form(state, step, width, name) or _form(state, step, width, min(name, _MIN_NAME))
     has_row = form is not None
     form = form or _form(state, step, width) or _FORMS[-1]
     spans, when = _values(state, step, form), _when(state, step, form)
     clipping = _clipping(state, step)
+    least = _row_width(form, _MIN_NAME) if has_row else 0
     if line_width((*spans, *clipping, *when)) + least <= width:
         spans += clipping
     if row is not None and has_row:
-        spans += _row(state, row, width - line_width((*spans, *when)))
+        spans += _row(state, row, form, width - line_width((*spans, *when)))
     return (*spans, *when)
 
 
-def _form(state: RunState, step: int | None, width: int) -> _Form | None:
-    fitting = (
-        form for form in _FORMS[:-1] if line_width((*_values(state, step, form), *_when(state, step, form))) <= width
-    )
-    return next(fitting, None)
+def _row_width(form: _Form, name: int) -> int:
+    """Return the cells of the row's value behind a name of `name` cells, with the gaps before both."""
+    return 1 + name + 1 + max(form.number, _LEAST_NUMBER)
+
+
+def _form(state: RunState, step: int | None, width: int, name: int | None = None) -> _Form | None:
+    """Return the widest form that fits, beside a row whose name takes `name` cells if there is one."""
+    for form in _FORMS[:-1]:
+        taken = line_width((*_values(state, step, form), *_when(state, step, form)))
+        if taken + (_row_width(form, name) if name is not None else 0) <= width:
+            return form
+    return None
 
 
 def _values(state: RunState, step: int | None, form: _Form) -> list[Span]:
@@ -116,9 +129,9 @@ def _when(state: RunState, step: int | None, form: _Form) -> list[Span]:
     return [_GAP, (f"{form.step}{step:,}", "muted" if is_stale(state, step) else "faint")] if step and form.step else []
 
 
-def _row(state: RunState, row: RowNorms, room: int) -> list[Span]:
+def _row(state: RunState, row: RowNorms, form: _Form, room: int) -> list[Span]:
     now, is_old = row.values[-1] if row.values else None, bool(row.steps) and is_stale(state, row.steps[-1])
-    value = pad(number_text(now).strip(), NUMBER_WIDTH)
+    value = pad(number_text(now).strip(), max(form.number, _LEAST_NUMBER))
     name = elide_start(printable(row.name), room - width_of("  " + value))
     return [_GAP, (f"{name} ", ROW_ROLE), (value, _role(now, old=is_old))]
 
