@@ -286,8 +286,7 @@ class RunState:
     groups_since: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     """By index of optimizer and group: its settings are in use since a step between these two, both included."""
     without_rate: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By index of optimizer: the first and the last known step of the longest time that all of its learning rates were 0, if
-    that is over."""
+    """By index of optimizer: first and last known step of the longest time, now over, that all its learning rates were 0."""
     groups: ev.GroupsRead | None = None
     """The last reading of the parameter groups' settings, such as learning rates."""
     rate_jumps: RateJumps = field(default_factory=RateJumps)
@@ -310,9 +309,8 @@ class RunState:
     verified: dict[int, ev.FreezeVerified] = field(default_factory=dict)
     """By id of the command: the last verification of each of the newest freezes."""
     log: list[LogEntry] = field(default_factory=list)
-    """The newest entries."""
     log_count: int = 0
-    """Number of all entries so far."""
+    """Number of all entries so far; `log` has the newest ones."""
     traced: ev.StepMemoryProfiled | None = None
     """The last step of these models whose memory was profiled."""
     traced_under: tuple[str, frozenset[int]] | None = None
@@ -363,7 +361,6 @@ class RunState:
     """How the run deviates from the schedule that is replayed."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """Parts of gradtui that failed, and how."""
-
     out_of_sight: str | None = None
     """Why no more events of a run that has not ended will come; None if they may."""
 
