@@ -183,8 +183,11 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
         _show(state, job, event, inner)
         return
     _keep(state, job, record, inner)
-    if event.rank != job.shown or isinstance(inner, ev.RunEnded):
-        # The launcher says when the run has ended.
+    if event.rank != job.shown:
+        return
+    if isinstance(inner, ev.RunEnded):
+        # The launcher says when the run has ended. Of the rank's last steps there may be no other event.
+        state.step = max(state.step, inner.step)
         return
     if isinstance(inner, ev.RunStarted) and state.started is not None:
         inner = replace(inner, log=state.started.log)

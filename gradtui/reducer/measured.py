@@ -11,6 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer.results import keep_peaks
 from gradtui.reducer.step_figures import take_figures
+from gradtui.reducer.trainable import take_trainable, without_norms_before_freezes
 from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
@@ -25,6 +26,7 @@ _Measured = TypeVar("_Measured", ev.GradientFlowMeasured, ev.SavedBytesMeasured)
 
 
 def gradients_measured(state: RunState, event: ev.GradientsMeasured) -> None:
+    event = without_norms_before_freezes(state.tree, event)
     was_finite = state.gradient_norm.last is None or math.isfinite(state.gradient_norm.last)
     take_figures(
         state,
@@ -206,7 +208,8 @@ def classified(state: RunState, event: ev.ParametersClassified) -> None:
         moved = moved_text(state, event)
         if event.states.strip(ParameterState.UNKNOWN.value):
             state.trained_tree = None
-        state.tree.states, state.tree.trainable = event.states, event.trainable
+        take_trainable(state, event)
+        state.tree.states = event.states
         state.tree.first_trainable = state.tree.first_trainable or event.trainable
         state.tree.reasons = event.reasons
         if moved is not None:

@@ -103,6 +103,8 @@ def _note_change(state: RunState, event: ev.ModelsFound, before: TreeState, repl
     new = dict.fromkeys(model.type_name for model in event.models if model.number not in known)
     if new or replaces:
         state.model_changes.append(ModelChange(event.step, ", ".join(new), replaces))
+        if replaces:
+            state.changed_after = max(state.changed_after, event.step)
         del state.model_changes[:-MODEL_CHANGES_KEPT]
 
 
@@ -194,6 +196,7 @@ def _applied(state: RunState, event: ev.CommandApplied) -> None:
     state.pending.pop(event.command.id, None)
     if isinstance(event.command, commands.Intervention):
         keep_forecast(state, event)
+        state.changed_after = max(state.changed_after, event.step)
         state.interventions.append(event)
         state.intervention_count += 1
         if len(state.interventions) > results.INTERVENTIONS_KEPT:

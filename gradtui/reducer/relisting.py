@@ -36,6 +36,8 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
     tree.states = "".join(mapping.parameters(before.states, "-"))
     tree.trainable = "".join(mapping.parameters(before.trainable, "-"))
     tree.reasons = "".join(mapping.parameters(before.reasons, StateReason.NONE.value)) if before.reasons else ""
+    tree.frozen_after = mapping.by_parameter(before.frozen_after)
+    tree.switches = mapping.by_parameter(before.switches)
     if before.norms is not None:
         tree.norms, tree.norms_step = tuple(mapping.parameters(before.norms, None)), before.norms_step
     if before.norm_steps is not None:
@@ -134,6 +136,9 @@ class _IndexMapping:
 
     def kept_parameters(self, indices: Iterable[int]) -> list[int]:
         return [self.new_parameters[index] for index in indices if index in self.new_parameters]
+
+    def by_parameter(self, values: Mapping[int, int]) -> dict[int, int]:
+        return {self.new_parameters[index]: value for index, value in values.items() if index in self.new_parameters}
 
     def reach(self, event: GradientFlowMeasured) -> GradientFlowMeasured:
         return replace(

@@ -10,7 +10,8 @@ import math
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_state import NormSummary, OptimizerCurves, PhaseRecord, RunState
+from gradtui.state.curves import OptimizerCurves
+from gradtui.state.run_state import NormSummary, PhaseRecord, RunState
 from gradtui.state.series import Series
 from gradtui.text import spike_text
 

@@ -19,6 +19,7 @@ from gradtui.protocol.vocabulary import (
     UnregisteredModule,
 )
 from gradtui.state.cost_record import CostRecord
+from gradtui.state.curves import OptimizerCurves, StepMemoryCurves
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.job import JobState
@@ -75,6 +76,10 @@ class TreeState:
     trainable: str = ""
     first_trainable: str = ""
     """`trainable` when it was first known of these models."""
+    frozen_after: dict[int, int] = field(default_factory=dict)
+    """By parameter that was frozen in training: the last step before that."""
+    switches: dict[int, int] = field(default_factory=dict)
+    """By parameter: how often sampled steps have found that the script had frozen or unfrozen it."""
     reasons: str = ""
     """A letter of `vocabulary.StateReason` per parameter; empty if the cause is unknown for all."""
     norms: tuple[float | None, ...] | None = None
@@ -199,29 +204,6 @@ class NormSummary:
     """Measured steps whose gradients may have changed between the reading and the update."""
 
 
-@dataclass
-class OptimizerCurves:
-    """What was measured of the steps of one optimizer."""
-
-    loss: Series = field(default_factory=Series)
-    gradient_norm: Series = field(default_factory=Series)
-    loss_of: str = ""
-    """How the losses of several backwards are combined: `mean` or `sum`; empty where a step has one backward."""
-
-
-@dataclass
-class StepMemoryCurves:
-    """Memory totals over steps, in bytes."""
-
-    newest: ev.StepTotals | None = None
-    peak: Series = field(default_factory=Series)
-    """The highest known total of each step."""
-    exact: bool = True
-    spikes: list[ev.MemorySpikeFound] = field(default_factory=list)
-    """The newest steps whose peak was far above those around them."""
-    spike_count: int = 0
-
-
 @dataclass(frozen=True)
 class LogEntry:
     """One line of the events panel."""
@@ -315,8 +297,7 @@ class RunState:
     groups_since: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     """By index of optimizer and group: its settings are in use since a step between these two, both included."""
     without_rate: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By index of optimizer: the first and the last known step of the longest time that all of its learning rates were 0, if
-    that is over."""
+    """By index of optimizer: first and last known step of the longest time, now over, that all its learning rates were 0."""
     groups: ev.GroupsRead | None = None
     """The last reading of the parameter groups' settings, such as learning rates."""
     rate_jumps: RateJumps = field(default_factory=RateJumps)
@@ -326,6 +307,8 @@ class RunState:
     cost: CostRecord = field(default_factory=CostRecord)
     pending: dict[int, Command] = field(default_factory=dict)
     """Commands submitted by this viewer and not yet answered, by id."""
+    changed_after: int = -1
+    """The last step before the newest change of what is trained and how, whoever made it; -1 as long as there is none."""
     interventions: list[ev.CommandApplied] = field(default_factory=list)
     """The newest applied interventions, whoever requested them."""
     intervention_count: int = 0
@@ -337,9 +320,8 @@ class RunState:
     verified: dict[int, ev.FreezeVerified] = field(default_factory=dict)
     """By id of the command: the last verification of each of the newest freezes."""
     log: list[LogEntry] = field(default_factory=list)
-    """The newest entries."""
     log_count: int = 0
-    """Number of all entries so far."""
+    """Number of all entries so far; `log` has the newest ones."""
     traced: ev.StepMemoryProfiled | None = None
     """The last step of these models whose memory was profiled."""
     traced_under: tuple[str, frozenset[int]] | None = None
@@ -390,7 +372,6 @@ class RunState:
     """How the run deviates from the schedule that is replayed."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """Parts of gradtui that failed, and how."""
-
     out_of_sight: str | None = None
     """Why no more events of a run that has not ended will come; None if they may."""
 

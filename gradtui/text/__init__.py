@@ -15,7 +15,7 @@ from gradtui.text.effects import (
     sizes_text,
     title_of_answer,
 )
-from gradtui.text.ending import EndRow, closing_line, closing_lines, end_rows
+from gradtui.text.ending import EndRow, closing_line, closing_lines, end_rows, ended_words
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
@@ -107,6 +107,7 @@ __all__ = [
     "effect_results",
     "effect_text",
     "end_rows",
+    "ended_words",
     "equal_again_text",
     "finding_counts_text",
     "finding_line",

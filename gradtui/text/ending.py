@@ -49,6 +49,14 @@ class EndRow:
     level: Level | None = None
 
 
+def ended_words(state: RunState) -> str:
+    """Say that the run has ended or, where ranks of it still train, that only the process of the viewer has. No full stop."""
+    training = len(state.job.live) if state.job is not None else 0
+    if not training:
+        return "The run has ended"
+    return f"The script has ended, and {plural(training, 'rank')} still {'trains' if training == 1 else 'train'}"
+
+
 def closing_lines(state: RunState) -> list[str]:
     """Return the rows as lines with their labels in a column."""
     return [closing_line(row.label, row.text) for row in end_rows(state)]

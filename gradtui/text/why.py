@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from gradtui.printable import printable
 from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState, Reach
 from gradtui.state.aggregated_stats import aggregated_stats
+from gradtui.state.freshness import is_stale, stale_norm_step, stale_ratio_step
 from gradtui.state.frontier import Frontier
 from gradtui.state.job import NormRange
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import kept_for, optimizers_of, saved_bytes, state_of, subtree, toggles_of
+from gradtui.state.selectors import kept_for, measured_step, optimizers_of, saved_bytes, state_of, subtree, toggles_of
 from gradtui.text.freezes import contending_text
 from gradtui.text.frontier import backward_clause
 from gradtui.text.gradients import held_words, passing_words, ratio_words
@@ -66,8 +67,10 @@ def parameter_sentences(state: RunState, index: int) -> list[str]:
     sentences += _unlike(state, range(index, index + 1))
     curve = tree.ratios.of(index)
     if len(curve) and kind is ParameterState.TRAINED:
-        sentences.append(f"Moves {ratio_words(curve.values[-1])}.")
-    return [*sentences, *_held(state, range(index, index + 1))]
+        step = curve.steps[-1]
+        sentences.append(f"Moves {ratio_words(curve.values[-1])}{_old(step if is_stale(state, step) else None)}.")
+    own = range(index, index + 1)
+    return [*sentences, *_old_norm(state, own), *_held(state, own)]
 
 
 def state_sentences(state: RunState, index: int) -> list[str]:
@@ -92,13 +95,24 @@ def module_sentences(
         problems,
         *_unlike(state, where),
         _backward(tree, index, line),
-        passing_words(tree, index),
+        _passing(state, index),
         _kept(tree, index),
     ]
     joint = aggregated_stats(tree, where) if len(where) <= _MOST_JOINED else None
     if joint is not None and joint.update_ratio is not None:
-        sentences.append(f"Moves {ratio_words(joint.update_ratio)}.")
-    return [sentence for sentence in (*sentences, *_held(state, where)) if sentence]
+        sentences.append(f"Moves {ratio_words(joint.update_ratio)}{_old(stale_ratio_step(state, where))}.")
+    return [sentence for sentence in (*sentences, *_old_norm(state, where), *_held(state, where)) if sentence]
+
+
+def _old(step: int | None) -> str:
+    """Return the step of an old value in parentheses; empty for a value that is not old."""
+    return f" (step {step:,})" if step is not None else ""
+
+
+def _old_norm(state: RunState, where: range) -> list[str]:
+    """Return the step of the gradient norm if that is old."""
+    step = stale_norm_step(state, where)
+    return [f"Its gradient norm is of step {step:,}."] if step is not None else []
 
 
 def _unlike(state: RunState, where: range) -> list[str]:
@@ -169,6 +183,14 @@ def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
     if tree.reach.reach[index] == Reach.UNKNOWN.value:
         return "How far backward runs is unknown: one operation in the graph stands for several modules."
     return f"Backward {clause}."
+
+
+def _passing(state: RunState, index: int) -> str | None:
+    words = passing_words(state.tree, index)
+    if words is None:
+        return None
+    step = measured_step(state.tree, index)
+    return f"{words.rstrip('.')}{_old(step)}." if is_stale(state, step) else words
 
 
 def _kept(tree: TreeState, index: int) -> str | None:

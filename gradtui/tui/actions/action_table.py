@@ -193,7 +193,8 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "sort", ("s",), "Sort the rows",
         "List the parameters with the largest gradient norm first; again: by update ratio, modules by saved bytes, "
-        "parameters by bytes, and the tree again. The order is that of the key press: rows do not move by themselves.",
+        "parameters by bytes, and the tree again. The order follows the values every two seconds, but not while the cursor "
+        "moves.",
         "Model", "tree", label="sort",
     ),
     Action(

@@ -91,7 +91,8 @@ class EventNotifier:
                 self._close_step_dialog()
         elif isinstance(event, ev.PauseChanged):
             self._change_held_step_dialog(event)
-        elif isinstance(event, ev.RunEnded):
+        elif isinstance(event, ev.RunEnded) and event is self._state.ended:
+            # The end of a rank is not that of the run: others may still train.
             self._change_leave_dialog()
             self._end_is_due = True
             self._change_held_step_dialog(ev.PauseChanged(event.at, event.step, False))

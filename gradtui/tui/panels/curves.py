@@ -7,33 +7,28 @@ the present step, so that a marker stands at the same place in both. At 80x24 th
 the y axes stay, because a bend can be dated by its marker but not be measured without a scale. Where a chart has less than
 four rows, or the loss is unknown, the norms have all of it; the legend still has the loss.
 
-Values in the legend have fixed places and belong to one step, that of the norms in the tree.
+Values in the legend have fixed places and belong to one step, that of the norms in the tree (`curves_legend.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from textual.message import Message
 
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import total_norm_at, value_at
 from gradtui.state.shown_norms import shown_norms
-from gradtui.text import NUMBER_WIDTH, nonfinite_text, number_text
+from gradtui.text import nonfinite_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
+from gradtui.tui.panels.curves_legend import LOSS_ROLE, ROW_ROLE, RowNorms, legend_line, step_shown
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import parts, vertical_lines
-from gradtui.tui.rendering import Line, Span, elide_start, line_width, pad, printable, width_of, wrap
+from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
-LOSS_ROLE, ROW_ROLE = "curve-4", "curve-2"
-_GAP = " "
-"""Values are padded, so that most gaps are wider."""
-_MIN_NAME = 6
 _ROOM_FOR_MEANING = 70
 
 
@@ -49,15 +44,6 @@ def curves_title(state: RunState) -> str:
         else ""
     )
     return f"L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
-
-
-@dataclass(frozen=True)
-class RowNorms:
-    """The curve of the selected row."""
-
-    name: str
-    steps: Sequence[int]
-    values: Sequence[float | None]
 
 
 def curves_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
@@ -93,37 +79,6 @@ def _of_each_model(
         yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), sparse=f"{role}-raw")
 
 
-def step_shown(state: RunState) -> int | None:
-    """Return the step of the norms in the tree, because totals are measured more often. Without one, the newest step."""
-    shown = shown_norms(state)
-    step, newest = shown.step, shown.total.steps
-    return step if total_norm_at(state, step) is not None else newest[-1] if newest else None
-
-
-def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: int) -> Line:
-    """Return the curves' names, each in the colour of its curve, and their values at `step`.
-
-    The plotter does not draw this legend: values in its labels would change the chart at every step. The row, the value before
-    clipping and the step are shown if they fit.
-    """
-    spans: list[Span] = [("Loss ", LOSS_ROLE), (_steady(value_at(state.loss, step)), "text"), (_GAP, "")]
-    norm = total_norm_at(state, step)
-    total = (_steady(norm, "≥" if shown_norms(state).is_part and norm is not None else ""), "text")
-    spans += [("‖g‖ ", "muted"), ("total ", TOTAL_ROLE), total]
-    if line_width(spans) > width:
-        spans[-3:] = [("‖g‖ ", TOTAL_ROLE), total]
-    clipping = _clipping(state, step)
-    least = width_of(_GAP + " ") + NUMBER_WIDTH + _MIN_NAME if row is not None else 0
-    if line_width(spans) + line_width(clipping) + least <= width:
-        spans += clipping
-    if row is not None and line_width(spans) + least <= width:
-        now = _steady(row.values[-1] if row.values else None)
-        name = elide_start(printable(row.name), width - line_width(spans) - width_of(_GAP + " " + now))
-        spans += [(_GAP, ""), (name + " ", ROW_ROLE), (now, "text")]
-    when = f"{_GAP}step {step:,}" if step is not None else ""
-    return (*spans, (when, "faint")) if line_width(spans) + width_of(when) <= width else tuple(spans)
-
-
 def micro_step_line(state: RunState, width: int) -> list[Line]:
     """Return the norms accumulated after each micro-step; if not all fit, the first and the last, or the last only.
 
@@ -136,21 +91,6 @@ def micro_step_line(state: RunState, width: int) -> list[Line]:
     ways = (micro_step_words(state), joined(norms), joined([norms[0], None, norms[-1]] if norms else []))
     fitting = (way for way in ways if way and width_of(label + way) <= width)
     return [((label, "muted"), (next(fitting, elide_start(joined(norms[-1:]), max(1, width - len(label)))), "text"))]
-
-
-def _clipping(state: RunState, step: int | None) -> list[Span]:
-    if not len(state.before_clipping):
-        return []
-    at = "" if state.clipped_at is None else f" at {state.clipped_at:g}"
-    return [
-        (_GAP, ""),
-        (f"before clipping{at} ", CLIP_ROLE),
-        (_steady(value_at(state.before_clipping, step)), "text"),
-    ]
-
-
-def _steady(norm: float | None, mark: str = "") -> str:
-    return pad(mark + number_text(norm).strip(), NUMBER_WIDTH)
 
 
 def _bad_step_lines(state: RunState, width: int, height: int) -> list[Line]:

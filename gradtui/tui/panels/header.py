@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from gradtui.state.freshness import is_stale
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, learning_rates, memory_now, next_stop, run_status
 from gradtui.text import (
@@ -27,7 +28,7 @@ from gradtui.text import (
 )
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.time_left import time_left
-from gradtui.tui.rendering import Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of
+from gradtui.tui.rendering import STALE, Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of
 from gradtui.tui.widgets import LineView
 
 _STATUS: dict[RunStatus, tuple[str, str, str]] = {
@@ -126,10 +127,7 @@ def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line,
     left.append(((pad(seconds_text(state.seconds if state.started else None).strip(), _TIME_WIDTH), "muted"),))
     if layout.left:
         left.append(_time_left(state, facts))
-    loss: Line = (("loss ", "faint"), _loss(state.loss.last))
-    left.append(
-        (*loss, *sparkline(state.loss.values[-layout.spark :], layout.spark, "muted")) if layout.spark else loss
-    )
+    left.append(_loss(state, layout))
     if layout.rates:
         left.append((("lr ", "faint"), (pad(_learning_rate(state), _LR_WIDTH), "text")))
     right: list[Line] = [_memory(state, layout), _overhead(state, facts)]
@@ -219,9 +217,18 @@ def _steps(state: RunState, layout: _Layout) -> Line:
     return ((step, "strong"), (label, "faint"), (pad(steps_text(other, digits).strip(), digits), "text"))
 
 
-def _loss(loss: float | None) -> Span:
-    role = "error" if loss is not None and not math.isfinite(loss) else "text"
-    return pad(number_text(loss).strip(), NUMBER_WIDTH), role
+def _loss(state: RunState, layout: _Layout) -> Line:
+    """Return the newest loss with its course; if it is old, with its step, as far as there is room."""
+    loss, step = state.loss.last, state.loss.steps[-1] if len(state.loss) else None
+    is_old = is_stale(state, step)
+    role = "error" if loss is not None and not math.isfinite(loss) else STALE if is_old else "text"
+    value: Line = (("loss ", "faint"), (pad(number_text(loss).strip(), NUMBER_WIDTH), role))
+    if not layout.spark:
+        return value
+    if is_old and step is not None:
+        words = next((text for text in (f"step {step:,}", f"@{step:,}") if width_of(text) <= layout.spark), "")
+        return (*value, (pad(words, layout.spark), "muted"))
+    return (*value, *sparkline(state.loss.values[-layout.spark :], layout.spark, "muted"))
 
 
 def _learning_rate(state: RunState) -> str:
@@ -234,8 +241,10 @@ def _learning_rate(state: RunState) -> str:
 
 def _memory(state: RunState, layout: _Layout) -> Line:
     now, peak = memory_now(state)
+    measured = [record.last for record in state.phases.values() if record.last is not None]
+    is_old = is_stale(state, max((event.step for event in measured), default=None))
     spans: list[Span] = [(layout.label, "faint")] if layout.label else []
-    spans.append((pad(short_bytes(now), BYTES_WIDTH), "text"))
+    spans.append((pad(short_bytes(now), BYTES_WIDTH), STALE if is_old else "text"))
     if layout.peak:
         spans += [(" peak ", "faint"), (pad(short_bytes(peak), BYTES_WIDTH), "text")]
     return tuple(spans)

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.freshness import is_memory_stale
 from gradtui.state.run_state import RunState
 from gradtui.text import bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_parts import distinct_peak, sample
-from gradtui.tui.rendering import Line, Span, pad
+from gradtui.tui.rendering import STALE, Line, Span, pad
 from gradtui.tui.widgets import stacked_bar
 
 CHOSEN_MARK = "▸"
 _NAME_WIDTH = max(len(phase) for phase in Phase) + 2
-_TOTAL_WIDTH, _PEAK_WIDTH = 9, 11
+_TOTAL_WIDTH, _PEAK_WIDTH, _STEP_WIDTH = 9, 11, 9
 _MIN_BAR, _GOOD_BAR = 4, 14
 
 
@@ -29,18 +30,26 @@ class MemoryOptions:
 
 
 def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: MemoryOptions, width: int) -> list[Line]:
-    """Return a row for each of `phases`, all to the scale of every measured phase, so that bars keep their length."""
+    """Return a row for each of `phases`, all to the scale of every measured phase, so that bars keep their length.
+
+    Old numbers are dim and have their step, if there is room.
+    """
     full = max((_extent(record.last) for record in state.phases.values()), default=0) or 1
     beside = width - _NAME_WIDTH - _TOTAL_WIDTH
     with_peak = beside - _PEAK_WIDTH >= _GOOD_BAR
-    bar_width = max(_MIN_BAR, beside - _PEAK_WIDTH if with_peak else beside)
+    beside -= _PEAK_WIDTH if with_peak else 0
+    # The place depends on the width alone, so that a number that becomes old moves nothing.
+    with_step = beside - _STEP_WIDTH >= _GOOD_BAR
+    beside -= _STEP_WIDTH if with_step else 0
     lines: list[Line] = []
     for phase in phases:
         breakdown = state.phases[phase].last
-        bar = _bar(state, breakdown, full, bar_width, options)
-        lines.append(
-            (_name(phase, breakdown, options, is_chosen=phase is chosen), *bar, *_numbers(breakdown, with_peak))
-        )
+        is_old = is_memory_stale(state, breakdown)
+        bar = _bar(state, breakdown, full, max(_MIN_BAR, beside), options)
+        name = _name(phase, breakdown, options, is_chosen=phase is chosen)
+        step = f" @{breakdown.step:,}" if breakdown is not None and is_old else ""
+        ending: Line = ((pad(step, _STEP_WIDTH), "muted"),) if with_step else ()
+        lines.append((name, *bar, *_numbers(breakdown, with_peak=with_peak, is_old=is_old), *ending))
     return lines
 
 
@@ -67,13 +76,15 @@ def _bar(state: RunState, breakdown: MemoryMeasured | None, full: int, width: in
     return stacked_bar(sizes, full, width, distinct_peak(breakdown), patterns)
 
 
-def _numbers(breakdown: MemoryMeasured | None, with_peak: bool) -> Line:
+def _numbers(breakdown: MemoryMeasured | None, *, with_peak: bool, is_old: bool) -> Line:
     total = bytes_text(breakdown.held.total if breakdown else None)
-    spans: list[Span] = [(" " + total, "text" if breakdown and breakdown.held.total is not None else "faint")]
+    is_current = breakdown is not None and breakdown.held.total is not None and not is_old
+    spans: list[Span] = [(" " + total, "text" if is_current else STALE)]
     if with_peak:
         peak = distinct_peak(breakdown) if breakdown else None
         if breakdown is None or peak is None:
             spans.append((" " * _PEAK_WIDTH, ""))
         else:
-            spans += [(" ▲", "warning"), (" " if breakdown.peak_exact else "≥", "muted"), (bytes_text(peak), "muted")]
+            mark, role = (STALE, STALE) if is_old else ("warning", "muted")
+            spans += [(" ▲", mark), (" " if breakdown.peak_exact else "≥", role), (bytes_text(peak), role)]
     return tuple(spans)

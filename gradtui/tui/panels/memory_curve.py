@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.step_curve import StepCurve
-from gradtui.tui.rendering import Line, Span, elide_start, width_of
+from gradtui.tui.rendering import STALE, Line, Span, elide_start, width_of
 
 PHASE_ROLES = {
     Phase.FORWARD: "phase-forward", Phase.BACKWARD: "phase-backward", Phase.OPTIMIZER: "phase-optimizer",
@@ -127,10 +127,13 @@ def _weights(step: StepCurve, shares: Mapping[Phase, float], width: int) -> list
     return [max(weight, least) for weight in weights]
 
 
-def curve_lines(columns: Sequence[Column], owner: str, scale: Scale, baseline: int, height: int) -> list[Line]:
+def curve_lines(
+    columns: Sequence[Column], owner: str, scale: Scale, baseline: int, height: int, *, is_old: bool = False
+) -> list[Line]:
     """Return the area in `height` rows with the axis at its left, and the peak's mark and `owner` where nothing is drawn.
 
-    `baseline` is subtracted from every total. If there is no blank space beside the peak, the label gets a row of its own.
+    `baseline` is subtracted from every total. If there is no blank space beside the peak, the label gets a row of its own. The
+    label is dim if the step is old.
     """
     labels, margin, room = axis_labels(scale), margin_of(scale), len(columns)
     peak_at = max(range(room), key=lambda at: columns[at].total)
@@ -147,7 +150,7 @@ def curve_lines(columns: Sequence[Column], owner: str, scale: Scale, baseline: i
         start, text = label
         line = canvas.pop(0) if rows == height else [(" ", "")] * room
         for at, letter in enumerate(text, start):
-            line[at] = (letter, "warning" if letter == "▲" else "text")
+            line[at] = (letter, STALE if is_old else "warning" if letter == "▲" else "text")
         canvas.insert(0, line)
     sides = [""] * len(canvas)
     sides[len(canvas) - rows], sides[-1] = labels[0], labels[1]

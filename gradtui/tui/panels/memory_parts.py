@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
+from gradtui.state.freshness import is_memory_stale
 from gradtui.state.run_state import RunState
 from gradtui.text import BYTES_WIDTH, MEMORY_PARTS, MemoryPart, bytes_text, parts_of_memory, short_bytes
-from gradtui.tui.rendering import Line, Span, in_columns, pad
+from gradtui.tui.rendering import STALE, Line, Span, in_columns, pad
 from gradtui.tui.widgets import FULL
 
 _PATTERNS = dict(zip(MEMORY_PARTS, "█▓▒▞▪░▚▘·┄"))
@@ -33,9 +34,12 @@ def legend(breakdown: MemoryMeasured, state: RunState, width: int, *, colour: bo
     parts = parts_of_memory(breakdown.held, state)
     long = width >= 2 * _entry_width(_NAME_WIDTH) + _GAP
     name_width = _NAME_WIDTH if long else _SHORT_NAME_WIDTH
-    entries = [_entry(part, name_width, colour) for part in parts]
+    is_old = is_memory_stale(state, breakdown)
+    entries = [_entry(part, name_width, colour, is_old=is_old) for part in parts]
     columns = max(1, min(_MAX_COLUMNS, (width + _GAP) // (_entry_width(name_width) + _GAP)))
-    return [_heading(breakdown, width), *in_columns(entries, columns, _GAP)]
+    heading = _heading(breakdown, width)
+    # Above faint numbers the step must be found at a glance.
+    return [((heading, "muted" if is_old else "faint"),), *in_columns(entries, columns, _GAP)]
 
 
 def names_only(breakdown: MemoryMeasured, state: RunState, *, colour: bool) -> Line:
@@ -46,7 +50,7 @@ def names_only(breakdown: MemoryMeasured, state: RunState, *, colour: bool) -> L
     return tuple(spans)
 
 
-def _heading(breakdown: MemoryMeasured, width: int) -> Line:
+def _heading(breakdown: MemoryMeasured, width: int) -> str:
     peak = distinct_peak(breakdown)
     bound = "" if breakdown.peak_exact else "≥"
     ending = "" if peak is None else f", peak {bound}{short_bytes(peak)}"
@@ -54,17 +58,17 @@ def _heading(breakdown: MemoryMeasured, width: int) -> Line:
     for text in (f"at the end of {where}{ending}", f"end of {where}{ending}", f"{where}{ending}"):
         if len(text) <= width:
             break
-    return ((text, "faint"),)
+    return text
 
 
 def _entry_width(name_width: int) -> int:
     return _SAMPLE_WIDTH + name_width + BYTES_WIDTH
 
 
-def _entry(part: MemoryPart, name_width: int, colour: bool) -> Line:
+def _entry(part: MemoryPart, name_width: int, colour: bool, *, is_old: bool) -> Line:
     name = part.name if name_width >= _NAME_WIDTH else part.short_name
     return (
         (sample(part.role, colour=colour) + " ", part.role),
         (pad(name, name_width), "muted"),
-        (bytes_text(part.size), "text" if part.size else "faint"),
+        (bytes_text(part.size), "text" if part.size and not is_old else STALE),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.state.freshness import is_memory_stale, is_stale
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import StepCurve, age_floor, step_curve
@@ -25,7 +26,7 @@ from gradtui.tui.panels.memory_curve import (
 from gradtui.tui.panels.memory_notes import waiting_lines, warning_lines
 from gradtui.tui.panels.memory_parts import sample
 from gradtui.tui.panels.memory_table import chosen_phase
-from gradtui.tui.rendering import Line, Span, fit, line_width, printable, wrap
+from gradtui.tui.rendering import STALE, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.widgets import stacked_bar
 
 _MIN_CURVE_ROWS = 2
@@ -97,7 +98,8 @@ def _curve(
         return []
     baseline = unexplained_at_load(state) or 0
     owner = owner_of(state, step, with_phase=width >= _WIDE)
-    return [*_chart(step, owner, tuple(shares.items()), scale, baseline, width - margin, rows - 1)]
+    is_old = is_stale(state, step.step)
+    return [*_chart(step, owner, tuple(shares.items()), scale, baseline, width - margin, rows - 1, is_old)]
 
 
 @lru_cache(maxsize=2)
@@ -109,10 +111,11 @@ def _chart(
     baseline: int,
     room: int,
     rows: int,
+    is_old: bool,
 ) -> tuple[Line, ...]:
     """Return the curve and the line of its phases. Kept, because it changes only with the step that is shown."""
     columns = columns_of(step, dict(shares), room)
-    area = curve_lines(columns, owner, scale, baseline, rows)
+    area = curve_lines(columns, owner, scale, baseline, rows, is_old=is_old)
     return (*area, phase_line(columns, dict(shares), margin_of(scale)))
 
 
@@ -129,17 +132,28 @@ def _held_lines(state: RunState, held: MemoryMeasured, scale: Scale | None, widt
     parts = [part for part in parts_of_memory(held.held, state) if part.within_total]
     before = next((part for part in parts if part.role == BEFORE_TRAINING), None)
     size = unit_of(max((part.size or 0 for part in parts), default=0))
+    numbers = _Numbers(width, size, is_memory_stale(state, held), colour=colour)
     if width < _WIDE:
-        listed = _shown(parts, state)
-        lines = _numbers(listed, state, size, width, colour=colour, narrow=True)
-        while len(lines) > _NARROW_LINES and len(listed) > 1:
-            listed.remove(min(listed, key=lambda part: part.size or 0))
-            lines = _numbers(listed, state, size, width, colour=colour, narrow=True)
-        return lines[:_NARROW_LINES]
+        curve = step_curve(state)
+        # Without a curve, or with that of the same step, the title names it.
+        step = f"@{held.step:,}" if held.step and curve is not None and curve.step != held.step else ""
+        return _narrow_numbers(_shown(parts, state), step, numbers)
     own = [part for part in parts if part is not before]
     lines = [_bar(held, own, scale, width, colour=colour)]
-    lines += _numbers(_shown(own, state), state, size, width, colour=colour, narrow=False)
+    lines += numbers.lines([(_name(part, state), part) for part in _shown(own, state)])
     return lines + ([_before_training(state, before.size, width)] if before is not None and before.size else [])
+
+
+def _narrow_numbers(parts: list[MemoryPart], step: str, numbers: _Numbers) -> list[Line]:
+    """Return as many parts as fit into a narrow panel, the largest ones, with the step if there is room or if it is old."""
+    while True:
+        named = [(part.short_name, part) for part in parts]
+        lines = numbers.lines(named, step)
+        if len(lines) > _NARROW_LINES and not numbers.is_old:
+            lines = numbers.lines(named)
+        if len(lines) <= _NARROW_LINES or len(parts) == 1:
+            return lines[:_NARROW_LINES]
+        parts = [part for part in parts if part is not min(parts, key=lambda part: part.size or 0)]
 
 
 def _shown(parts: list[MemoryPart], state: RunState) -> list[MemoryPart]:
@@ -163,24 +177,40 @@ def _bar(held: MemoryMeasured, parts: list[MemoryPart], scale: Scale | None, wid
     return (*bar, (words, "muted"))
 
 
-def _numbers(
-    parts: list[MemoryPart], state: RunState, unit: tuple[str, int], width: int, *, colour: bool, narrow: bool
-) -> list[Line]:
-    """Return the parts with their numbers in one unit, in as few lines as possible. The last line names the unit."""
-    lines: list[list[Span]] = [[]]
-    gap = " " if narrow else "  "
-    for part in parts:
-        number = in_unit(part.size, unit[1]) if part.size is not None else "   –"
-        name = part.short_name if narrow else _name(part, state)
-        entry: list[Span] = [] if narrow else [(sample(part.role, colour=colour) + " ", part.role)]
-        entry += [(f"{name} ", part.role if narrow else "muted"), (number, "text" if part.size else "faint")]
-        if lines[-1] and line_width(lines[-1]) + len(gap) + line_width(entry) > width:
+@dataclass(frozen=True)
+class _Numbers:
+    """Parts of the memory with their numbers in one unit, in as few lines as possible."""
+
+    width: int
+    unit: tuple[str, int]
+    is_old: bool
+    _: KW_ONLY
+    colour: bool
+
+    @property
+    def _is_narrow(self) -> bool:
+        return self.width < _WIDE
+
+    def lines(self, parts: Sequence[tuple[str, MemoryPart]], step: str = "") -> list[Line]:
+        """Return the lines of named parts. The last one names the unit and, if it is given, the step."""
+        lines: list[list[Span]] = [[]]
+        gap = " " if self._is_narrow else "  "
+        for name, part in parts:
+            entry = self._entry(name, part)
+            if lines[-1] and line_width(lines[-1]) + len(gap) + line_width(entry) > self.width:
+                lines.append([])
+            lines[-1] += [(gap, ""), *entry] if lines[-1] else entry
+        ending: list[Span] = [*([(f"{step} ", "muted")] if step else []), (self.unit[0], "muted")]
+        if lines[-1] and line_width(lines[-1]) + 1 + line_width(ending) > self.width:
             lines.append([])
-        lines[-1] += [(gap, ""), *entry] if lines[-1] else entry
-    if lines[-1] and line_width(lines[-1]) + 1 + len(unit[0]) > width:
-        lines.append([])
-    lines[-1] += [(" " * (width - line_width(lines[-1]) - len(unit[0])), ""), (unit[0], "muted")]
-    return [tuple(line) for line in lines]
+        lines[-1] += [(" " * (self.width - line_width(lines[-1]) - line_width(ending)), ""), *ending]
+        return [tuple(line) for line in lines]
+
+    def _entry(self, name: str, part: MemoryPart) -> list[Span]:
+        number = in_unit(part.size, self.unit[1]) if part.size is not None else "   –"
+        sign: list[Span] = [] if self._is_narrow else [(sample(part.role, colour=self.colour) + " ", part.role)]
+        role = "text" if part.size and not self.is_old else STALE
+        return [*sign, (f"{name} ", part.role if self._is_narrow else "muted"), (number, role)]
 
 
 def _name(part: MemoryPart, state: RunState) -> str:
@@ -211,13 +241,16 @@ def step_title(state: RunState, width: int) -> str:
         f"{step_words(state, step.step)} · peak {peak}",
         f"step {step.step:,} · peak {peak} in {step.peak_phase}",
         f"step {step.step:,} · peak {peak}",
-        f"{step.step:,} · {peak}",
+        f"step {step.step:,} · {peak}",
+        f"@{step.step:,} · {peak}",
     )
     return next((text for text in (full, *shorter) if len(text) <= width), shorter[-1])
 
 
 def step_words(state: RunState, step: int, width: int = 100) -> str:
-    """Return the number of a step and, if it is long ago and there is room, how long."""
+    """Return the number of a step and, if there is room, that it was before the newest change, or long ago."""
     age, words = age_floor(state, step), f"step {step:,}"
     full = words if age is None else f"{words}, {age:,}+ steps ago"
+    if step <= state.changed_after:
+        full = f"{words}, before the last change"
     return full if len(full) <= width else words

@@ -17,9 +17,11 @@ from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.state.compiled import is_compiled
 from gradtui.state.forecast import MOST_MODULES, MOST_PARAMETERS, forecast, forecast_change, leaves_nothing, question
+from gradtui.state.freshness import stale_norm_step, stale_ratio_step
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
+from gradtui.text.ending import ended_words
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses, shortage_clause
 from gradtui.text.units import plural
 from gradtui.text.why import module_sentences, parameter_sentences, state_text
@@ -34,7 +36,7 @@ _WAITING = (
 )
 _NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
-_ENDED = "The run has ended."
+_MOST_AGES = 256
 _LONG_S = 0.3
 """Seconds after which the title says that a forecast is being made."""
 _DOT = "\N{NO-BREAK SPACE}·"
@@ -78,7 +80,7 @@ def why(
     sentences = tuple(parameter_sentences(state, ~row) if row < 0 else module_sentences(state, row, line))
     title = f"{name} · {state_text(state, parameters)}"
     if state.ended is not None:
-        return Why(title, sentences, (), (_ENDED,))
+        return Why(title, sentences, (), (f"{ended_words(state)}.",))
     checkpoint, asked = _checkpointing(state, row, checkpoint_key)
     if not parameters:
         return Why(title, sentences, question=asked, checkpoint=checkpoint)
@@ -288,7 +290,7 @@ class WhyPanel(LineView):
         state, tree, row = self._state, self._state.tree, self.row
         own: tuple[object, ...] = (row, self.key, self.checkpoint_key)
         if row is not None and buffer_at(tree, row) is None:
-            own = (*own, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:])
+            own = (*own, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:], *_ages(state, row))
         saved, reach = tree.saved, tree.reach
         return (
             own, tree.version, tree.checkpointed, tree.trainable, tree.states, tree.reasons, tree.freezes,
@@ -297,8 +299,17 @@ class WhyPanel(LineView):
             (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),
-            len(tree.figures), tuple(state.pending), state.intervention_count, state.ended is not None,
+            len(tree.figures), tuple(state.pending), state.intervention_count,
+            ended_words(state) if state.ended is not None else "",
         )  # fmt: skip
+
+
+def _ages(state: RunState, row: int) -> tuple[int | None, ...]:
+    """Return the steps of the row's old values. Those of many parameters are not looked for at every redraw."""
+    parameters = row_parameters(state.tree, row)
+    if len(parameters) > _MOST_AGES:
+        return ()
+    return stale_norm_step(state, parameters), stale_ratio_step(state, parameters)
 
 
 def _verb(*, trainable: bool) -> str:

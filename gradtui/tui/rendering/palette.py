@@ -94,6 +94,9 @@ STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace(
 LEVEL_ROLES = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "muted"}
 """The role of each level of findings."""
 
+STALE = "faint"
+"""The role of a value that is old (see `state.freshness`)."""
+
 
 def state_letter(letter: str) -> Span:
     """Return a state's letter as shown: an unknown state is a dash, as everywhere else."""

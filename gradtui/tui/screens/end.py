@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
-from gradtui.text import end_rows
+from gradtui.text import end_rows, ended_words
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, detail_lines, printable
 from gradtui.tui.screens.action_context import ActionContext, export_schedule
 from gradtui.tui.screens.panel_layout import PanelLayout
@@ -30,9 +30,15 @@ def end_lines(state: RunState, width: int) -> Sequence[Line]:
     return detail_lines(rows, width)
 
 
+def end_title(state: RunState) -> str:
+    """Say how the run has ended."""
+    return _TITLES.get(run_status(state)) or ended_words(state)
+
+
 class EndDialog(TextDialog[None]):
     """The end of a run, above the output of the script. Keys that it does not know close it and act on the screen below."""
 
+    changes = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+q", "app.leave", "leave", show=False),
         Binding("e", "export_schedule", "export the schedule", show=False),
@@ -41,13 +47,23 @@ class EndDialog(TextDialog[None]):
 
     def __init__(self, context: ActionContext) -> None:
         self._action_context = context
-        title = _TITLES.get(run_status(context.state), "The run has ended")
-        super().__init__(title, DialogLines(lambda width: end_lines(context.state, width)))
+        self._version = context.state.version
+        super().__init__(end_title(context.state), DialogLines(lambda width: end_lines(context.state, width)))
 
     @property
     def keys(self) -> str:
         changed = self._action_context.state.intervention_count
         return "q leaves" + (" · e writes a schedule" if changed else "")
+
+    def update(self) -> None:
+        """Lay out the text again if anything has come since: the last values of a run may be read after its end."""
+        version = self._action_context.state.version
+        if version == self._version:
+            return
+        self._version, title = version, end_title(self._action_context.state)
+        if title != self._title:
+            self._title, self._shown_note = title, None
+        super().update()
 
     def on_mount(self) -> None:
         self._place()

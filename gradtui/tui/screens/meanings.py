@@ -202,6 +202,11 @@ _STEP_WORDS: tuple[tuple[str, str], ...] = (
 _COLUMN_WORDS: tuple[tuple[str, str], ...] = (
     ("state, st", "the state of the parameter, or all states there are in the module"),
     *map(column_words, ALL_COLUMNS),
+    (
+        "a dim value",
+        "from before the last change, or from more than two seconds of training ago; its step stands beside it, in the lower "
+        "edge of the tree, or in the explanation of the selected row",
+    ),
 )
 
 _FINDING_WORDS: tuple[tuple[str, str], ...] = (

@@ -114,8 +114,11 @@ class PanelLayout:
         muted_note = Content.styled(note, "$foreground-muted")
         if name not in self.tabs:
             names = _NAMES if self.is_wide else _SHORT_NAMES
-            title = Content.assemble((f"{names[name]}  ", "bold"), muted_note) if self.is_wide else Content(names[name])
-            return title, Content("")
+            if self.is_wide:
+                return Content.assemble((f"{names[name]}  ", "bold"), muted_note), Content("")
+            # The figures of the memory are often older than those of the other panels, and must name their step.
+            has_note = bool(note) and name == "memory"
+            return Content.assemble(names[name], "  ", muted_note) if has_note else Content(names[name]), Content("")
         tabs = [
             f"[bold $primary]{_NAMES[tab]}[/]"
             if tab == name

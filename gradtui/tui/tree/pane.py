@@ -16,7 +16,7 @@ from gradtui.state.selectors import problem_count
 from gradtui.text import count_text, plural
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import BLANK, Line, elide, printable
-from gradtui.tui.tree.tree_columns import columns_for
+from gradtui.tui.tree.tree_columns import column_words, columns_for
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.tree.view import ModuleTree
 from gradtui.tui.widgets import KeptStrips, LineView
@@ -47,7 +47,9 @@ class ColumnTitles(LineView):
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
         view = self._tree_view
         return [
-            columns_for(width - 1, view.chosen_columns).header(view.sorted_by) if self._state.tree.modules else BLANK
+            columns_for(width - 1, view.chosen_columns).header(view.sorted.column)
+            if self._state.tree.modules
+            else BLANK
         ]
 
 
@@ -130,19 +132,37 @@ class TreePane(Vertical, KeptStrips):
         matching = ("1 row matches" if rows.matches == 1 else f"{rows.matches:,} rows match") if rows.filter else ""
         action = keymap_of(self.app).action
         key = action("next_parameter" if open_findings(self._state.findings) else "next_problem").key_text
-        by = self.tree_view.sorted_by
-        by = f"sorted by {by} · {action('sort').key_text}: next" if by else ""
+        by = self._order_words() if self.tree_view.sorted.column else ""
+        ages = self._age_words() if self.tree_view.totals.ages.old else ""
         wrong = f"{key} {plural(problems, 'parameter')} with a problem" if problems else ""
         room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, by, wrong) if text)
-        stops = self.tree_view.reach.words(room)
+        ages = ages if len(ages) <= room else ""
+        stops = self.tree_view.reach.words(room - (len(ages) + len(_BETWEEN) if ages else 0))
         size = tree_title(self._state.tree, self.tree_view.totals, self.content_size.width)
-        titles = (size, matching, by, wrong, stops)
+        titles = (size, matching, by, wrong, ages, stops)
         if titles == self._titles:
             return
         self._titles = titles
         self.border_title = Content.assemble(("Model", "bold"), (f"  {size}" if size else "", "$foreground-muted"))
-        parts = [(by, "$primary"), (stops, "$foreground-muted"), (matching, "$foreground-muted"), (wrong, "$warning")]
+        muted = "$foreground-muted"
+        parts = [(by, "$primary"), (ages, muted), (stops, muted), (matching, muted), (wrong, "$warning")]
         shown = [part for part in parts if part[0]]
         self.border_subtitle = Content.styled(_BETWEEN, "$foreground-muted").join(
             Content.styled(text, style) for text, style in shown
+        )
+
+    def _order_words(self) -> str:
+        """Say by which column the rows are sorted, and as of which step, because they are not sorted again at every step."""
+        order = self.tree_view.sorted
+        at = f" at step {order.step:,}" if order.step is not None else ""
+        return f"sorted by {order.column}{at} · {keymap_of(self.app).action('sort').key_text}: next"
+
+    def _age_words(self) -> str:
+        """Name the step of the columns whose newest values are old: their cells have no room for it."""
+        view, ages = self.tree_view, self.tree_view.totals.ages
+        steps = {"norm": ages.norms_step, "ratio": self._state.tree.figures_step or None}
+        return _BETWEEN.join(
+            f"{column_words(name)[0]} of step {step:,}"
+            for name, step in steps.items()
+            if step in ages.old and view.shows_column(name)
         )

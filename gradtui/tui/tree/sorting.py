@@ -1,11 +1,67 @@
-"""Sorts the rows of the model tree by a measurement. Pure."""
+"""Sorts the rows of the model tree by a measurement, and decides when to sort them again. Pure, except for its clock.
+
+Measurements change at every step, and a list whose rows move all the time cannot be read. So the rows are sorted again every
+few seconds only, and not while the user moves the cursor.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from gradtui.state.run_state import TreeState
 from gradtui.tui.tree.tree_totals import TreeTotals
+
+_REST_S = 2.0
+"""Seconds after the last movement of the cursor, and after the last time, when the rows are sorted again."""
+_SHARE = 0.01
+"""The share of the time that sorting again may take: the order of 100,000 rows costs more than that of ten."""
+
+
+class SortedOrder:
+    """The column by which rows are sorted, and the step of the order.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.column = ""
+        """A name of `tree_columns.SORTABLE`; empty for the tree."""
+        self.step: int | None = None
+        """The step of the values by which the rows are sorted; None if these do not change, or none is known."""
+        self._rows: Sequence[int] = ()
+        self._due = 0.0
+
+    def touched(self) -> None:
+        """Record that the user has moved the cursor."""
+        self._due = max(self._due, self._clock() + _REST_S)
+
+    def rows(self, tree: TreeState, totals: TreeTotals, column: str) -> Sequence[int] | None:
+        """Return the rows sorted by a column, as of the newest values; None for the tree, if there is no column."""
+        self.column = column
+        self._rows, self.step = (), _step_of(tree, totals, column)
+        if not column:
+            return None
+        begin = self._clock()
+        self._rows = sorted_rows(tree, totals, column)
+        end = self._clock()
+        self._due = end + max(_REST_S, (end - begin) / _SHARE)
+        return self._rows
+
+    def newer_rows(self, tree: TreeState, totals: TreeTotals) -> Sequence[int] | None:
+        """Return the rows in the order of the newest values, if that is another one and its time has come; None otherwise."""
+        if self._clock() < self._due or self.step == _step_of(tree, totals, self.column):
+            return None
+        before = self._rows
+        rows = self.rows(tree, totals, self.column)
+        return rows if rows != before else None
+
+
+def _step_of(tree: TreeState, totals: TreeTotals, column: str) -> int | None:
+    steps = {"norm": totals.ages.norms_step, "ratio": tree.figures_step or None, "saved": max(tree.steps, default=None)}
+    return steps.get(column)
 
 
 def sorted_rows(tree: TreeState, totals: TreeTotals, column: str) -> Sequence[int]:

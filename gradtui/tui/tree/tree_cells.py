@@ -15,6 +15,7 @@ from gradtui.text import bytes_text, count_text, dtype_text, number_text, shape_
 from gradtui.text.rank_norms import range_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
+    STALE,
     Line,
     Span,
     compact,
@@ -125,6 +126,12 @@ class TreeCells:
         if made.norms != self.totals.norms_version:
             made.norms, made.line = self.totals.norms_version, (*made.first, *self._measured_spans(row))
         return made.line
+
+    def _is_norm_old(self, row: int, where: range) -> bool:
+        """Return whether the norm in a row is old: of its gradients or, without one, of the gradient that flows through."""
+        if row >= 0 and self.totals.norm(where) is None and self.totals.passing(row) is not None:
+            return self.totals.is_passing_old(row)
+        return self.totals.ages.is_norm_old(where)
 
     def _facts(self, row: int) -> _Facts:
         """Return everything in a row that can change with the same structure and columns, except measured gradients."""
@@ -237,9 +244,10 @@ class TreeCells:
         if cells < _FEWEST_CELLS:
             return ()
         values: list[float | None] = [self.totals.norm(subtree(self.tree.modules[block])) for block in blocks]
-        role = "spark"
+        is_old = self._is_norm_old(row, self._parameters(row))
+        role = STALE if is_old else "spark"
         if not any(value is not None for value in values):
-            values, role = [self.totals.passing(block) for block in blocks], "muted"
+            values, role = [self.totals.passing(block) for block in blocks], STALE if is_old else "muted"
         if not any(value is not None for value in values):
             values, role = [self.totals.kept(block) for block in blocks], "activations"
         groups = [values[i * len(values) // cells : (i + 1) * len(values) // cells] for i in range(cells)]
@@ -254,7 +262,9 @@ class TreeCells:
         if key == "ranks" and where:
             return _ranks_cell(self.totals.ranks, where, width)
         if key == "ratio" and where:
-            return _number_cell(self.totals.ratio(where), width, "muted" if row >= 0 else "text")
+            is_old = self.totals.ages.old and self.totals.is_ratio_old(where)
+            role = STALE if is_old else "muted" if row >= 0 else "text"
+            return _number_cell(self.totals.ratio(where), width, role)
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
             return ((pad_start(_tensor_text(key, tensor), width), "text"),)
@@ -272,10 +282,11 @@ class TreeCells:
         return bytes_text(self.totals.bytes(where)) if where and key == "bytes" else ""
 
     def _norm_cell(self, width: int, row: int, where: range) -> Line:
-        norm, role = self.totals.norm(where), "muted" if row >= 0 else "text"
+        norm, is_old = self.totals.norm(where), self.totals.ages.old and self._is_norm_old(row, where)
+        role = STALE if is_old else "muted" if row >= 0 else "text"
         passing = self.totals.passing(row) if row >= 0 and norm is None else None
         if passing is not None:
-            return _passing_cell(passing, width)
+            return _passing_cell(passing, width, STALE if is_old else "muted")
         if norm is not None and self.totals.is_part(where):
             return _marked_cell(AT_LEAST, norm, width, role, role)
         if self.totals.ranks.differs(where):
@@ -293,11 +304,11 @@ def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:
     return dtype_text(info.dtype) if key == "dtype" else ""
 
 
-def _passing_cell(value: float, width: int) -> Line:
+def _passing_cell(value: float, width: int, role: str) -> Line:
     text = number_text(value).strip()
     if len(PASSING + text) > width:
         text = f"{value:.0e}"
-    return ((pad_start(PASSING + text, width), "muted" if math.isfinite(value) else "error"),)
+    return ((pad_start(PASSING + text, width), role if math.isfinite(value) else "error"),)
 
 
 def _marked_cell(mark: str, value: float | None, width: int, role: str, mark_role: str) -> Line:

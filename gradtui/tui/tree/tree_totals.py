@@ -14,13 +14,15 @@ from functools import cached_property
 from itertools import accumulate, compress, repeat
 from operator import ne
 
+from gradtui.state.freshness import oldest_fresh_step, ratio_step
 from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import joint_ratio, letters_of
+from gradtui.state.selectors import joint_ratio, letters_of, measured_step
 from gradtui.state.series import RowHistory
 from gradtui.state.shown_norms import ShownNorms, shown_norms
 from gradtui.tui.tree.range_norms import RangeNorms
 from gradtui.tui.tree.rank_totals import RankTotals
+from gradtui.tui.tree.row_ages import RowAges
 
 _BLOCK = 256
 _IS_ONE = bytes(byte == ord("1") for byte in range(256))
@@ -113,6 +115,11 @@ class TreeTotals:
         self._figures_of: object = None
         self._passing: tuple[float | None, ...] = ()
         self._ratios: dict[range, float | None] = {}
+        self._ratio_steps: dict[range, int | None] = {}
+        self._figure_steps: frozenset[int] = frozenset()
+        self._ages_of: tuple[object, ...] = (None, None, None, ())
+        self.ages = RowAges(0)
+        """Which norms, and values of which steps, are old."""
 
     def update(self, state: RunState) -> None:
         """Apply the newest norms, flags and saved bytes."""
@@ -120,7 +127,7 @@ class TreeTotals:
         if tree.trainable != self._trainable_of:
             self._trainable.choose(tree.trainable.encode().translate(_IS_ONE))
             self._trainable_of = tree.trainable
-            self._ratios = {}
+            self._ratios, self._ratio_steps = {}, {}
         shown = shown_norms(state)
         self._take_norms(state, shown)
         kept = tree.saved.by_module if tree.saved is not None else ()
@@ -133,13 +140,23 @@ class TreeTotals:
             self._recomputed = bytes(map(ne, again, repeat(0)))
         if (tree.figures_step, len(tree.figures)) != self._figures_of:
             self._figures_of = tree.figures_step, len(tree.figures)
+            self._figure_steps = frozenset(step for step, _ in tree.figures.values())
             self.norms_version += 1
-            self._ratios = {}
+            self._ratios, self._ratio_steps = {}, {}
         passing = tree.reach.passing if tree.reach is not None else ()
         if passing is not self._passing and passing != self._passing:
             self._passing = passing
             self.norms_version += 1
         self._take_recent(shown)
+        # Norms of the whole are all of one step.
+        steps = tree.norm_steps if shown.norms is tree.norms else None
+        of, oldest, before = (shown.step, steps, self._figures_of, tree.steps), oldest_fresh_step(state), self.ages.old
+        if of[0] != self._ages_of[0] or of[1] is not self._ages_of[1] or of[2:] != self._ages_of[2:]:
+            self._ages_of = of
+            self.ages = RowAges(oldest, shown.step, steps, (*self._figure_steps, *tree.steps))
+            self.norms_version += before != self.ages.old
+        else:
+            self.norms_version += self.ages.grow(oldest)
 
     def _take_norms(self, state: RunState, shown: ShownNorms) -> None:
         if shown.norms is not self.row or shown.is_part != self._is_part:
@@ -209,6 +226,16 @@ class TreeTotals:
         if where not in self._ratios:
             self._ratios[where] = joint_ratio(self._tree, where)
         return self._ratios[where]
+
+    def is_ratio_old(self, where: range) -> bool:
+        """Return whether any update ratio of a range of parameters is old. Linear in the length of the range."""
+        if where not in self._ratio_steps:
+            self._ratio_steps[where] = ratio_step(self._tree, where)
+        return self._ratio_steps[where] in self.ages.old
+
+    def is_passing_old(self, index: int) -> bool:
+        """Return whether the gradient that flows through module `index` is of an old step."""
+        return measured_step(self._tree, index) in self.ages.old
 
     def recent(self, where: range) -> list[float | None]:
         """Return the newest joint norms of a range of parameters, oldest first."""

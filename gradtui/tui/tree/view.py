@@ -14,15 +14,15 @@ from textual.message import Message
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.state.frontier import Frontier
-from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.run_state import RunState
 from gradtui.state.selectors import has_trained, is_classified, next_problem, pending_parameters
-from gradtui.text import state_counts
 from gradtui.tui.actions import bindings, keymap_of
-from gradtui.tui.rendering import BLANK, STATE_ROLES, Line, Span, fit, line_width, wrap
+from gradtui.tui.rendering import BLANK, Line, fit, wrap
 from gradtui.tui.tree.finding_rows import FindingRows
 from gradtui.tui.tree.loading_card import FIRST_KEYS, loading_lines
 from gradtui.tui.tree.module_order import CallRanks, Order, execution_sequence
-from gradtui.tui.tree.sorting import sorted_rows
+from gradtui.tui.tree.sorting import SortedOrder
+from gradtui.tui.tree.states_legend import states_legend
 from gradtui.tui.tree.tree_cells import NOTHING_PENDING, PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import COLUMNS, SORTABLE, SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_reach import TreeReach
@@ -75,8 +75,8 @@ class ModuleTree(ScrollLines):
         self.chosen_columns = tuple(columns)
         """Names of the columns to show, the most important first."""
         self.order: Order = order
-        self.sorted_by = ""
-        """The column by which the rows are sorted, empty for the tree."""
+        self.sorted = SortedOrder()
+        """The column by which the rows are sorted, and the step of their order."""
         self._ranks = CallRanks(state.tree)
         self.rows = TreeRows(state.tree)
         self.totals = TreeTotals(state.tree, SPARK_WIDTH)
@@ -112,6 +112,9 @@ class ModuleTree(ScrollLines):
     def update(self) -> None:
         """Apply a new structure if there is one, and repaint the rows that changed."""
         self._take_in()
+        newer = self.sorted.newer_rows(self._state.tree, self.totals) if self.sorted.column else None
+        if newer is not None:
+            self._keep_cursor_in_view(lambda: self.rows.sort(newer))
         self.redraw()
 
     def _take_in(self) -> None:
@@ -143,7 +146,7 @@ class ModuleTree(ScrollLines):
             self.rows.set_filter(pattern)
         self.totals = TreeTotals(tree, SPARK_WIDTH)
         self.reach, self.findings, self._ranks = TreeReach(tree), FindingRows(tree), CallRanks(tree)
-        self.sorted_by = ""
+        self.sorted.column = ""
         self.cursor = (
             next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
         )
@@ -174,9 +177,9 @@ class ModuleTree(ScrollLines):
         loss: list[Line] = []
         if room <= 0:
             return loss
-        if self.order == "execution" and self._ranks.ranks and not self.rows.filter and not self.sorted_by:
+        if self.order == "execution" and self._ranks.ranks and not self.rows.filter and not self.sorted.column:
             loss = [fit(((" ", ""), ("● ", "gradients"), ("loss", "muted")), width)]
-        legend = _states_legend(self._state.tree, width, room - len(loss)) if is_classified(self._state.tree) else []
+        legend = states_legend(self._state.tree, width, room - len(loss)) if is_classified(self._state.tree) else []
         return [*loss, *[BLANK] * (room - len(loss) - len(legend)), *legend]
 
     def line_at(self, index: int, width: int) -> Line:
@@ -191,9 +194,9 @@ class ModuleTree(ScrollLines):
         return tuple((text, f"{role}@{ground}") for text, role in line)
 
     def sort_by(self, column: str) -> None:
-        """List the rows sorted by a column of `SORTABLE`, the largest first, as measured now; an empty name shows the tree."""
-        self.sorted_by = column
-        rows = sorted_rows(self._state.tree, self.totals, column) if column else None
+        """List the rows sorted by a column of `SORTABLE`, the largest first; an empty name shows the tree."""
+        self.totals.update(self._state)
+        rows = self.sorted.rows(self._state.tree, self.totals, column)
         self._keep_cursor(lambda: self.rows.sort(rows))
         self.post_message(self.CursorMoved())
         self.post_message(self.TitlesChanged())
@@ -213,9 +216,9 @@ class ModuleTree(ScrollLines):
         action = keymap_of(self.app).action
         if self.rows.filter:
             text = f"No row matches {self.rows.filter!r}. {action('back').key_text} shows every row again."
-        elif self.sorted_by and self._state.tree.modules:
+        elif self.sorted.column and self._state.tree.modules:
             saved = "As far as steps have been sampled, autograd keeps nothing for backward in any module."
-            reason = saved if self.sorted_by == "saved" else "The model has no parameters to sort."
+            reason = saved if self.sorted.column == "saved" else "The model has no parameters to sort."
             text = f"{reason} {action('sort').key_text} shows another order."
         elif self._state.ended is None:
             seconds = max(self._state.seconds, time.monotonic() - self._made_at)
@@ -234,6 +237,7 @@ class ModuleTree(ScrollLines):
         if not len(self.rows):
             return
         index = min(max(0, index), len(self.rows) - 1)
+        self.sorted.touched()
         moved, self.cursor = index != self.cursor, index
         height = max(1, self.content_size.height)
         self.top = min(max(self.top, index - height + 1), index)
@@ -245,8 +249,8 @@ class ModuleTree(ScrollLines):
     def show_row(self, row: int) -> None:
         """Move the cursor to a row; unfold its ancestors, clear the filter and end the sorted list if they hide it."""
         self.rows.reveal(row)
-        if self.sorted_by and not self.rows.is_sorted:
-            self.sorted_by = ""
+        if self.sorted.column and not self.rows.is_sorted:
+            self.sorted.column = ""
             self.post_message(self.TitlesChanged())
         self.move_to(self.rows.position(row) or 0)
 
@@ -284,6 +288,15 @@ class ModuleTree(ScrollLines):
             row = self.rows.parent(row)
         self.move_to(self.rows.position(row) or 0 if row is not None else 0)
 
+    def _keep_cursor_in_view(self, change: Callable[[], None]) -> None:
+        """Change the order of the rows. The cursor stays on its row, and the view scrolls only if it would leave that."""
+        row, height = self.current, max(1, self.content_size.height)
+        was_visible = self.top <= self.cursor < self.top + height
+        change()
+        self.cursor = (self.rows.position(row) if row is not None else None) or 0
+        if was_visible:
+            self.top = min(max(self.top, self.cursor - height + 1), self.cursor)
+
     # Actions; `action_table.ACTIONS` describes each
 
     def action_cursor_up(self) -> None:
@@ -306,7 +319,7 @@ class ModuleTree(ScrollLines):
 
     def action_sort(self) -> None:
         columns = ("", *SORTABLE)
-        self.sort_by(columns[(columns.index(self.sorted_by) + 1) % len(columns)])
+        self.sort_by(columns[(columns.index(self.sorted.column) + 1) % len(columns)])
 
     def action_change_order(self) -> None:
         self.order = "registration" if self.order == "execution" else "execution"
@@ -315,7 +328,7 @@ class ModuleTree(ScrollLines):
 
     def action_fold_or_parent(self) -> None:
         row = self.current
-        if row is None or self.sorted_by:
+        if row is None or self.sorted.column:
             return
         if row >= 0 and self.rows.has_children(row) and not self.rows.is_folded(row):
             self._fold(row, True)
@@ -326,7 +339,7 @@ class ModuleTree(ScrollLines):
 
     def action_unfold_or_child(self) -> None:
         row = self.current
-        if row is None or row < 0 or self.sorted_by or not self.rows.has_children(row):
+        if row is None or row < 0 or self.sorted.column or not self.rows.has_children(row):
             return
         if self.rows.is_folded(row):
             self._fold(row, False)
@@ -336,14 +349,14 @@ class ModuleTree(ScrollLines):
     def action_toggle_fold(self) -> None:
         row = self.current
         module = row if row is None or row >= 0 else self.rows.parent(row)
-        if module is not None and not self.sorted_by:
+        if module is not None and not self.sorted.column:
             self._fold(module, not self.rows.is_folded(module))
 
     def unfold_stack(self) -> bool:
         """Unfold the selected row if it is a folded stack of blocks; return whether it was."""
         row = self.current
         is_folded = row is not None and row >= 0 and row in self.rows.stacks and self.rows.is_folded(row)
-        if row is None or not is_folded or self.sorted_by:
+        if row is None or not is_folded or self.sorted.column:
             return False
         self._fold(row, False)
         return True
@@ -379,17 +392,3 @@ class ModuleTree(ScrollLines):
 def _room(height: int) -> int:
     """Return the rows that a new tree may fill: in a high panel some stay free for the loss and the meaning of the states."""
     return height - _FREE_ROWS if height >= _ROOM_FOR_MORE else height
-
-
-def _states_legend(tree: TreeState, width: int, room: int) -> list[Line]:
-    """Count the states and explain their words, or only count them, in at most `room` lines; empty if that does not fit."""
-    counts = state_counts(tree)
-    for explained in (True, False):
-        parts: list[Span] = []
-        for state, count, meaning in counts:
-            note = f" ({meaning})" if meaning and explained else ""
-            parts += [(" · " if parts else "", "faint"), (count, STATE_ROLES[state.value]), (note, "faint")]
-        lines = [((" ", ""), *line) for line in wrap(parts, max(1, width - 2))]
-        if len(lines) <= room and all(line_width(line) <= width for line in lines):
-            return lines
-    return []

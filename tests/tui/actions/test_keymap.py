@@ -133,7 +133,7 @@ async def test_texts_of_the_screen_name_the_keys_in_force() -> None:
     )
     async with session(keys=remapped) as run:
         await run.press("f2", "f2", "f2")
-        assert "sorted by saved · f2: next" in str(run.dashboard.pane.border_subtitle)
+        assert "sorted by saved at step 2 · f2: next" in str(run.dashboard.pane.border_subtitle)
         await run.press("f2", "f2", "slash", *"xyz", "enter")
         assert "f8 shows every row again." in run.dashboard.tree_view.text
         run.app.run_state.findings = [finding("GT203")]

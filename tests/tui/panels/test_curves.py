@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -15,16 +16,14 @@ from gradtui.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.charts.sanitise import sanitise
 from gradtui.tui.panels.curves import (
-    RowNorms,
     curves_request,
     curves_title,
-    legend_line,
     micro_step_line,
-    step_shown,
     waiting_text,
 )
+from gradtui.tui.panels.curves_legend import RowNorms, legend_line, step_shown
 from gradtui.tui.plots.rows import NormCurve
-from gradtui.tui.rendering import MARKERS, Line, line_width, width_of
+from gradtui.tui.rendering import MARKERS, STALE, Line, line_width, width_of
 
 
 def state_after(*events: ev.Event) -> RunState:
@@ -153,6 +152,44 @@ def test_the_newest_total_is_shown_where_the_tree_has_no_norms() -> None:
     state = state_after(ev.GradientsMeasured(1.0, 7, 5.0, None, None), ev.GradientsMeasured(1.1, 8, 2.0, None, None))
     assert step_shown(state) == 8
     assert step_shown(RunState()) is None
+
+
+def test_the_legend_has_the_step_in_every_width_of_the_panel() -> None:
+    """At 80x24 the panel has 29 cells."""
+    row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [40], [0.5])
+    for step in (7, 333, 12_345):
+        state = state_after(ev.GradientsMeasured(1.0, step, 0.9137, 0.211, None))
+        for width, chosen in itertools.product(range(29, 100), (None, row)):
+            legend = legend_line(state, step, chosen, width)
+            assert line_width(legend) <= width
+            assert text_of([legend]).rstrip().endswith((f"step {step:,}", f"@{step:,}"))
+            assert text_of([legend]).startswith("Loss 0.211 ")
+            assert " 0.914" in text_of([legend])
+
+
+def test_a_loss_that_was_read_without_the_norms_is_shown_with_its_step() -> None:
+    """As at the end: the norm of the last step is measured late, without its loss."""
+    state = state_after(
+        ev.GradientsMeasured(1.0, 449, 1.0, 0.281, None), ev.GradientsMeasured(1.1, 450, 1.23, None, None)
+    )
+    wide, narrow = (" ".join(text_of([legend_line(state, 450, None, width)]).split()) for width in (60, 29))
+    assert wide == "Loss 0.281 at 449 ‖g‖ total 1.23 step 450"
+    assert narrow == "Loss 0.281 @449 ‖g‖ 1.23 @450"
+
+
+def test_old_norms_are_dim_beside_the_newest_loss() -> None:
+    state = state_after(
+        ev.GradientsMeasured(1.0, 300, 0.9, 1.21, (0.9,)), ev.GradientsMeasured(2.0, 333, None, 0.573, None)
+    )
+    state.step = 333
+    row = RowNorms("ctx", [300], [0.9])
+    assert "Loss 1.21 " in text_of([legend_line(state, 300, row, 60)]), "all of one step, as long as that is fresh"
+    state.steps_per_second = 5.0
+    legend = legend_line(state, 300, row, 60)
+    words = " ".join(text_of([legend]).split())
+    assert words == "Loss 0.573 at 333 ‖g‖ total 0.900 ctx 0.900 step 300"
+    roles = {text.strip(): role for text, role in legend}
+    assert (roles["0.573"], roles["0.900"], roles["step 300"]) == ("text", STALE, "muted")
 
 
 def test_a_row_without_gradient_is_a_dash() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_run, started
+from fakes import coop_run, ledgers, started
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,10 +12,12 @@ from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, S
 from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import memory_now
 from gradtui.text import short_bytes
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width
+from gradtui.tui.rendering.palette import STALE
 
 
 def state_after(*events: ev.Event) -> RunState:
@@ -183,3 +185,30 @@ def test_the_memory_is_what_training_added() -> None:
     highest = state.phases[Phase.FORWARD].peak
     assert highest is not None
     assert f"peak {short_bytes(highest - 1024 * 1024)}" in text(state)
+
+
+def roles(state: RunState, width: int) -> dict[str, str]:
+    return {part.strip(): role for part, role in header_line(state, HeaderState(), width)}
+
+
+def test_an_old_loss_is_dim_and_has_its_step() -> None:
+    state = RunState(step=333, steps_per_second=5.0)
+    state.loss.append(323, 0.573)
+    # The place of the loss's course has six cells at this width.
+    assert (roles(state, 160)["0.573"], roles(state, 160)["@323"]) == (STALE, "muted")
+    assert roles(state, 220)["step 323"] == "muted"
+    assert roles(state, 80)["0.573"] == STALE
+    state.loss.append(330, 0.6)
+    assert roles(state, 220)["0.600"] == "text"
+    assert "323" not in text(state, 220)
+
+
+def test_old_memory_is_dim() -> None:
+    state = RunState(step=333, steps_per_second=5.0)
+    for event in ledgers(9.0, 323):
+        apply(state, event)
+    now = short_bytes(memory_now(state)[0])
+    assert roles(state, 160)[now] == STALE
+    for event in ledgers(10.0, 324):
+        apply(state, event)
+    assert roles(state, 160)[now] == "text"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from fakes import MIB, coop_model, coop_run, held, row_of, started
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.memory import memory_table, memory_title
 from gradtui.tui.panels.memory_step import Drawing, newest, scale_of, step_lines
-from gradtui.tui.rendering import Line, line_width
+from gradtui.tui.rendering import STALE, Line, line_width
 
 MODEL = coop_model()
 BLOCK = row_of(MODEL, "text_encoder.blocks.3.mlp")
@@ -79,6 +82,8 @@ def test_a_narrow_panel_has_three_rows_of_curve_one_of_phases_and_two_of_numbers
     # Of 48.8 MiB that nothing explains, 46.7 were there before training. The other 2.1 MiB give way to the unit.
     assert lines[4].split() == ["par", "19.2", "grad", "2.3", "opt", "4.7"]
     assert lines[5].split() == ["act", "20.2", "pre", "46.7", "MiB"]
+    earlier = shown(state_after(*RUN, profile(240)), 28, 6)
+    assert earlier[5].split() == ["act", "20.2", "pre", "46.7", "@285", "MiB"], "the title has the step of the curve"
 
 
 EVERY_PART = MemoryBytes(
@@ -190,9 +195,43 @@ def test_the_title_names_the_step_its_age_and_the_peak() -> None:
     assert memory_title(state, 41) == "step 285, 90+ steps ago · peak 52.6 MiB"
     assert memory_title(state, 38) == "step 285 · peak 52.6 MiB in backward"
     assert memory_title(state, 24) == "step 285 · peak 52.6 MiB"
-    assert memory_title(state, 16) == "285 · 52.6 MiB"
+    assert memory_title(state, 19) == "step 285 · 52.6 MiB"
+    assert memory_title(state, 16) == "@285 · 52.6 MiB"
     assert memory_title(state_after(*RUN)) == "step 285"
     assert memory_title(RunState()) == ""
+
+
+def roles(lines: Sequence[Line]) -> dict[str, str]:
+    return {part.strip(): role for line in lines for part, role in line}
+
+
+@pytest.mark.parametrize("size", [(28, 6), (60, 12)])
+def test_old_numbers_are_dim_and_have_their_step(size: tuple[int, int]) -> None:
+    state = state_after(*RUN, profile())
+    state.steps_per_second = 5.0
+    fresh = roles(step_lines(state, *size, scale_of(state, Drawing()), SHARES))
+    assert (fresh["19.2"], fresh["▲"]) == ("text", "warning")
+    state.step = 333
+    lines = step_lines(state, *size, scale_of(state, Drawing()), SHARES)
+    old = roles(lines)
+    assert (old["19.2"], old["20.2"]) == (STALE, STALE)
+    assert "▲" not in old, "the label has one colour"
+    assert "step 285" in memory_title(state)
+
+
+def test_numbers_from_before_a_change_are_old_and_the_title_says_so() -> None:
+    state = state_after(*RUN, profile(), ev.CommandApplied(9.0, 285, SetTrainable(1, "ctx", False), "froze ctx", (0,)))
+    assert roles(step_lines(state, 60, 12, scale_of(state, Drawing()), SHARES))["19.2"] == STALE
+    assert memory_title(state) == "within step 285, before the last change · peak 52.6 MiB in backward"
+    apply(state, ev.MemoryMeasured(9.1, 286, F, HELD, None, False, True))
+    assert roles(step_lines(state, 60, 12, scale_of(state, Drawing()), SHARES))["19.2"] == "text"
+
+
+def test_an_old_step_keeps_its_place_in_a_panel_that_is_too_narrow_for_all_parts() -> None:
+    state = state_after(*RUN, profile(240))
+    state.step, state.steps_per_second = 123_333, 5.0
+    for width in range(24, 44):
+        assert any("@285" in line for line in shown(state, width, 6))
 
 
 def test_the_title_of_the_table_names_the_source_and_estimates() -> None:

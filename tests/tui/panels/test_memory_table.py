@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fakes import MIB, coop_model, coop_run, held, row_of
 from hypothesis import given
@@ -16,6 +18,7 @@ from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, bytes_text, parts_of_mem
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
 from gradtui.tui.panels.memory_table import MAIN_PHASES, next_phase, phase_table
 from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.rendering.palette import STALE
 
 MODEL = coop_model()
 SIZES = [(36, 20), (43, 11), (61, 18), (70, 8), (70, 40), (20, 6)]
@@ -269,3 +272,40 @@ def test_graphs_that_the_script_holds_have_a_line_as_long_as_they_live() -> None
     words = "graphs of ≥12 forwards alive since step 5: 24.0 MiB"
     assert words in text(phase_table(state_after(*coop_run(40), alive), 90, 20).lines)
     assert words not in text(phase_table(state_after(*coop_run(40), alive, gone), 90, 20).lines)
+
+
+@pytest.mark.parametrize("size", [(70, 20), (36, 12)])
+def test_old_rows_are_dim_and_have_their_step_and_fresh_ones_have_neither(size: tuple[int, int]) -> None:
+    """Evaluation was measured at step 40, the others at 60; what was there before training is of no step."""
+    state = state_after(
+        *coop_run(60), ev.MemoryMeasured(9.0, 40, Phase.EVAL, held(26 * MIB, 0, 0, 0), None, True, True)
+    )
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        last = state.phases[phase].last
+        assert last is not None
+        apply(state, replace(last, step=60))
+    state.steps_per_second = 5.0
+    lines = phase_table(state, *size).lines
+    for phase in (*MAIN_PHASES, Phase.EVAL):
+        line = next(line for line in lines if line[0][0][1:].startswith(phase.value))
+        total = bytes_text(state.phases[phase].last.held.total if state.phases[phase].last is not None else None)
+        role = next(role for part, role in line if part == f" {total}")
+        assert role == (STALE if phase is Phase.EVAL else "text"), phase
+        assert ("@40" in text((line,))) is (phase is Phase.EVAL and size[0] == 70)
+    assert all(line_width(line) <= size[0] for line in lines)
+
+
+def test_the_numbers_of_an_old_phase_are_dim_below_its_step() -> None:
+    state = state_after(*coop_run(60))
+    state.steps_per_second, state.step = 5.0, 100
+    assert roles_of_legend(state) == {STALE}
+    assert "at the end of forward, step 57" in text(phase_table(state, 70, 20).lines)
+    state.step = 60
+    assert roles_of_legend(state) == {"text", STALE}, "a dash and a zero are dim anyway"
+
+
+def roles_of_legend(state: RunState) -> set[str]:
+    lines = phase_table(state, 70, 20).lines
+    begin = next(index for index, line in enumerate(lines) if "at the end of" in text((line,)))
+    entries = [line for line in lines[begin + 1 :] if any("parameters" in part for part, _ in line)]
+    return {role for part, role in entries[0] if any(letter.isdigit() for letter in part)} | {STALE}

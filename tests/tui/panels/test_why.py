@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from app_session import session
 from fakes import coop_model, coop_run, row_of
 from scripted_run import run
 
@@ -78,6 +79,41 @@ def test_a_parameter_has_its_optimizer_and_how_far_a_step_moves_it() -> None:
     apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
     assert why(state, ~0).sentences == ("SGD owns it, lr 0.01.", "Moves 0.15 % a step: usual.")
     assert "Moves 0.15 % a step: usual." in why(state, A).sentences
+
+
+def test_an_old_value_has_its_step() -> None:
+    """As of the warm-up with a learning rate of 0, of which nothing was sampled since."""
+    state = run()
+    stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)
+    apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
+    apply(state, ev.GradientsMeasured(1.0, 20, 1.0, None, (0.5, 0.5, 0.5, 0.5)))
+    fresh = "SGD owns it, lr 0.01.", "Moves 0 % a step."
+    assert why(state, ~0).sentences == fresh
+    state.steps_per_second, state.step = 5.0, 30
+    assert why(state, ~0).sentences == (fresh[0], "Moves 0 % a step (step 20).", "Its gradient norm is of step 20.")
+    sentences = why(state, A).sentences
+    assert {"Moves 0 % a step (step 20).", "Its gradient norm is of step 20."} <= {*sentences}
+    apply(state, ev.GradientsMeasured(2.0, 30, 1.0, None, (0.4, 0.4, 0.4, 0.4)))
+    assert why(state, ~0).sentences == (fresh[0], "Moves 0 % a step (step 20).")
+
+
+def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:
+    state = coop()
+    row = row_of(MODEL, "text_encoder.blocks.3")
+    assert state.tree.reach is not None
+    apply(state, replace(state.tree.reach, step=3, passing=(0.25,) * len(MODEL.modules)))
+    words = "The gradient that passes through has norm 0.250 at its output; nothing stores it"
+    assert f"{words}." in why(state, row).sentences
+    state.step, state.steps_per_second = 13, 5.0
+    assert f"{words} (step 3)." in why(state, row).sentences
+
+
+async def test_the_panel_says_when_a_value_becomes_old() -> None:
+    async with session(events=coop_run(3)) as here:
+        await here.go_to("ctx")
+        assert "is of step" not in here.dashboard.why.paragraph
+        here.app.run_state.step = 500
+        assert "Its gradient norm is of step 3." in here.dashboard.why.paragraph
 
 
 @pytest.mark.parametrize(

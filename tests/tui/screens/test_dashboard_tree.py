@@ -225,7 +225,7 @@ async def test_s_lists_what_is_largest_and_keeps_the_cursor_on_its_row() -> None
         assert tree.rows.path(tree.rows.rows[0]) == "ctx", "the only one with a norm"
         assert "sorted by norm" in str(run.dashboard.pane.border_subtitle)
         await run.press("s", "s", "s")
-        assert tree.sorted_by == "bytes"
+        assert tree.sorted.column == "bytes"
         largest = max(MODEL.parameters, key=lambda info: info.bytes)
         assert tree.rows.path(tree.rows.rows[0]) == largest.path
         await run.press("s")
@@ -240,14 +240,14 @@ async def test_a_sorted_list_without_rows_says_why_it_is_empty(over: bool, colum
     async with session(events=[model, *end]) as run:
         tree = run.dashboard.tree_view
         await run.press(*["s"] * (3 if column == "saved" else 1))
-        assert tree.sorted_by == column
+        assert tree.sorted.column == column
         assert len(tree.rows) == 0
         text = " ".join(tree.text.split())
         reason = "autograd keeps nothing for backward in any module" if column == "saved" else "no parameters to sort"
         assert reason in text
         assert "s shows another order." in text
         await run.press(*["s"] * (2 if column == "saved" else 4))
-        assert tree.sorted_by == ""
+        assert tree.sorted.column == ""
         assert len(tree.rows) > 0
 
 
@@ -259,14 +259,14 @@ async def test_a_jump_to_a_row_that_the_sorted_list_leaves_out_shows_the_tree() 
         assert module not in tree.rows.rows, "a list by norm has parameters only"
         tree.show_row(module)
         await run.pump()
-        assert tree.sorted_by == ""
+        assert tree.sorted.column == ""
         assert "sorted by" not in str(run.dashboard.pane.border_subtitle)
         assert "▾" not in run.dashboard.pane._columns.text
         shown = len(tree.rows)
         await run.press("z")
         assert len(tree.rows) != shown, "the keys that fold work again"
         await run.press("s")
-        assert tree.sorted_by == "norm"
+        assert tree.sorted.column == "norm"
 
 
 async def test_free_rows_show_the_loss_and_what_the_states_mean() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyte
 import pytest
 from app_session import session
+from fakes import started
+from jobs import model
+from textual._compositor import CompositorUpdate
 from textual.content import Content
+from textual.screen import Screen
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.state.run_state import RunState
+from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.screens.end import EndDialog
 from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.screens.plots import PlotScreen
@@ -120,3 +128,74 @@ async def test_it_waits_for_an_open_dialog_and_shows_over_the_plots() -> None:
         assert isinstance(run.app.screen, PlotScreen)
         await run.pump()
         assert isinstance(run.app.screen, EndDialog)
+
+
+def of_rank(rank: int, event: ev.Event) -> ev.RankEvent:
+    return ev.RankEvent(event.at, event.step, rank, 0, event)
+
+
+def job_of_two() -> Iterator[ev.Event]:
+    yield started()
+    for rank in range(2):
+        yield ev.RankJoined(1.0, 0, rank, 2, rank, "host", 100 + rank, 0)
+        yield of_rank(rank, model())
+    for rank in range(2):
+        yield of_rank(rank, ev.Progress(2.0, 40, 40, 40, 0, (40,), (), 0.0, 1, 1))
+
+
+async def test_the_end_of_the_shown_rank_is_not_that_of_the_run() -> None:
+    async with session(shows_end=True, events=job_of_two()) as run:
+        await run.put(of_rank(0, ev.RunEnded(9.0, 43, 0, None)))
+        assert run.app.screen is run.dashboard
+        assert "The run has ended" not in run.dashboard.why.text
+        assert "step 43" in run.dashboard.header.text, "there may be no other event of its last steps"
+        await run.put(of_rank(1, ev.RunEnded(9.1, 43, 0, None)))
+        assert run.app.screen is run.dashboard, "the launcher still runs"
+        await run.put(ev.RunEnded(9.2, 0, 0, None))
+        assert isinstance(run.app.screen, EndDialog)
+        assert title_of(run.app.screen) == "The run has ended"
+        assert "step 43" in run.dashboard.header.text
+
+
+async def test_a_process_that_ends_before_its_ranks_says_so() -> None:
+    async with session(shows_end=True, events=job_of_two()) as run:
+        await run.put(of_rank(0, ev.RunEnded(9.0, 43, 0, None)), ev.RunEnded(9.1, 0, 0, None))
+        assert title_of(run.app.screen) == "The script has ended, and 1 rank still trains"
+        assert "The script has ended, and 1 rank still trains." in " ".join(run.dashboard.why.paragraph.split())
+        await run.put(of_rank(1, ev.RunEnded(9.2, 43, 0, None)))
+        assert title_of(run.app.screen) == "The run has ended"
+
+
+async def test_what_comes_after_the_end_is_drawn_behind_and_in_the_dialog() -> None:
+    """What the terminal shows of the header, not only what the widget has: the dialog dims it."""
+    size = 120, 36
+    async with session(size, shows_end=True) as run:
+        await run.put(ENDED)
+        dialog = run.app.screen
+        assert isinstance(dialog, EndDialog)
+        assert "(step 40)" in text(dialog)
+        screen = shown_screen(run.app, size)
+        late = ev.GradientsMeasured(9.1, 41, 0.123, 0.456, None)
+        await run.put(ev.Progress(9.1, 41, 1, 1, 0, (1,), (), 0.0, 1, 1), late)
+        await run.pilot.pause()
+        assert "step 41 " in screen.display[0]
+        assert "loss 0.456 " in screen.display[0]
+        assert "0.456 (step 41)" in text(dialog)
+        assert any("0.456 (step 41)" in line for line in screen.display)
+
+
+def shown_screen(app: GradtuiApp, size: tuple[int, int]) -> pyte.Screen:
+    """What the app draws from now on, as a terminal shows it. A headless app draws nothing by itself."""
+    screen = pyte.Screen(*size)
+    stream = pyte.Stream(screen)
+
+    def display(_screen: object, update: object) -> None:
+        if isinstance(update, CompositorUpdate):
+            stream.feed(update.render_segments(app.console))
+
+    app._display = display  # type: ignore[method-assign,assignment]
+    return screen
+
+
+def title_of(dialog: Screen[object]) -> str:
+    return Content.from_markup(str(dialog.query_one("#dialog").border_title)).plain

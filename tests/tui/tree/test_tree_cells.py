@@ -4,15 +4,18 @@ import math
 from dataclasses import replace
 
 import pytest
-from fakes import coop_model, coop_run, row_of
+from fakes import coop_model, coop_run, row_of, training_step
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetGroup
+from gradtui.protocol.vocabulary import GradientStats
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.text import NUMBER_WIDTH, number_text
 from gradtui.tui.rendering.lines import Line, line_width
-from gradtui.tui.rendering.palette import STATE_ROLES
+from gradtui.tui.rendering.palette import STALE, STATE_ROLES
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.tree.tree_cells import RECOMPUTED, PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import COLUMNS, MARGIN, SPARK_WIDTH, columns_for
@@ -243,3 +246,82 @@ def test_a_gradient_that_is_stored_has_no_arrow() -> None:
     trained = next(i for i in range(len(made.tree.parameters)) if made.tree.norms and made.tree.norms[i] is not None)
     module = made.tree.parameters[trained].module
     assert "→" not in text(made.line(module))
+
+
+def role_of(line: Line, shown: str) -> str:
+    return next(role for part, role in line if part.strip() == shown)
+
+
+def state_and_cells(*more: ev.Event, steps: int = 10) -> tuple[RunState, TreeCells]:
+    state = RunState()
+    for event in (*coop_run(steps), *more):
+        apply(state, event)
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    return state, TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(84))
+
+
+def steps_pass(state: RunState, made: TreeCells, steps: int) -> None:
+    """Let steps pass that measure nothing, at the rate of the run: 24 a second."""
+    apply(state, replace(training_step(MODEL, "", state.step + steps)[0], steps=steps, micro_steps=steps))
+    state.steps_per_second = RATE
+    made.totals.update(state)
+
+
+RATE = 24.0
+
+
+def test_a_norm_is_dim_once_it_is_two_seconds_old() -> None:
+    state, made = state_and_cells()
+    ctx = ~next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
+    norm = number_text(next(n for n in state.tree.norms or () if n is not None)).strip()
+    steps_pass(state, made, int(2 * RATE) - 1)
+    assert (role_of(made.line(ctx), norm), role_of(made.line(0), norm)) == ("text", "muted")
+    steps_pass(state, made, 1)
+    assert (role_of(made.line(ctx), norm), role_of(made.line(0), norm)) == (STALE, STALE)
+
+
+def test_a_ratio_is_dim_while_the_norm_beside_it_is_not() -> None:
+    figures = ev.GradientFiguresMeasured(1.0, 1, (GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.0, True),))
+    ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
+    figures = replace(figures, figures=(replace(figures.figures[0], parameter=ctx),))
+    state, made = state_and_cells(figures, steps=100)
+    norm = number_text(next(n for n in state.tree.norms or () if n is not None)).strip()
+    assert (role_of(made.line(~ctx), norm), role_of(made.line(~ctx), "0")) == ("text", STALE)
+    apply(state, replace(figures, step=100))
+    made.totals.update(state)
+    assert role_of(made.line(~ctx), "0") == "text"
+
+
+def test_every_value_is_dim_until_one_is_measured_after_a_change() -> None:
+    state, made = state_and_cells(ev.CommandApplied(2.0, 10, SetGroup(1, 0, 0, 1e-4), "lr", (0,)))
+    ctx = ~next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
+    norm = number_text(next(n for n in state.tree.norms or () if n is not None)).strip()
+    assert role_of(made.line(ctx), norm) == STALE
+    for event in training_step(MODEL, state.tree.states, 11):
+        apply(state, event)
+    made.totals.update(state)
+    norm = number_text(next(n for n in state.tree.norms or () if n is not None)).strip()
+    assert role_of(made.line(ctx), norm) == "text"
+
+
+def test_the_norm_of_a_frozen_parameter_is_a_dash() -> None:
+    state, made = state_and_cells()
+    ctx = ~next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
+    tree = state.tree
+    frozen = ev.ParametersClassified(2.0, 10, tree.states.replace("T", "-"), tree.trainable.replace("1", "0"))
+    apply(state, frozen)
+    made.totals.update(state)
+    shown = text(made.line(ctx))[-2 * (NUMBER_WIDTH + 1) :].split()
+    assert shown == ["–", "–"], "norm and ratio"
+
+
+def test_the_gradient_that_flows_through_is_dim_once_it_is_old() -> None:
+    made = passing_cells(84, 0.25)
+    state = RunState(tree=made.tree, step=11, steps_per_second=RATE)
+    row = row_of(MODEL, "text_encoder.blocks.3")
+    made.totals.update(state)
+    assert role_of(made.line(row), "→0.250") == "muted"
+    state.step = 11 + int(2 * RATE)
+    made.totals.update(state)
+    assert role_of(made.line(row), "→0.250") == STALE
