@@ -41,7 +41,7 @@ class Pictures:
         return self._plotter.is_awaited
 
     def receive(self) -> bool:
-        """Receive the pictures that have arrived. Return whether there were any, which `picture` returns then."""
+        """Receive the pictures that have arrived. Return whether any came since the last call; `picture` returns them."""
         return self._plotter.receive()
 
     def close(self) -> None:

@@ -56,7 +56,8 @@ class PlotClient:
         self._clock = clock
         self._reader = MessageReader()
         self._unsent = b""
-        self._number = self._accepted = 0
+        self._number = 0
+        self._has_arrived = False
         self._in_flight: _Order | None = None
         self._sent_at = 0.0
         self._pending: dict[str, _Order] = {}
@@ -80,10 +81,10 @@ class PlotClient:
         return self.connection is not None and (self._in_flight is not None or bool(self._pending))
 
     def receive(self) -> bool:
-        """Receive the pictures that have arrived, and send the next request. Return whether one has arrived."""
-        before = self._accepted
+        """Receive the pictures that have arrived, and send the next request. Return whether any came since the last call."""
         self._exchange()
-        return self._accepted != before
+        has_arrived, self._has_arrived = self._has_arrived, False
+        return has_arrived
 
     def latest(self, key: str) -> Picture | None:
         """Return the newest picture of a key if it has the layout of the newest request and no answer is late, else None."""
@@ -131,7 +132,7 @@ class PlotClient:
         order, self._in_flight = self._in_flight, None
         if order is None or number != self._number:
             raise ValueError("an answer to no question")
-        self._accepted = number
+        self._has_arrived = True
         if self._newest[order.key].layout != order.layout:
             return
         picture = order.picture(payload.decode(errors="replace"))

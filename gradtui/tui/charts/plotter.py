@@ -52,7 +52,7 @@ class Plotter:
         return self._client.is_awaited
 
     def receive(self) -> bool:
-        """Receive the pictures that have arrived. Return whether there were any."""
+        """Receive the pictures that have arrived. Return whether any came since the last call."""
         return self._client.receive()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+import socket
 
 import pytest
 from app_session import Session, session
@@ -23,6 +25,9 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.settings import COLUMNS
 from gradtui.tui.app.app import GradtuiApp
+from gradtui.tui.charts.chart import LABEL_WIDTH
+from gradtui.tui.charts.pictures import Pictures
+from gradtui.tui.charts.plot_server import MessageReader, PlotServer, packed
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
 from gradtui.tui.tree.tree_columns import ALL_COLUMNS as ALL_TREE_COLUMNS
 from gradtui.tui.tree.tree_columns import COLUMNS as TREE_COLUMNS
@@ -173,6 +178,32 @@ async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypat
         await asyncio.wait_for(shown.wait(), 20)
         app.exit("leave")
     assert app.return_value == "leave"
+
+
+async def test_a_picture_of_the_plot_server_is_shown_when_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    reader, collected = MessageReader(), asyncio.Event()
+
+    def answer() -> None:
+        for number, payload in reader.feed(theirs.recv(1 << 20)):
+            layout = pickle.loads(payload).layout
+            picture = "\n".join(["drawn".ljust(layout.columns + LABEL_WIDTH + 1)] * (layout.rows + 2))
+            theirs.sendall(packed(number, picture.encode()))
+
+    # The first tick comes after two seconds.
+    app = GradtuiApp(
+        ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=0.5, pictures=Pictures(PlotServer(ours, 0))
+    )
+    collect = app.dashboard.collect_pictures
+    monkeypatch.setattr(app.dashboard, "collect_pictures", lambda: (collect(), collected.set()))
+    async with app.run_test(size=(160, 50)):
+        asyncio.get_running_loop().add_reader(theirs, answer)
+        app.pump()
+        await asyncio.wait_for(collected.wait(), 20)
+        assert "drawn" in app.dashboard.gradients.text
+        asyncio.get_running_loop().remove_reader(theirs)
+    ours.close()
+    theirs.close()
 
 
 async def test_the_theme_that_the_user_chooses_is_remembered() -> None:
