@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from textual import events
 from textual.app import App
@@ -55,18 +55,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Role = Literal["first", "attached", "replay"]
-
-
-class ReplayPlayer(Player, Protocol):
-    """A player whose jumps the app shows."""
-
-    def take_state(self) -> RunState | None:
-        """Return the state to show instead of the present one, once after each jump."""
-        ...
-
-    def note_marks(self, state: RunState) -> None:
-        """Take the findings and changes of the whole recording once its end is shown first."""
-        ...
 
 
 _BATCH = 10_000
@@ -132,7 +120,7 @@ class GradtuiApp(App[str]):
         planner: Planner | None = None,
         state: RunState | None = None,
         role: Role = "first",
-        player: ReplayPlayer | None = None,
+        player: Player | None = None,
     ) -> None:
         self.run_state = state if state is not None else RunState()
         self._role, self._view = role, view if role == "first" else view_again
@@ -291,7 +279,7 @@ class GradtuiApp(App[str]):
         if not asked <= self.run_state.pending.keys():
             # An answered command must not still be shown as pending.
             self._redraws.touched()
-            self._draw_answered()
+            self.dashboard.draw_pending()
         if self.dashboard.output.poll():
             self._redraws.changed("output")
         # A change and its results are rare, and the user waits for them.
@@ -311,14 +299,6 @@ class GradtuiApp(App[str]):
         share = self._redraws.share if self._role == "first" else 0.0
         self._front.draw_header(HeaderState(share, self._source.dropped, self.dashboard.output.bars))
         self._show_status()
-
-    def _draw_answered(self) -> None:
-        """Show which commands are pending, in each part that says so."""
-        self.dashboard.why.update()
-        self.dashboard.changes.update()
-        for part in ("tree", "events"):
-            self.dashboard.draw(part)
-        self._draw_header()
 
     def _draw_dialog(self) -> None:
         self._notifier.open_end_dialog()
@@ -389,7 +369,8 @@ class GradtuiApp(App[str]):
             self.notify(made.reason, title="Refused", severity="warning")
             return
         self._submit(made)
-        self._draw_answered()
+        self.dashboard.draw_pending()
+        self._draw_header()
 
     def _submit(self, make: Callable[[int], Command]) -> None:
         self.run_state.note_submitted(self._sink.submit(make))

@@ -176,6 +176,11 @@ class Dashboard(Screen[None], KeptStrips):
         except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
 
+    def draw_pending(self) -> None:
+        """Show which commands are pending, in each part that says so."""
+        for part in ("tree", "why", "changes", "events"):
+            self.draw(part)
+
     def tables(self) -> list[tuple[str, Table]]:
         """Return the name and the data of each visible plot."""
         from gradtui.tui.plots.norms import norm_table
