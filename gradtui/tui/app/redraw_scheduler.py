@@ -58,8 +58,11 @@ class RedrawScheduler:
         return self._delay
 
     def touched(self) -> None:
-        """Record that the user did something: the CPU time until the next tick counts towards `share` only."""
-        self._touched = True
+        """Record that the user did something, and waits for what comes of it: the next tick is not left out.
+
+        The CPU time until then counts towards `share` only.
+        """
+        self._touched, self._due = True, 0.0
 
     def changed(self, *names: str) -> None:
         """Record that the data of these parts have changed; without names, those of all parts."""

@@ -154,6 +154,18 @@ def test_what_the_user_does_counts_in_the_share_and_lowers_no_rate() -> None:
     assert clocks.redraws.share > MAX_LOAD
 
 
+def test_after_a_key_the_next_tick_is_not_left_out() -> None:
+    clocks = Clocks()
+    clocks.run(30, cost=0.05)
+    assert clocks.redraws.delay == MAX_DELAY
+    clocks.ticks.clear()
+    clocks.run(3 * TICK, cost=0.05)
+    assert clocks.ticks == []
+    clocks.run(TICK, cost=0.05)
+    clocks.run(TICK, cost=0.05, touch=True)
+    assert len(clocks.ticks) == 2
+
+
 def test_what_is_done_before_the_choice_is_no_drawing() -> None:
     clocks = Clocks()
     for _ in range(100):
