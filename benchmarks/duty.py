@@ -3,8 +3,8 @@
     python benchmarks/duty.py 0.5 gpt
 
 The duty of all threads but the training one, in per cent of the time, on all cores and on one (`taskset -c 0`), each in a fresh
-process, taking turns: with the screen less without it is what `--ui-budget` limits to 0.6 % by default. The first seconds are
-left out: they are spent on drawing everything for the first time.
+process, taking turns: with the screen less without it is what the dashboard takes. The first seconds are left out: they are
+spent on drawing everything for the first time.
 """
 
 from __future__ import annotations

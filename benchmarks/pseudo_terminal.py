@@ -22,10 +22,17 @@ _SHOWS_NOTHING = re.compile(
 class PseudoTerminal:
     """Runs a command at 160×50, reads what it draws and notes when the first of it came. A context manager."""
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: dict[str, str] | None = None,
+        take: Callable[[bytes], object] = lambda _: None,
+    ) -> None:
+        """Start the command. `take` receives what it draws, as it is read."""
         environ = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **(environment or {})}
         environ.pop("COLUMNS", None)
         environ.pop("LINES", None)
+        self._take = take
         self.began = time.monotonic()
         self.painted: float | None = None
         """When something was first seen on the full screen, by the clock of `time.monotonic`."""
@@ -63,6 +70,7 @@ class PseudoTerminal:
             except pexpect.EOF:
                 return bool(condition())
             self.drawn = (self.drawn + data)[-200_000:]
+            self._take(data)
             if self.painted is None and _SHOWS_NOTHING.sub(b"", self.drawn.partition(b"\x1b[?1049h")[2]):
                 self.painted = time.monotonic()
         return True

@@ -11,12 +11,8 @@ from gradtui.protocol.schedule import Scheduled
 DEFAULT_SHARE = 0.01
 """Default share of the time that measuring may take."""
 
-DEFAULT_UI_SHARE = 0.006
-"""Default share of the time that drawing may take; training loses more than that if steps are short
-(`docs/performance.md`)."""
-
 DEFAULT_REFRESH = 4.0
-"""Default of how often per second the dashboard looks for what is new."""
+"""Default of how often per second the dashboard redraws what has changed."""
 
 THEMES = (
     "gradtui-dark", "gradtui-light", "textual-dark", "textual-light", "nord", "gruvbox", "catppuccin-mocha", "dracula",
@@ -158,13 +154,12 @@ class Settings:
         read_only: whether those processes can change nothing.
         record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
-        ui_budget: share of wall time that the dashboard's thread may spend drawing, 0 to 1.
         schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
         theme: the name of the dashboard's theme.
         columns: the columns of the tree; empty for those that fit.
         order: the order of modules in the tree.
-        refresh: how often per second the dashboard looks for what is new.
+        refresh: how often per second the dashboard redraws what has changed.
         keys: the keys of remapped actions.
         log: file for the script's output while the screen is up; None for one that gradtui chooses.
         rules: the ids of the rules that run; None for those that are on by default.
@@ -186,7 +181,6 @@ class Settings:
     read_only: bool = False
     record_limit: int = DEFAULT_RECORD_LIMIT
     budget: float = DEFAULT_SHARE
-    ui_budget: float = DEFAULT_UI_SHARE
     theme: str = THEMES[0]
     columns: tuple[str, ...] = ()
     order: str = ORDERS[0]

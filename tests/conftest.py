@@ -69,7 +69,7 @@ def _no_settings_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> I
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         patch.setenv("XDG_STATE_HOME", str(home / "state"))
-        for name in ("THEME", "COLUMNS", "ORDER", "BUDGET", "UI_BUDGET", "REFRESH"):
+        for name in ("THEME", "COLUMNS", "ORDER", "BUDGET", "REFRESH"):
             patch.delenv(f"GRADTUI_{name}", raising=False)
         yield
 

@@ -59,7 +59,7 @@ class Run(TerminalSession):
         (directory / "train.py").write_text(TRAIN, encoding="utf-8")
         (directory / "hold").touch()
         environment = {"XDG_STATE_HOME": str(directory), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-        command = [sys.executable, "-m", "gradtui", "--ui-budget", "0.5", "train.py"]
+        command = [sys.executable, "-m", "gradtui", "--refresh", "10", "train.py"]
         super().__init__(command, columns=160, lines=50, env=environment, cwd=directory, forked=True)
 
     @property

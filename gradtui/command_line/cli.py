@@ -32,7 +32,7 @@ from gradtui.command_line.options import (
 )
 from gradtui.command_line.rank_options import CONNECT_OPTION, for_ranks
 from gradtui.command_line.subcommands import SUBCOMMANDS
-from gradtui.configuration.sources import SETTINGS
+from gradtui.configuration.sources import REPLACED, SETTINGS
 from gradtui.printable import write_line
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.schedule import Scheduled
@@ -194,6 +194,7 @@ def _unknown_option(written: str, command: click.Command) -> str:
     """Say that there is no such option, and which one may be meant if its name is close: `--sum`, `--bugdet`."""
     names = [name for option in command.params for name in option.opts if name.startswith("--")]
     close = [name for name in names if len(written) > 4 and name.startswith(written)]
+    close = [REPLACED[written[2:]]] if written[2:] in REPLACED else close
     close = close or difflib.get_close_matches(written[2:], [name[2:] for name in names], n=1, cutoff=0.7)
     if close:
         return f"there is no option {written}; did you mean --{close[0].lstrip('-')}?"

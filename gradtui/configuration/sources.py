@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gradtui.configuration.config_files import project_file, read_project_table, read_user_table, user_file
 from gradtui.configuration.remembered_theme import remembered_theme, theme_file
 from gradtui.protocol.codec import BadEntry
-from gradtui.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
+from gradtui.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES, RemappedKeys
 
 _KEYS = "keys."
 """The beginning of the name of a remapped key: `pause = "ctrl+space"` in the table `keys` is `keys.pause`."""
@@ -168,15 +168,14 @@ SETTINGS: tuple[Setting, ...] = (
         f"  [default: {_share_text(DEFAULT_SHARE)}]",
     ),
     Setting(
-        "ui-budget", DEFAULT_UI_SHARE, parse_share, _share_text,
-        "SHARE", f"Share of time that the dashboard may spend drawing.  [default: {_share_text(DEFAULT_UI_SHARE)}]",
-    ),
-    Setting(
         "refresh", DEFAULT_REFRESH, _parse_refresh, lambda rate: f"{rate:g}",
-        "RATE", f"How often per second the dashboard is redrawn at most.  [default: {DEFAULT_REFRESH:g}]",
+        "RATE", f"Redraws of the dashboard per second.  [default: {DEFAULT_REFRESH:g}]",
     ),
 )  # fmt: skip
 """The settings that have an option, an environment variable, and an entry in both files."""
+
+REPLACED = {"ui-budget": "refresh"}
+"""Settings of earlier versions, and what to write instead."""
 
 _RULES = tuple(
     Setting(name, (), _parse_rules, lambda words: ", ".join(words) or "none", "", "") for name in ("select", "ignore")
@@ -252,7 +251,8 @@ def _in_force(sources: Iterable[Source]) -> Configuration:
                     raise BadEntry('it is no table; write [keys], and below it pause = "ctrl+space"')
                 else:
                     allowed = (*known, "keys")
-                    raise BadEntry(f"there is no such entry{nearest(name, allowed)}; write one of {', '.join(allowed)}")
+                    near = f" (use {REPLACED[name]})" if name in REPLACED else nearest(name, allowed)
+                    raise BadEntry(f"there is no such entry{near}; write one of {', '.join(allowed)}")
             except BadEntry as bad:
                 problems.append(f"{source.origin}: {name}: {bad}")
     return Configuration(values, tuple(problems))

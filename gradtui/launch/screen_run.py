@@ -52,9 +52,6 @@ _READY_S = 10.0
 _ANSWER_S = 5.0
 """Seconds that the app's thread has to answer a request."""
 
-_JOB_SHARE = 0.02
-"""The least share of the time that drawing may take in the launching process of a job."""
-
 _TAIL_LINES = 15
 """Lines of the script's output repeated on the terminal once the screen is closed."""
 
@@ -218,8 +215,6 @@ class ScreenRun:
             self.events,
             self.training.commands,
             log=log,
-            # A launcher does not train: drawing takes no lock from the ranks, which are other processes.
-            ui_budget=max(self._settings.ui_budget, _JOB_SHARE) if self._settings.job else self._settings.ui_budget,
             refresh_hz=self._settings.refresh,
             theme=self._settings.theme,
             columns=self._settings.columns,

@@ -173,7 +173,6 @@ def app_of(run: AttachedRun, settings: Configuration) -> GradtuiApp:
         run.events,
         run.commands,
         log=_log_of(run.state),
-        ui_budget=1.0,
         refresh_hz=settings["refresh"],
         theme=settings["theme"],
         columns=settings["columns"],

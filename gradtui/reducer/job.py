@@ -47,7 +47,6 @@ def rank_joined(state: RunState, event: ev.RankJoined) -> None:
         _restart(state)
         if is_again:
             state.note(event, "ranks", f"the ranks were started again (generation {event.generation})")
-    job.presence_changes += 1
     job.size = max(job.size, event.ranks)
     is_new = event.rank not in job.ranks
     job.ranks[event.rank] = record = RankRecord(
@@ -121,7 +120,6 @@ def rank_left(state: RunState, event: ev.RankLeft) -> None:
     record = job.ranks.get(event.rank)
     if record is None or record.generation != event.generation:
         return
-    job.presence_changes += 1
     record.left_at, record.left_reason, record.is_over = event.at, event.reason, event.is_over
     if event.reason:
         stays = "; its last state stays on the screen" if event.rank == job.shown and len(job.ranks) > 1 else ""
@@ -131,7 +129,6 @@ def rank_left(state: RunState, event: ev.RankLeft) -> None:
 def ranks_failed(state: RunState, event: ev.RanksFailed) -> None:
     job = job_of(state)
     job.now, job.failures = max(job.now, event.at), event.failures
-    job.presence_changes += 1
     for failure in event.failures:
         if failure.rank in job.ranks:
             job.ranks[failure.rank].failure = failure
@@ -147,7 +144,6 @@ def ranks_heard(state: RunState, event: ev.RanksHeard) -> None:
         record.heard_at = max(record.heard_at, event.at - silent)
         if not record.is_silent and record.seconds_silent(event.at) >= SILENT_S:
             record.is_silent = True
-            job.presence_changes += 1
             state.note(event, "ranks", f"rank {rank} is silent: stopped, or out of reach")
 
 
@@ -174,7 +170,6 @@ def rank_event(state: RunState, event: ev.RankEvent, apply: Apply) -> None:
         return
     if record.is_silent:
         record.is_silent = False
-        job.presence_changes += 1
         after = seconds_text(record.seconds_silent(event.at)).strip()
         state.note(event, "ranks", f"rank {event.rank} is heard from again, after {after}")
     record.heard_at = max(record.heard_at, event.at)
@@ -344,9 +339,8 @@ def _paused(_job: JobState, record: RankRecord, event: ev.PauseChanged) -> None:
     record.paused = event.paused
 
 
-def _ended(job: JobState, record: RankRecord, event: ev.RunEnded) -> None:
+def _ended(_job: JobState, record: RankRecord, event: ev.RunEnded) -> None:
     record.ended, record.step = event, max(record.step, event.step)
-    job.presence_changes += 1
 
 
 def _group(job: JobState, record: RankRecord, event: ev.ProcessGroupFound) -> None:

@@ -11,6 +11,7 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import job, measured, results, step_figures
 from gradtui.reducer.kept_forecasts import keep_forecast
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
+from gradtui.state.curves import StepMemoryCurves
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.run_state import ModelChange, RunState, TreeState
 from gradtui.state.selectors import is_classified, subtree
@@ -135,6 +136,7 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
     for record in state.phases.values():
         record.last, record.peak, record.peak_exact, record.totals = None, None, True, Series()
         record.device_seconds, record.device_steps = 0.0, 0
+    state.step_memory = StepMemoryCurves()
     state.growth, state.unexplained_first, state.traced, state.operations = GrowthWatch(), None, None, None
 
 

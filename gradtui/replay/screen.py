@@ -66,7 +66,6 @@ def app_of(recording: Recording, settings: Configuration) -> GradtuiApp:
     return GradtuiApp(
         cast("EventQueue", player),
         cast("CommandQueue", RecordedRun(player)),
-        ui_budget=1.0,
         refresh_hz=max(settings["refresh"], _LEAST_HZ),
         theme=settings["theme"],
         columns=settings["columns"],

@@ -212,8 +212,6 @@ class JobState:
     """By kind: the last step at which all ranks were found to be equal."""
     has_replicas: bool = False
     """Whether any rank has parameters that `DistributedDataParallel` keeps equal."""
-    presence_changes: int = 0
-    """Grows when a rank joins, leaves, fails, is silent, or is heard from again."""
     failures: tuple[ev.RankFailure, ...] = ()
     """What the launcher says of the ranks that have failed, the first one first."""
     compared_step: int = 0

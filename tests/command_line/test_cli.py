@@ -38,18 +38,18 @@ def module(name: str, *arguments: str) -> Target:
 
 def test_defaults() -> None:
     expected = Settings(
-        target=script("train.py"), plain=False, steps=None, summary=None, budget=0.01, ui_budget=0.006, log=None
+        target=script("train.py"), plain=False, steps=None, summary=None, budget=0.01, refresh=4.0, log=None
     )
     assert parse(["train.py"]) == expected
     assert Settings(target=script("train.py")) == expected
 
 
 def test_every_option(tmp_path: Path) -> None:
-    words = ["--plain", "--steps", "20", "--summary", str(tmp_path / "s.json"), "--budget", "2%", "--ui-budget=0.5 %"]
+    words = ["--plain", "--steps", "20", "--summary", str(tmp_path / "s.json"), "--budget", "2%"]
     words += ["--theme", "nord", "--columns", "norm, bytes", "--order", "registration", "--refresh", "2"]
     words += ["--log", str(tmp_path / "o.log"), "train.py"]
     assert parse(words) == Settings(
-        target=script("train.py"), plain=True, steps=20, summary=tmp_path / "s.json", budget=0.02, ui_budget=0.005,
+        target=script("train.py"), plain=True, steps=20, summary=tmp_path / "s.json", budget=0.02,
         theme="nord", columns=("norm", "bytes"), order="registration", refresh=2.0, log=tmp_path / "o.log",
         rank_options=("--steps=20", "--budget=2%"),
     )  # fmt: skip
@@ -112,9 +112,12 @@ def test_arguments_are_untouched(arguments: list[str]) -> None:
         (["--budget", "0%", "train.py"], "not above 0%"),
         (["--budget", "101%", "train.py"], "not above 0%"),
         (["--budget", "-1%", "train.py"], "not a share of time"),
-        (["--ui-budget", "nan", "train.py"], "not a share of time"),
-        (["--ui-budget", "9" * 400 + "%", "train.py"], "not above 0%"),
-        (["--ui-budget", "", "train.py"], "not a share of time"),
+        (["--budget", "9" * 400 + "%", "train.py"], "not above 0%"),
+        (["--ui-budget", "1%", "train.py"], "there is no option --ui-budget; did you mean --refresh?"),
+        (["--refresh", "nan", "train.py"], "no refresh rate"),
+        (["--refresh", "", "train.py"], "no refresh rate"),
+        (["--budget", "nan", "train.py"], "not a share of time"),
+        (["--budget", "", "train.py"], "not a share of time"),
         (["--summary", "/no such place/s.json", "train.py"], "no directory '/no such place'"),
         (["--summary", "", "train.py"], "is a directory"),
         (["--log", "/", "train.py"], "'/' is a directory"),

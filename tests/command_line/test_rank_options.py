@@ -55,7 +55,7 @@ def test_what_concerns_training_goes_to_the_ranks(tmp_path: Path) -> None:
     )
     words = ["--theme", "nord", "--steps", "20", "--budget=2%"]
     words += ["--select", "GT2,GT3", "--select=GT101", "--ignore", "GT203"]
-    words += ["--schedule", "s.toml", "--no-listen", "--record-limit", "1GiB", "--log", "o.log", "--ui-budget", "0.5%"]
+    words += ["--schedule", "s.toml", "--no-listen", "--record-limit", "1GiB", "--log", "o.log", "--refresh", "2"]
     settings = parse([*words, "torchrun", "--standalone", "train.py"])
     assert settings.rank_options == (
         "--steps=20", "--budget=2%", "--select=GT2,GT3", "--select=GT101", "--ignore=GT203", "--schedule=s.toml",

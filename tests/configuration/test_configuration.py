@@ -58,7 +58,7 @@ def test_each_source_gives_way_to_the_next(files: Files) -> None:
 def test_every_setting_has_every_source(files: Files) -> None:
     written = {
         "theme": ("nord", "nord"), "columns": ("norm,bytes", ("norm", "bytes")), "order": ("registration", "registration"),
-        "budget": ("5%", 0.05), "ui-budget": ("0.25", 0.25), "refresh": ("10", 10.0),
+        "budget": ("5%", 0.05), "refresh": ("10", 10.0),
     }  # fmt: skip
     assert set(written) == {each.name for each in SETTINGS}
     wanted = {name: value for name, (_, value) in written.items()}
@@ -84,11 +84,9 @@ def test_what_a_value_is_written_as_is_read_as_the_same(files: Files) -> None:
 
 
 def test_toml_values_have_their_types(files: Files) -> None:
-    files.write('columns = ["bytes", "norm"]\nbudget = 1e-5\nui-budget = 0.5\nrefresh = 2\n')
+    files.write('columns = ["bytes", "norm"]\nbudget = 1e-5\nrefresh = 2\n')
     found = files.read()
-    assert (found["columns"], found["budget"], found["ui-budget"], found["refresh"]) == (
-        ("bytes", "norm"), 1e-5, 0.5, 2.0,
-    )  # fmt: skip
+    assert (found["columns"], found["budget"], found["refresh"]) == (("bytes", "norm"), 1e-5, 2.0)
     assert found.problems == ()
 
 
@@ -104,7 +102,8 @@ def test_keys_of_both_files_count(files: Files) -> None:
     ("entry", "problem"),
     [
         ("them = 'nord'", "them: there is no such entry (the nearest is theme); write one of theme, columns, order, "),
-        ("ui_budget = 0.5", "ui_budget: there is no such entry (the nearest is ui-budget); write one of "),
+        ("thme = 'nord'", "thme: there is no such entry (the nearest is theme); write one of "),
+        ("ui-budget = '0.6%'", "ui-budget: there is no such entry (use refresh); write one of theme, "),
         ("theme = 3", "theme: 3 is no theme; write one of gradtui-dark, gradtui-light, "),
         ("theme = 'light'", "theme: 'light' is no theme (the nearest is gradtui-light); write one of gradtui-dark, "),
         ("columns = 3", 'columns: 3 is no list of columns; write ["count", "norm"]'),
@@ -176,7 +175,6 @@ def test_config_prints_each_setting_and_its_origin(
         "columns": ("norm, bytes", str(files.user)),
         "order": ("registration", "GRADTUI_ORDER"),
         "budget": ("2%", "--budget"),
-        "ui-budget": ("0.6%", "default"),
         "refresh": ("4", "default"),
         "select": ("none", "default"),
         "ignore": ("GT3", str(files.project)),

@@ -1,4 +1,4 @@
-"""The Textual application: applies events to a `RunState`, redraws within a CPU budget, and turns keys into commands.
+"""The Textual application: applies events to a `RunState`, redraws what has changed, and turns keys into commands.
 
 Runs on the UI thread. It does not depend on torch, on the probe or on how the script runs.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from textual import events
 from textual.app import App
@@ -22,9 +22,8 @@ from textual.types import CSSPathType
 from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
-from gradtui.protocol.events import Event, ForecastMade, GradientHistogramsMeasured, RunEnded
-from gradtui.protocol.vocabulary import ParameterState
-from gradtui.settings import DEFAULT_REFRESH, DEFAULT_UI_SHARE, ORDERS, THEMES, RemappedKeys
+from gradtui.protocol.events import DeviceSampled, Event, PhaseSampled, RunEnded
+from gradtui.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
@@ -38,12 +37,12 @@ from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.pictures import Pictures
-from gradtui.tui.panels import HeaderState, Player, has_breakdown
+from gradtui.tui.panels import HeaderState, Player
 from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME, Palette, own_themes
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.action_context import ActionContext, Planner, Schedules, open_end
-from gradtui.tui.screens.dashboard import INTERVALS, Dashboard
+from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.terminal import is_in_background, needed_filters, suspend_process
@@ -58,21 +57,13 @@ T = TypeVar("T")
 Role = Literal["first", "attached", "replay"]
 
 
-class ReplayPlayer(Player, Protocol):
-    """A player whose jumps the app shows."""
-
-    def take_state(self) -> RunState | None:
-        """Return the state to show instead of the present one, once after each jump."""
-        ...
-
-    def note_marks(self, state: RunState) -> None:
-        """Take the findings and changes of the whole recording once its end is shown first."""
-        ...
-
-
 _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
-_UNKNOWN = ParameterState.UNKNOWN.value
+_SAMPLED = {DeviceSampled, PhaseSampled}
+"""Events of the sampler thread, which continue while the run is paused. Of the parts that wait for changes, only the memory
+panel shows them."""
+_PICTURE_SECONDS = 0.03
+"""Seconds between two polls for a picture that the plot server draws."""
 
 
 def _replay_dashboard(context: ActionContext, player: Player) -> Dashboard:
@@ -88,8 +79,7 @@ class GradtuiApp(App[str]):
         source: where events come from.
         sink: where commands go.
         log: the script's output, None if it is not captured.
-        ui_budget: the share of one core that the UI thread may use, a fraction of 1.
-        refresh_hz: how many times per second the app polls the source; 0 means only when `pump` is called.
+        refresh_hz: how many times per second the app redraws what has changed; 0 means only when `pump` is called.
         theme: the name of the theme at the start.
         columns, order: the columns of the tree, all that fit if there are none, and the order of its modules.
         keys: the keys of remapped actions.
@@ -115,7 +105,6 @@ class GradtuiApp(App[str]):
         sink: CommandQueue,
         *,
         log: LogTail | JobTail | None = None,
-        ui_budget: float = DEFAULT_UI_SHARE,
         refresh_hz: float = DEFAULT_REFRESH,
         theme: str = THEMES[0],
         columns: Sequence[str] = (),
@@ -131,7 +120,7 @@ class GradtuiApp(App[str]):
         planner: Planner | None = None,
         state: RunState | None = None,
         role: Role = "first",
-        player: ReplayPlayer | None = None,
+        player: Player | None = None,
     ) -> None:
         self.run_state = state if state is not None else RunState()
         self._role, self._view = role, view if role == "first" else view_again
@@ -142,14 +131,11 @@ class GradtuiApp(App[str]):
         self._source, self._sink, self._interrupt, self._kill = source, sink, interrupt, kill
         self._is_killed = False
         self._hz = refresh_hz
-        self._presence_changes = 0
-        self._redraws = RedrawScheduler(ui_budget, 1 / refresh_hz if refresh_hz > 0 else 1.0)
-        for part, interval in INTERVALS.items():
-            self._redraws.add(part, interval)
+        self._redraws = RedrawScheduler(refresh_hz or DEFAULT_REFRESH)
         self._watched = WatchedParameters(self.run_state, sink)
-        drawn = pictures if pictures is not None else Pictures()
+        self._pictures = pictures if pictures is not None else Pictures()
         context = ActionContext(
-            self.run_state, self.request, drawn, self._watched, self._say, write_file, schedules, planner
+            self.run_state, self.request, self._pictures, self._watched, self._say, write_file, schedules, planner
         )
         self._player = player
         self.dashboard = Dashboard(context, log) if player is None else _replay_dashboard(context, player)
@@ -161,8 +147,8 @@ class GradtuiApp(App[str]):
             self, self.run_state, self.dashboard, self._say, partial(open_end, self, context)
         )
         self.key_queue = KeyQueue(self, self._handle_key)
-        self._timer: Timer | None = None
-        self._pictures_due = False
+        self._ticks: Timer | None = None
+        self._polls: Timer | None = None
         self._palette: Palette | None = None
         self.keymap = keymap(keys)
         """The keys in force."""
@@ -189,7 +175,9 @@ class GradtuiApp(App[str]):
     def on_mount(self) -> None:
         if self._hz > 0:
             # An interval, not a chain of one-shot timers: those are lost when the event loop wakes up late.
-            self._timer = self.set_interval(1 / self._hz, self._tick)
+            self._ticks = self.set_interval(1 / self._hz, self._tick)
+            self._polls = self.set_interval(_PICTURE_SECONDS, self._collect_pictures, pause=True)
+            self._pictures.on_awaited = self._polls.resume
         self.theme_changed_signal.subscribe(self, self._theme_changed)
         for problem in self.keymap.problems:
             self.notify(problem, severity="warning")
@@ -202,8 +190,9 @@ class GradtuiApp(App[str]):
                 self._remember_theme(theme.name)
 
     def on_unmount(self) -> None:
-        if self._timer is not None:
-            self._timer.stop()
+        for timer in (self._ticks, self._polls):
+            if timer is not None:
+                timer.stop()
         # Training may continue without a screen, and then no plot needs the watched parameters.
         self._watched.watch(())
 
@@ -213,34 +202,34 @@ class GradtuiApp(App[str]):
         if not self._redraws.begin():
             return
         self._drain()
-        job = self.run_state.job
-        if job is not None and job.presence_changes != self._presence_changes:
-            # Of a rank that is silent or has failed the user learns at once.
-            self._presence_changes = job.presence_changes
-            self._redraws.expedite("ranks", "output")
         if self.run_state.ended is not None and (self._is_killed or is_in_background(self)):
             # In the background the user does not see the end of the run, so the process ends like any other job.
             # A script that handles SIGTERM ends by itself after the user has asked to kill it.
             self.exit("ended")
             return
-        self._draw_header()
         front = self._front
-        part = self._redraws.choose(front.visible_parts())
-        if self._pictures_due:
-            self._pictures_due = False
-            front.collect_pictures()
-        if part is not None:
+        parts = self._redraws.choose(front.visible_parts())
+        self._draw_header()
+        for part in parts:
             front.draw(part)
-            self._pictures_due = part in ("gradients", "plots")
         self._draw_dialog()
 
+    def _collect_pictures(self) -> None:
+        if self._pictures.receive():
+            self._front.collect_pictures()
+        if self._polls is not None and not self._pictures.is_awaited:
+            self._polls.pause()
+
     def pump(self) -> None:
-        """Apply all events that have arrived and redraw everything visible, regardless of timers and intervals."""
+        """Apply all events that have arrived and redraw everything visible, regardless of timers."""
         self._drain()
         self._draw_header()
+        self._draw_visible()
+        self._draw_dialog()
+
+    def _draw_visible(self) -> None:
         for part in self._front.visible_parts():
             self._front.draw(part)
-        self._draw_dialog()
 
     def look(self, at: Callable[[RunState], T]) -> T:
         """Apply all events that have arrived and return `at(state)`."""
@@ -259,16 +248,13 @@ class GradtuiApp(App[str]):
         self._apply_arrived()
         self._player.note_marks(self.run_state)
         if jump is not None:
-            # The next key must not act on rows of another structure.
-            self.dashboard.draw("tree")
+            # The next key must not act on rows of another structure, and the user waits for the rest too.
             self._redraws.touched()
-            self._redraws.expedite(*self._front.visible_parts())
+            self.dashboard.draw("tree")
+            self._draw_visible()
 
     def _apply_arrived(self) -> None:
-        tree = self.run_state.tree
-        structure, states, is_measured = tree.version, tree.states, has_breakdown(self.run_state)
-        asked, was_paused = set(self.run_state.pending), self.run_state.paused
-        was_over = self.run_state.ended is not None
+        structure, asked = self.run_state.tree.version, set(self.run_state.pending)
         seen: list[Event] = []
         for event in self._source.drain(_BATCH):
             before = self.run_state.findings
@@ -278,32 +264,24 @@ class GradtuiApp(App[str]):
             if self._player is None or isinstance(event, RunEnded):
                 # What happened in a recording asks for no answer.
                 self._notifier.announce(event)
-            if self._watched.awaits_histograms and isinstance(event, GradientHistogramsMeasured):
-                self._watched.awaits_histograms = False
-                self._redraws.expedite("plots")
-            elif isinstance(event, ForecastMade):
-                self._redraws.expedite("why")
         self._source.seen(seen)
         tree = self.run_state.tree
+        if not _SAMPLED.issuperset(map(type, seen)):
+            self._redraws.changed()
+        elif seen:
+            self._redraws.changed("memory")
+        if not tree.modules and self.run_state.ended is None:
+            # In place of the tree stands how long the script has been loading.
+            self._redraws.changed("tree")
         if tree.version != structure:
             # Indexes of modules and parameters have changed: the next key must not act on rows of the old structure.
             self.dashboard.draw("tree")
-            # The state may be that of another rank.
-            self._redraws.expedite(*self._front.visible_parts())
-        elif tree.states is not states and tree.states.count(_UNKNOWN) < states.count(_UNKNOWN):
-            # Until now rows show their states as unknown, at the start or after a change.
-            self._redraws.expedite("tree")
-            self._redraws.expedite("why")
         if not asked <= self.run_state.pending.keys():
-            # An answered command must not still be shown as pending, however long the redraw intervals are.
+            # An answered command must not still be shown as pending.
             self._redraws.touched()
-            self._draw_now("tree", "events")
-        if has_breakdown(self.run_state) != is_measured:
-            # Until now the panel says that it waits for the memory breakdown.
-            self._redraws.expedite("memory")
-        if (self.run_state.paused and not was_paused) or (self.run_state.ended is not None and not was_over):
-            # The user reads the screen now. Panels that wait for an event must say that none will come.
-            self._redraws.expedite(*self._front.visible_parts())
+            self.dashboard.draw_pending()
+        if self.dashboard.output.poll():
+            self._redraws.changed("output")
         # A change and its results are rare, and the user waits for them.
         self.dashboard.changes.update()
 
@@ -321,14 +299,6 @@ class GradtuiApp(App[str]):
         share = self._redraws.share if self._role == "first" else 0.0
         self._front.draw_header(HeaderState(share, self._source.dropped, self.dashboard.output.bars))
         self._show_status()
-
-    def _draw_now(self, *parts: str) -> None:
-        # What is pending stands in the explanation of the row and among the changes too.
-        self.dashboard.why.update()
-        self.dashboard.changes.update()
-        for part in parts:
-            self.dashboard.draw(part)
-        self._draw_header()
 
     def _draw_dialog(self) -> None:
         self._notifier.open_end_dialog()
@@ -350,6 +320,7 @@ class GradtuiApp(App[str]):
         said = StatusMessage(message, title, severity)
         said = said if timeout is None else replace(said, seconds=timeout)
         self.run_state.note_message(said.line)
+        self._redraws.changed("events")
         self._say(said)
 
     def _say(self, message: StatusMessage | None) -> None:
@@ -384,10 +355,7 @@ class GradtuiApp(App[str]):
         self.key_queue.on_key_followed(message)
 
     def on_module_tree_cursor_moved(self) -> None:
-        self._redraws.expedite("gradients")
-
-    def on_plot_screen_plot_changed(self) -> None:
-        self._redraws.expedite("plots")
+        self.dashboard.draw("gradients")
 
     def on_key_bar_message_read(self) -> None:
         self._say(None)
@@ -401,8 +369,8 @@ class GradtuiApp(App[str]):
             self.notify(made.reason, title="Refused", severity="warning")
             return
         self._submit(made)
-        self._redraws.poll_often()
-        self._draw_now("tree", "events")
+        self.dashboard.draw_pending()
+        self._draw_header()
 
     def _submit(self, make: Callable[[int], Command]) -> None:
         self.run_state.note_submitted(self._sink.submit(make))

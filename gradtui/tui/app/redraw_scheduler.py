@@ -1,140 +1,122 @@
-"""Decides when to redraw each part of the screen, so that the UI thread stays within its share of CPU time. UI thread.
+"""Chooses which parts of the screen each tick redraws, so that no part is older than a second. UI thread.
 
-The UI thread holds the interpreter lock (GIL) while it draws, so training loses at least the time that the UI thread takes.
-It loses more if its steps are short: it waits for the lock and then finds its caches emptied. The scheduler measures the CPU
-time of the whole thread between two ticks, including painting and writing, and charges it to the part drawn in the first of
-the two. Each part has a minimum interval. If all parts together would cost more than the budget, one factor stretches every
-interval.
+A part waits from the tick that finds its data changed until it is drawn. A tick draws the parts that would otherwise become too
+old. It also draws others ahead of time, as many as an even distribution over the ticks takes, so that no tick is long.
+
+The UI thread holds the interpreter lock (GIL) while it draws, so training loses at least the time that drawing takes. If
+drawing takes more than `MAX_LOAD` of a core, the scheduler leaves out ticks. At least one tick per second remains.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
+MAX_LOAD = 0.04
+"""The share of a core above which drawing leaves out ticks."""
+MAX_DELAY = 1.0
+"""Seconds between two ticks at most, unless the rate itself is lower."""
+
+_MAX_AGES = {"output": 0.5}
+"""Seconds after a change of its data at which a part must be drawn, if not `_MAX_AGE`."""
+_MAX_AGE = 1.0
 _SMOOTHING = 0.25
 _SHARE_SECONDS = 10.0
 """Seconds over which the measured share is averaged."""
-_DEAR = 0.01
-MAX_STRETCH = 32.0
-MAX_TICK = 5.0
-OFTEN_SECONDS = 3.0
-"""How many seconds the app polls for an answer regardless of the budget: longer than most steps take."""
-
-
-@dataclass
-class Part:
-    """A part of the screen: the minimum time between two redraws, in seconds, and the cost of one redraw."""
-
-    name: str
-    interval: float
-    cost: float = 0.0
-    """CPU seconds per redraw, a moving average."""
-    due: float = 0.0
 
 
 class RedrawScheduler:
-    """Chooses which part to redraw, and when the next tick is due.
+    """Decides at each tick whether to draw, and which parts.
 
     Args:
-        budget: the share of one core that the UI thread may use, a fraction of 1; 0 or less means no limit.
-        tick: seconds between two ticks while nothing is stretched.
+        rate: ticks per second.
         wall, cpu: clocks in seconds; `cpu` must count the calling thread only.
     """
 
     def __init__(
-        self,
-        budget: float,
-        tick: float,
-        *,
-        wall: Callable[[], float] = time.monotonic,
-        cpu: Callable[[], float] = time.thread_time,
+        self, rate: float, *, wall: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.thread_time
     ) -> None:
-        self._budget, self._tick = budget, tick
+        self._tick = self._delay = 1 / rate
         self._wall, self._cpu = wall, cpu
-        self._parts: dict[str, Part] = {}
-        self._drawn: Part | None = None
-        self._idle_cost: float | None = None
-        self._touched = False
+        self._waiting: dict[str, float] = {}
+        """When the data of a part were found changed, of parts that were not drawn since."""
+        self._visible: tuple[str, ...] = ()
+        self._allowance = 0.0
+        """How many parts this tick may draw ahead of time."""
+        self._cost = 0.0
+        """CPU seconds of the drawing at a tick, a moving average."""
         self._due = 0.0
-        self._often_until = 0.0
-        self._last: tuple[float, float] | None = None
+        self._touched = False
+        self._began: tuple[float, float] | None = None
+        self._draws_since: float | None = None
         self.share: float | None = None
         """The share of recent wall time that the UI thread was on the CPU; None before the second tick."""
 
-    def add(self, name: str, interval: float) -> None:
-        """Add a part. Parts that are due at the same time are drawn in the order in which they were added."""
-        self._parts[name] = Part(name, interval)
-
-    @property
-    def stretch(self) -> float:
-        """The factor by which the budget lengthens every interval, from 1 to `MAX_STRETCH`."""
-        if self._budget <= 0:
-            return 1.0
-        load = (self._idle_cost or 0.0) / self._tick + sum(part.cost / part.interval for part in self._parts.values())
-        return min(MAX_STRETCH, max(1.0, load / self._budget))
-
     @property
     def delay(self) -> float:
-        """Seconds from one tick to the next, at most `MAX_TICK`."""
-        return min(MAX_TICK, self._tick * self.stretch)
+        """Seconds from one tick that draws to the next."""
+        return self._delay
 
     def touched(self) -> None:
-        """Record that the user did something. Its CPU time counts towards `share`, but not towards the cost of a part."""
-        self._touched = True
+        """Record that the user did something, and waits for what comes of it: the next tick is not left out.
 
-    def expedite(self, *names: str) -> None:
-        """Make parts due at the next tick, regardless of the stretched intervals."""
-        for name in names:
-            self._parts[name].due = 0.0
-        self._due = 0.0
+        The CPU time until then counts towards `share` only.
+        """
+        self._touched, self._due = True, 0.0
 
-    def poll_often(self) -> None:
-        """Run every tick for `OFTEN_SECONDS`, because the user waits for an answer. Parts are not redrawn more often."""
-        self._often_until = self._wall() + OFTEN_SECONDS
-        self._due = 0.0
+    def changed(self, *names: str) -> None:
+        """Record that the data of these parts have changed; without names, those of all parts."""
+        now = self._wall()
+        for name in names or self._visible:
+            self._waiting.setdefault(name, now)
 
     def begin(self) -> bool:
-        """Start a tick and account for the time since the last one. Return False if the next tick is not due yet."""
+        """Start a tick and account for the time since the last one. Return False if this tick is left out."""
         wall = self._wall()
         if wall < self._due:
             return False
         cpu = self._cpu()
-        if self._last is not None:
-            self._account(wall - self._last[0], cpu - self._last[1])
-        self._last = wall, cpu
-        self._touched, self._drawn = False, None
+        if self._began is not None:
+            self._account(wall - self._began[0], cpu - self._began[1], cpu)
+        self._began, self._draws_since, self._touched = (wall, cpu), None, False
+        self._delay = self._tick
+        while self._cost > MAX_LOAD * self._delay and 2 * self._delay <= MAX_DELAY:
+            # Doubled, each tick draws twice as many parts and each part keeps its interval: the load never rises by it.
+            self._delay *= 2
         # A tick that comes slightly early must count, because the caller calls at fixed times.
-        delay = self._tick if wall < self._often_until else self.delay
-        self._due = wall + delay - self._tick / 2
+        self._due = wall + self._delay - self._tick / 2
         return True
 
-    def _account(self, elapsed: float, spent: float) -> None:
-        if elapsed <= 0:
-            return
-        weight, now = min(1.0, elapsed / _SHARE_SECONDS), spent / elapsed
-        self.share = now if self.share is None else self.share + weight * (now - self.share)
-        if self._touched:
-            return
-        part = self._drawn
-        # The cheapest tick gives the cost of a tick that draws nothing but the header.
-        idle = min(spent, _DEAR if self._idle_cost is None else self._idle_cost)
-        if part is None:
-            self._idle_cost = idle + _SMOOTHING * (min(spent, _DEAR) - idle)
-            return
-        self._idle_cost = idle
-        # One expensive redraw (a first model, a garbage collection) must not slow the screen for long.
-        own = min(spent - idle, max(_DEAR, 3 * part.cost))
-        part.cost = own if part.cost == 0 else part.cost + _SMOOTHING * (own - part.cost)
+    def _account(self, elapsed: float, spent: float, cpu: float) -> None:
+        if elapsed > 0:
+            weight, now = min(1.0, elapsed / _SHARE_SECONDS), spent / elapsed
+            self.share = now if self.share is None else self.share + weight * (now - self.share)
+        if self._draws_since is not None and not self._touched:
+            # One expensive tick (a first model, a garbage collection) must not lower the rate for long.
+            drawing = min(cpu - self._draws_since, 2 * MAX_LOAD * MAX_DELAY)
+            self._cost += _SMOOTHING * (drawing - self._cost)
 
-    def choose(self, visible: Iterable[str]) -> str | None:
-        """Return the visible part that has been due for longest and count it as drawn now; None if no part is due."""
-        now = self._wall()
-        waiting = [self._parts[name] for name in visible if self._parts[name].due <= now]
-        if not waiting:
-            return None
-        part = min(waiting, key=lambda part: part.due)
-        part.due = now + part.interval * self.stretch
-        self._drawn = part
-        return part.name
+    def choose(self, visible: Sequence[str]) -> list[str]:
+        """Return the visible parts to draw at this tick, and count them as drawn. A part that becomes visible has changed.
+
+        The time from this call to the next tick counts as that of the drawing.
+        """
+        now, self._draws_since = self._wall(), self._cpu()
+        self._waiting |= {name: now for name in visible if name not in self._visible}
+        self._visible = tuple(visible)
+        even = sum(self._delay / (self._delay + self._patience(name)) for name in visible)
+        self._allowance = min(self._allowance, 1.0) + even
+        latest = {name: self._waiting[name] + self._patience(name) for name in visible if name in self._waiting}
+        chosen = []
+        for name in sorted(latest, key=lambda name: latest[name]):
+            is_ahead = latest[name] > now + self._delay / 2
+            if is_ahead and self._allowance < 1 - 1e-9:
+                break
+            chosen.append(name)
+            del self._waiting[name]
+            self._allowance = max(0.0, self._allowance - 1)
+        return chosen
+
+    def _patience(self, name: str) -> float:
+        """Return for how many seconds a part may wait: a tick finds a change late, and at the full rate may be late itself."""
+        return max(0.0, _MAX_AGES.get(name, _MAX_AGE) - max(self._delay, 2 * self._tick))

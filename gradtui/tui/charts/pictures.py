@@ -19,6 +19,8 @@ class Pictures:
     def __init__(self, server: PlotServer | None = None) -> None:
         """Use the pictures of `server`; without a server every picture is a braille drawing."""
         self._server = server
+        self.on_awaited: Callable[[], None] = lambda: None
+        """Called when a picture was requested that has not arrived yet."""
 
     @cached_property
     def _plotter(self) -> Plotter:
@@ -28,7 +30,19 @@ class Pictures:
 
     def picture(self, key: str, request: PlotRequest) -> Picture:
         """Return the best picture available now."""
-        return self._plotter.picture(key, request)
+        picture = self._plotter.picture(key, request)
+        if self.is_awaited:
+            self.on_awaited()
+        return picture
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a picture was requested that has not arrived yet."""
+        return self._plotter.is_awaited
+
+    def receive(self) -> bool:
+        """Receive the pictures that have arrived. Return whether any came since the last call; `picture` returns them."""
+        return self._plotter.receive()
 
     def close(self) -> None:
         """Disconnect from the server, whose pictures come no more."""

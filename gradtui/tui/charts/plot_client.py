@@ -57,6 +57,7 @@ class PlotClient:
         self._reader = MessageReader()
         self._unsent = b""
         self._number = 0
+        self._has_arrived = False
         self._in_flight: _Order | None = None
         self._sent_at = 0.0
         self._pending: dict[str, _Order] = {}
@@ -74,6 +75,17 @@ class PlotClient:
         self._newest[key] = self._pending[key] = order
         self._exchange()
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a picture was requested that has not arrived yet."""
+        return self.connection is not None and (self._in_flight is not None or bool(self._pending))
+
+    def receive(self) -> bool:
+        """Receive the pictures that have arrived, and send the next request. Return whether any came since the last call."""
+        self._exchange()
+        has_arrived, self._has_arrived = self._has_arrived, False
+        return has_arrived
+
     def latest(self, key: str) -> Picture | None:
         """Return the newest picture of a key if it has the layout of the newest request and no answer is late, else None."""
         self._exchange()
@@ -82,7 +94,7 @@ class PlotClient:
 
     def _exchange(self) -> None:
         """Receive the pending answers and send the next request."""
-        if self.connection is None or not (self._in_flight or self._pending):
+        if not self.is_awaited:
             return
         try:
             self._flush()
@@ -120,6 +132,7 @@ class PlotClient:
         order, self._in_flight = self._in_flight, None
         if order is None or number != self._number:
             raise ValueError("an answer to no question")
+        self._has_arrived = True
         if self._newest[order.key].layout != order.layout:
             return
         picture = order.picture(payload.decode(errors="replace"))

@@ -31,8 +31,8 @@ class Plotter:
     def picture(self, key: str, request: PlotRequest) -> Picture:
         """Return the best picture available now.
 
-        A plotext picture may belong to the previous request. Call again at the next tick of the screen (cheap for an unchanged
-        request) until the same object is returned again. `Picture.source` says which drawer made it.
+        A plotext picture may belong to the previous request. Call again (cheap for an unchanged request) once `receive` has
+        returned True. `Picture.source` says which drawer made it.
         """
         panel = self._panels.get(key)
         if panel is None or panel.request != request:
@@ -45,6 +45,15 @@ class Plotter:
         if panel.own is None:
             panel.own = compose(request, panel.chart, braille.draw(panel.chart), "braille")
         return panel.own
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a picture was requested that has not arrived yet."""
+        return self._client.is_awaited
+
+    def receive(self) -> bool:
+        """Receive the pictures that have arrived. Return whether any came since the last call."""
+        return self._client.receive()
 
 
 def _fit_for_plotext(chart: Chart) -> bool:

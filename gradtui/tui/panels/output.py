@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Sequence
 
 from gradtui.state.rank_failure import Failure, first_failure
@@ -14,7 +12,6 @@ from gradtui.transport.rank_logs import JobTail, OutputLine
 from gradtui.tui.rendering import Line, chunks, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 
-_POLL_SECONDS = 1.0
 _LEAST_WITH_ERROR = 2
 """Rows from which on the error of a rank has one."""
 
@@ -41,27 +38,19 @@ class OutputPanel(FollowedLines):
         """The rank whose output is shown; None for that of all."""
         self._pinned: Line = ()
         self._is_unread = False
-        self._polled_at = -math.inf
-        self._bars: list[ProgressBar] = []
+        self.bars: Sequence[ProgressBar] = ()
+        """The progress bars at the end of the output as last read."""
         self._ending: list[Line] = []
         self._laid_out: tuple[int, list[Line]] | None = None
         self.note = ""
         """Why there is no output, if that is known."""
 
-    @property
-    def bars(self) -> Sequence[ProgressBar]:
-        """The progress bars at the end of the output, at most a second old, also while the panel is hidden."""
-        if time.monotonic() - self._polled_at >= _POLL_SECONDS:
-            self._poll()
-        return self._bars
-
-    def _poll(self) -> None:
-        self._polled_at = time.monotonic()
+    def poll(self) -> bool:
+        """Read new output, also while the panel is hidden. Return whether `update` would show more."""
         if self._log is not None and self._log.poll():
-            self._is_unread, self._bars = (
-                True,
-                progress_bars([line.text for line in self._lines_of(self._rank_of_bars)]),
-            )
+            self._is_unread = True
+            self.bars = progress_bars([line.text for line in self._lines_of(self._rank_of_bars)])
+        return self._is_unread and self.follows
 
     @property
     def _rank_of_bars(self) -> int | None:
@@ -103,7 +92,7 @@ class OutputPanel(FollowedLines):
             # Another place of a recording is shown.
             self._ending, self._laid_out = [], None
         ends_now = ended is not None and not self._ending
-        self._poll()
+        self.poll()
         if (self.follows or ends_now) and self._log is not None and self._is_unread:
             self._printed, self._laid_out, self._is_unread = list(self._lines_of(self._rank)), None, False
         failure = self._failure

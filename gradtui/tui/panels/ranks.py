@@ -24,8 +24,6 @@ SHOWN = "◉"
 """Stands before the number of the rank whose state the other panels show."""
 
 _RANK_WIDTH = 7
-_LOOK_S = 0.5
-"""Seconds of the run between two looks for ranks that have come into trouble."""
 _ROOM_FOR_LOSS = 90
 _ROLES = {
     Trouble.FAILED: "error",
@@ -118,7 +116,6 @@ class RanksPanel(ScrollLines):
         self._state = state
         self._rows: list[RankRow] = []
         self._at: int | None = None
-        self._looked_at = 0.0
 
     @property
     def current(self) -> int | None:
@@ -131,17 +128,6 @@ class RanksPanel(ScrollLines):
     def update(self) -> None:
         """Show the present figures."""
         self.redraw()
-
-    def update_trouble(self) -> None:
-        """Show at once that a rank is in another kind of trouble, whatever the time to the next drawing. Cheap otherwise."""
-        job = self._state.job
-        if job is None or not self.display or job.now - self._looked_at < _LOOK_S:
-            return
-        self._looked_at = job.now
-        if [(row.record.rank, row.trouble) for row in rank_rows(job)] != [
-            (row.record.rank, row.trouble) for row in self._rows
-        ]:
-            self.redraw()
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         job = self._state.job

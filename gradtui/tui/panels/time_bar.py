@@ -7,6 +7,7 @@ from typing import Protocol
 
 from textual import events
 
+from gradtui.state.run_state import RunState
 from gradtui.text import seconds_text
 from gradtui.tui.rendering import Line, Span, fit, line_width
 from gradtui.tui.widgets import LineView
@@ -58,6 +59,13 @@ class Player(Protocol):
     def seek_share(self, share: float) -> None: ...
     def seek_step(self, step: int) -> None: ...
     def next_mark(self, by: int) -> RecordedMark | None: ...
+    def take_state(self) -> RunState | None:
+        """Return the state to show instead of the present one, once after each jump."""
+        ...
+
+    def note_marks(self, state: RunState) -> None:
+        """Take the findings and changes of the whole recording once its end is shown first."""
+        ...
 
 
 def time_line(player: Player, width: int) -> tuple[Line, int, int]:

@@ -88,13 +88,11 @@ class WatchedParameters:
     def __init__(self, state: RunState, sink: CommandQueue) -> None:
         self._state, self._sink = state, sink
         self._paths: tuple[str, ...] = ()
-        self.awaits_histograms = False
-        """Whether the histograms of newly watched parameters are still awaited."""
 
     def watch(self, paths: tuple[str, ...]) -> None:
         """Have these parameters measured in detail, and no others."""
         if paths != self._paths and self._state.ended is None:
-            self._paths, self.awaits_histograms = paths, bool(paths)
+            self._paths = paths
             self._sink.submit(lambda number: Watch(number, paths))
 
 

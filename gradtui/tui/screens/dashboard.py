@@ -57,12 +57,6 @@ if TYPE_CHECKING:
     from gradtui.tui.plots.settings import PlotSettings
     from gradtui.tui.screens.plots import PlotScreen
 
-INTERVALS: dict[str, float] = {
-    "tree": 1.0, "memory": 1.0, "gradients": 2.0, "why": 2.0, "changes": 1.0, "output": 0.5,
-    "events": 0.5, "ranks": 1.0, "plots": 2.0,
-}  # fmt: skip
-"""Minimum seconds between two redraws of each part."""
-
 
 class Dashboard(Screen[None], KeptStrips):
     """The tree on the left, the curves and the memory beside it, below it why the selected row is in its state, and tabs."""
@@ -162,7 +156,7 @@ class Dashboard(Screen[None], KeptStrips):
     # Drawing
 
     def visible_parts(self) -> list[str]:
-        """Return the visible parts, in the order in which they are drawn if all are due."""
+        """Return the visible parts, in the order in which they are drawn if all have changed."""
         return ["tree", *(name for name in PANELS if self._panels.is_shown(name))]
 
     def draw_header(self, facts: HeaderState) -> None:
@@ -172,7 +166,6 @@ class Dashboard(Screen[None], KeptStrips):
         self.header.facts = facts
         self.header.redraw()
         self.finding.update()
-        self.ranks.update_trouble()
         self._show_keys()
 
     def draw(self, part: str) -> None:
@@ -182,6 +175,11 @@ class Dashboard(Screen[None], KeptStrips):
             self._set_titles(part)
         except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
+
+    def draw_pending(self) -> None:
+        """Show which commands are pending, in each part that says so."""
+        for part in ("tree", "why", "changes", "events"):
+            self.draw(part)
 
     def tables(self) -> list[tuple[str, Table]]:
         """Return the name and the data of each visible plot."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.message import Message
 from textual.screen import ModalScreen
 
 from gradtui.state.run_state import RunState
@@ -74,9 +73,6 @@ class PlotScreen(ModalScreen[None]):
 
     BINDINGS = bindings("plots", *SHARED_WITH_PLOTS)
 
-    class PlotChanged(Message):
-        """Posted when the view, its settings or the watched parameters change."""
-
     def __init__(self, context: ActionContext, tree: ModuleTree, settings: PlotSettings) -> None:
         super().__init__()
         self._action_context, self._state, self._tree, self._plot_settings = context, context.state, tree, settings
@@ -135,7 +131,6 @@ class PlotScreen(ModalScreen[None]):
             before, self._watches = self._watches, self._to_watch()
             if self._watches != before:
                 self._action_context.watched.watch(self._watches)
-                self.post_message(self.PlotChanged())
         except Exception as error:  # noqa: BLE001  # a view must never cost the screen
             self.plot_view.show_failure(error)
 
@@ -146,7 +141,6 @@ class PlotScreen(ModalScreen[None]):
     def _chosen(self) -> None:
         self.keys.show(self._actions())
         self.draw("plots")
-        self.post_message(self.PlotChanged())
 
     def _actions(self) -> list[Action]:
         return applicable(plot_footer(self._plot_settings.view, self._others), run_status(self._state))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+import socket
 
 import pytest
 from app_session import Session, session
@@ -23,9 +25,10 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.settings import COLUMNS
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.app.redraw_scheduler import RedrawScheduler
+from gradtui.tui.charts.chart import LABEL_WIDTH
+from gradtui.tui.charts.pictures import Pictures
+from gradtui.tui.charts.plot_server import MessageReader, PlotServer, packed
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
-from gradtui.tui.screens.dashboard import INTERVALS
 from gradtui.tui.tree.tree_columns import ALL_COLUMNS as ALL_TREE_COLUMNS
 from gradtui.tui.tree.tree_columns import COLUMNS as TREE_COLUMNS
 
@@ -54,56 +57,6 @@ async def test_who_asks_for_the_state_gets_it_with_all_events_that_have_arrived(
         states, _ = coop_states(MODEL)
         run.source.put(*training_step(MODEL, states, 41))
         assert run.app.look(lambda state: state.step) == 41
-
-
-async def test_the_first_states_of_a_model_are_drawn_as_they_come() -> None:
-    now = 0.0
-    redraws = RedrawScheduler(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
-    for part in INTERVALS:
-        redraws.add(part, 60.0)
-    async with session() as run:
-        run.app._redraws = redraws
-        for _ in INTERVALS:
-            now += 1
-            run.app._tick()
-        run.source.put(MODEL)
-        now += 1
-        run.app._tick()
-        assert "passes" not in run.dashboard.tree_view.text, "of another model nothing is known yet"
-        run.source.put(ev.ParametersClassified(9.0, 41, *coop_states(MODEL)))
-        now += 1
-        run.app._tick()
-        assert "passes" in run.dashboard.tree_view.text
-        # A change makes states unknown, and the next step shows them.
-        states, trainable = coop_states(MODEL)
-        for letters, is_shown in ((states.replace("F", "-"), False), (states, True)):
-            run.source.put(ev.ParametersClassified(9.0, 42, letters, trainable))
-            now += 1 if is_shown else 60
-            for _ in INTERVALS if not is_shown else (None,):
-                now += 1
-                run.app._tick()
-            assert ("passes" in run.dashboard.tree_view.text) is is_shown
-
-
-async def test_the_first_figures_of_memory_are_drawn_as_they_come() -> None:
-    run_of_one = coop_run(1)
-    first = next(index for index, event in enumerate(run_of_one) if isinstance(event, ev.MemoryMeasured))
-    now = 0.0
-    redraws = RedrawScheduler(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
-    for part in INTERVALS:
-        redraws.add(part, 60.0)
-    async with session(events=run_of_one[:first]) as run:
-        run.app._redraws = redraws
-        for _ in INTERVALS:
-            now += 1
-            run.app._tick()
-        await run.pilot.pause()
-        assert "Waiting for the first phase" in run.dashboard.memory.text
-        run.source.put(*run_of_one[first:])
-        now += 1
-        run.app._tick()
-        await run.pilot.pause()
-        assert "Waiting for the first phase" not in run.dashboard.memory.text
 
 
 async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +164,7 @@ async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on(
 
 
 async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200, ui_budget=0)
+    app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200)
     shown = asyncio.Event()
     draw = app.dashboard.draw
 
@@ -225,6 +178,32 @@ async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypat
         await asyncio.wait_for(shown.wait(), 20)
         app.exit("leave")
     assert app.return_value == "leave"
+
+
+async def test_a_picture_of_the_plot_server_is_shown_when_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    reader, collected = MessageReader(), asyncio.Event()
+
+    def answer() -> None:
+        for number, payload in reader.feed(theirs.recv(1 << 20)):
+            layout = pickle.loads(payload).layout
+            picture = "\n".join(["drawn".ljust(layout.columns + LABEL_WIDTH + 1)] * (layout.rows + 2))
+            theirs.sendall(packed(number, picture.encode()))
+
+    # The first tick comes after two seconds.
+    app = GradtuiApp(
+        ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=0.5, pictures=Pictures(PlotServer(ours, 0))
+    )
+    collect = app.dashboard.collect_pictures
+    monkeypatch.setattr(app.dashboard, "collect_pictures", lambda: (collect(), collected.set()))
+    async with app.run_test(size=(160, 50)):
+        asyncio.get_running_loop().add_reader(theirs, answer)
+        app.pump()
+        await asyncio.wait_for(collected.wait(), 20)
+        assert "drawn" in app.dashboard.gradients.text
+        asyncio.get_running_loop().remove_reader(theirs)
+    ours.close()
+    theirs.close()
 
 
 async def test_the_theme_that_the_user_chooses_is_remembered() -> None:
@@ -268,22 +247,12 @@ def cells(run: Session) -> list[Segment]:
     return [segment for strip in run.app.screen._compositor.render_strips() for segment in strip]
 
 
-async def test_a_pause_makes_every_part_due() -> None:
-    now = 0.0
-    redraws = RedrawScheduler(0, 1.0, wall=lambda: now, cpu=lambda: 0.0)
-    for part in INTERVALS:
-        redraws.add(part, 600.0)
+async def test_a_key_draws_the_curves_of_another_row_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
     async with session() as run:
-        run.app._redraws = redraws
-        for _ in INTERVALS:
-            now += 1
-            run.app._tick()
-        visible = run.dashboard.visible_parts()
-        assert redraws.choose(visible) is None
-        run.source.put(ev.PauseChanged(9.0, 41, True))
-        drawn = set()
-        for _ in visible:
-            now += 1
-            run.app._drain()
-            drawn.add(redraws.choose(visible))
-        assert drawn == set(visible)
+        draw = run.dashboard.draw
+        monkeypatch.setattr(run.dashboard, "draw", lambda part: (drawn.append(part), draw(part)))
+        await run.press("down", "down")
+        assert drawn == ["gradients", "gradients"]
+        assert run.dashboard.gradients.selection is not None
+        assert run.dashboard.gradients.selection.name in run.dashboard.gradients.text

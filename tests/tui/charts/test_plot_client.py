@@ -179,3 +179,28 @@ def test_without_a_server_there_are_no_pictures() -> None:
     client = PlotClient(None)
     client.submit("panel", REQUEST, sanitise(REQUEST))
     assert client.latest("panel") is None
+
+
+def test_a_picture_is_awaited_until_it_is_received(played: Played) -> None:
+    assert not played.client.is_awaited
+    assert not played.client.receive()
+    played.submit()
+    played.take()
+    assert played.client.is_awaited
+    assert not played.client.receive()
+    played.submit(PlotRequest(60, 14, (curve(*noisy(4)),)), "other")
+    played.answer("drawn")
+    assert played.client.receive()
+    assert played.client.is_awaited, "the other one is requested now"
+    played.take()
+    played.answer("drawn too")
+    assert played.client.receive()
+    assert not played.client.is_awaited
+    assert (played.shown(), played.shown("other")) == ("drawn", "drawn too")
+
+
+def test_from_a_server_that_has_ended_no_picture_is_awaited(played: Played) -> None:
+    played.submit()
+    played.socket.close()
+    assert not played.client.receive()
+    assert not played.client.is_awaited

@@ -88,14 +88,6 @@ async def test_the_cursor_stays_on_its_rank_when_another_comes_into_trouble() ->
         assert run.dashboard.ranks.current == 2
 
 
-async def test_a_rank_in_trouble_is_shown_before_the_table_is_due() -> None:
-    async with session((120, 36), job_events(2)) as run:
-        run.source.put(ev.RanksHeard(9.0, 40, ((0, 0.1), (1, 6.0))))
-        run.app._drain()
-        run.app._draw_header()
-        assert "silent for 6.0 s" in run.dashboard.ranks.text
-
-
 async def test_the_palette_shows_other_ranks() -> None:
     async with session((120, 36), job_events(3)) as run:
         commands = await run.palette()

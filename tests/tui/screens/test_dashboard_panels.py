@@ -203,16 +203,6 @@ async def test_empty_panels_say_what_will_fill_them(size: tuple[int, int]) -> No
         assert all("Waiting" in text for text in texts)
 
 
-async def test_the_end_of_the_run_is_drawn_however_long_the_intervals_are() -> None:
-    async with session() as run:
-        parts, redraws = run.dashboard.visible_parts(), run.app._redraws
-        while redraws.choose(parts) is not None:
-            pass
-        run.source.put(ev.RunEnded(9.0, 40, 0, None))
-        run.app._drain()
-        assert sorted(redraws.choose(parts) or "" for _ in parts) == sorted(parts)
-
-
 async def test_a_script_that_never_trains_is_told_so() -> None:
     async with session(events=[started(), ev.RunEnded(1.0, 0, 0, None)], log=PrintedLog("hello")) as run:
         assert "without training" in " ".join(run.dashboard.tree_view.text.split())
