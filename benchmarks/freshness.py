@@ -139,10 +139,16 @@ def watched(step_s: float, warmup: float, seconds: float, options: Sequence[str]
         events = list(Recording(recording).events())
         run.known = {
             "header": run.ended.keys(),
-            "curves": {event.step for event in events if isinstance(event, ev.GradientsMeasured)},
+            "curves": {step for event in events for step in _steps_with_norms(event)},
             "memory": {event.step for event in events if isinstance(event, ev.MemoryMeasured)},
         }
     return run
+
+
+def _steps_with_norms(event: ev.Event) -> list[int]:
+    if isinstance(event, ev.StepsMeasured):
+        return [figures.step for figures in event.figures if figures.total is not None]
+    return [event.step] if isinstance(event, ev.GradientsMeasured) and event.total is not None else []
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ class Watched:
         for event in self.events:
             if isinstance(event, StepsMeasured):
                 found += event.figures
-                for each in getattr(event, "losses", ()):
+                for each in event.losses:
                     found += [StepFigures(step, each.optimizer, loss) for step, loss in zip(each.steps, each.losses)]
             elif isinstance(event, GradientsMeasured) and (event.total is not None or event.loss is not None):
                 found.append(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import ReadingInterval, reading_interval
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
@@ -25,6 +26,12 @@ def _nothing_stays_compiled() -> Iterator[None]:
     if something_is_compiled():
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
+
+
+@pytest.fixture
+def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients are measured as those on a device are, which arrive on the host later. On the CPU they are read at once."""
+    monkeypatch.setattr(BufferedReadings, "read", lambda *_: None)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
                     hooks.read("memory totals", norms.phase_ended)
                 marks.add((-BACKWARD, now := perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
-                if now >= marks.flush_at:
+                if now >= marks.flush_within_at:
                     marks.flush(now)
             elif began:
                 try:

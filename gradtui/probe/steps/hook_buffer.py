@@ -42,7 +42,9 @@ _PHASE_AFTER = {
 }
 
 _FLUSH_NS = 200_000_000
-"""Events are buffered this long at most, as long as the counts of short steps are."""
+"""Events of whole steps are buffered this long at most, as long as the counts of short steps are."""
+_FLUSH_WITHIN_NS = 1_000_000_000
+"""The same of the events of a step that has not ended."""
 
 
 class HookEventBuffer:
@@ -50,8 +52,8 @@ class HookEventBuffer:
 
     A wrapper on the thread `idle` appends an event by `add((what, when))`, unless another condition excludes it. If the
     event has an end, the wrapper sets `idle` to 0 and `within` to the event, and resets both at the end. After `flush_at`
-    the wrapper has the buffer replayed at the end of a backward or a step. The wrappers do all this inline: each further
-    function call takes a microsecond there.
+    the wrapper has the buffer replayed at the end of a step, and after `flush_within_at` at the end of a backward. The wrappers
+    do all this inline: each further function call takes a microsecond there.
     """
 
     __slots__ = (
@@ -63,6 +65,7 @@ class HookEventBuffer:
         "asking_ns",
         "between",
         "flush_at",
+        "flush_within_at",
         "frozen",
         "idle",
         "is_bare",
@@ -100,7 +103,9 @@ class HookEventBuffer:
         self.add = self._taken.extend
         """Appends kind and time in one call: a Ctrl+C may come between any two calls."""
         self.flush_at = 0
-        """When the buffer is due to be replayed, by the clock's nanoseconds."""
+        """When the buffer is due to be replayed at the end of a step, by the clock's nanoseconds."""
+        self.flush_within_at = 0
+        """When it is due at the end of a backward, since the step takes long."""
         self.asking_ns = 0
         """Nanoseconds that the checks at every step took since they were last charged. They grow with what is frozen."""
 
@@ -111,7 +116,7 @@ class HookEventBuffer:
         self._frozen, self.frozen = frozen, frozen.freezes
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
         self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
-        self.flush_at = now + _FLUSH_NS
+        self.flush_at, self.flush_within_at = now + _FLUSH_NS, now + _FLUSH_WITHIN_NS
         self.thread = self.idle = get_ident()
 
     def __len__(self) -> int:
@@ -157,7 +162,9 @@ class HookEventBuffer:
 
     def flush(self, now: int) -> None:
         """Replay the buffer, and continue buffering."""
-        self.flush_at = now + _FLUSH_NS
+        if self.between:
+            self.flush_at = now + _FLUSH_NS
+        self.flush_within_at = now + _FLUSH_WITHIN_NS
         self._drain()
 
     def take_asking_ns(self) -> int:

@@ -534,6 +534,7 @@ def test_two_probes_one_after_the_other() -> None:
         assert seen.state.step == 2
 
 
+@pytest.mark.usefixtures("as_on_a_device")
 def test_an_error_in_a_hook_is_in_the_summary_with_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests on a device rely on: they see whether one of our operations has waited for it by this alone."""
 

@@ -73,6 +73,7 @@ class Late(HostCopy):
         return self.has_arrived
 
 
+@pytest.mark.usefixtures("as_on_a_device")
 def test_a_loss_and_norms_that_arrive_one_after_the_other_are_delivered_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from gradtui.probe.runtime import ReadingInterval, StepTime
 
 SHARE, LONGEST_S = 0.03, 0.25
+COSTS = 4
+"""Readings before their cost is known: the first ones take longer, with cold caches."""
 
 
 def step_time(seconds: float) -> StepTime:
@@ -24,7 +26,7 @@ def set_step_time(time: StepTime, seconds: float) -> None:
         time.add(seconds)
 
 
-def interval(step_s: float, cost_s: float, costs: int = 3, *, common: bool = False) -> ReadingInterval:
+def interval(step_s: float, cost_s: float, costs: int = COSTS, *, common: bool = False) -> ReadingInterval:
     """An interval between readings of this cost in steps of this duration."""
     found = ReadingInterval(step_time(step_s))
     found.has_common_steps = common
@@ -45,10 +47,9 @@ def steps_read(found: ReadingInterval, steps: int) -> list[int]:
 
 def test_every_step_is_read_until_both_durations_are_known() -> None:
     assert ReadingInterval(StepTime()).every == 1
-    # The first readings take longer, with cold caches.
-    assert [interval(1e-3, 1e-3, costs).every for costs in range(5)] == [1, 1, 1, 34, 34]
+    assert [interval(1e-3, 1e-3, costs).every for costs in range(6)] == [1, 1, 1, 1, 34, 34]
     without_steps = ReadingInterval(StepTime())
-    for _ in range(3):
+    for _ in range(COSTS):
         without_steps.add_cost(1.0)
     assert without_steps.every == 1
     assert steps_read(without_steps, 10) == [*range(1, 11)]
@@ -68,9 +69,19 @@ def test_no_readings_are_further_apart_than_a_quarter_of_a_second(step_s: float,
     assert interval(step_s, 100 * step_s).every == longest
 
 
-def test_one_reading_that_another_process_disturbs_changes_nothing() -> None:
-    found = interval(1e-3, 0.1e-3, costs=8)
-    found.add_cost(1.0)
+@pytest.mark.parametrize("disturbed", range(10))
+def test_readings_that_other_processes_disturb_change_nothing_unless_most_are(disturbed: int) -> None:
+    found = interval(1e-3, 0.1e-3, costs=12 - disturbed)
+    for _ in range(disturbed):
+        found.add_cost(1.0)
+    # The lower quartile of the newest twelve counts.
+    assert found.every == (math.ceil(10 / 3) if disturbed < 9 else 250)
+
+
+def test_readings_that_become_cheaper_are_made_more_often() -> None:
+    found = interval(1e-3, 1e-3, costs=12)
+    for _ in range(4):
+        found.add_cost(0.1e-3)
     assert found.every == math.ceil(10 / 3)
 
 
@@ -127,10 +138,10 @@ def test_the_second_kind_of_readings_has_what_the_first_leaves_and_a_fifth_at_le
 ) -> None:
     time = step_time(1e-3)
     first = ReadingInterval(time)
-    for _ in range(3):
+    for _ in range(COSTS):
         first.add_cost(first_percent / 100 * 1e-3)
     second = ReadingInterval(time, first)
-    for _ in range(3):
+    for _ in range(COSTS):
         second.add_cost(6.05 / 100 * 1e-3)
     assert second.every == math.ceil(6.05 / left_percent)
     # The first one does not give way.
@@ -140,11 +151,11 @@ def test_the_second_kind_of_readings_has_what_the_first_leaves_and_a_fifth_at_le
 def test_what_the_first_kind_takes_is_spread_over_the_steps_between_its_readings() -> None:
     time = step_time(0.1)
     first = ReadingInterval(time)
-    for _ in range(3):
+    for _ in range(COSTS):
         # One of two steps is read, the longest interval here, and a reading takes 4 % of a step: 2 % of each.
         first.add_cost(0.004)
     assert (first.every, first.seconds_a_step) == (2, pytest.approx(0.002))
     second = ReadingInterval(time, first)
-    for _ in range(3):
+    for _ in range(COSTS):
         second.add_cost(0.0015)
     assert second.every == math.ceil(1.5 / 1)

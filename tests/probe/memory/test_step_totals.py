@@ -1,0 +1,254 @@
+"""The memory totals of every step, sampled or only buffered, and the steps whose peak stands out: with scripted totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from watched import CountingAllocator, Watched, watched
+
+from gradtui.probe.memory.memory_counters import Reading
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
+from gradtui.protocol.vocabulary import Phase
+
+MIB = 1 << 20
+STEPS = 80
+BASE = 10 * MIB
+"""Bytes between two steps."""
+SPIKES = {26: (Phase.BACKWARD, 400 * MIB), 50: (Phase.FORWARD, 300 * MIB), 51: (Phase.FORWARD, 310 * MIB)}
+
+Totals = tuple[int, int, int]
+
+
+def usual(step: int) -> Totals:
+    """The totals at the end of forward, backward and optimizer step: the batches vary a little."""
+    return (100 + step % 3) * MIB, (90 + step % 2) * MIB, 20 * MIB
+
+
+def with_spikes(step: int) -> Totals:
+    forward, backward, optimizer = usual(step)
+    phase, more = SPIKES.get(step, (None, 0))
+    return (more if phase is Phase.FORWARD else forward), (more if phase is Phase.BACKWARD else backward), optimizer
+
+
+class Model(nn.Module):
+    """Holds so many bytes once its forward has run, and once its backward has."""
+
+    def __init__(self, allocator: CountingAllocator, totals: Callable[[int], Totals]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.layer.weight.register_post_accumulate_grad_hook(lambda _: self.reaches(1))
+        self.allocator, self.totals, self.number = allocator, totals, 1
+
+    def reaches(self, phase: int) -> None:
+        self.allocator.total = self.totals(self.number)[phase]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.reaches(0)
+        return self.layer(x)
+
+
+def train(
+    seen: Watched, allocator: CountingAllocator, totals: Callable[[int], Totals], steps: int, *, backwards: int = 1
+) -> Model:
+    model = Model(allocator, totals)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: model.reaches(2))
+    for step in range(1, steps + 1):
+        model.number = step
+        optimizer.zero_grad()
+        for _ in range(backwards):
+            model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        allocator.total = BASE
+        if step % 10 == 0 and seen.probe.buffer.thread:
+            # As five times a second: only then the peaks of buffered steps are compared.
+            seen.probe.buffer.flush(0)
+    return model
+
+
+def expected(totals: Callable[[int], Totals], steps: int) -> list[StepTotals]:
+    return [StepTotals(step, *totals(step), peak=max(totals(step))) for step in range(1, steps + 1)]
+
+
+@pytest.fixture(params=[100.0, 0.0], ids=["sampled", "buffered"])
+def budget(request: pytest.FixtureRequest) -> float:
+    return float(request.param)
+
+
+def only_buffered(seen: Watched) -> None:
+    """No steps are sampled for the sake of the budget after the first ones."""
+    seen.probe.step_sampler._cadence._warmup = 2
+
+
+@pytest.mark.usefixtures("every_step_is_read")
+def test_every_step_has_its_totals(budget: float) -> None:
+    allocator = CountingAllocator()
+    with watched(budget=budget, allocator=allocator) as seen:
+        only_buffered(seen)
+        train(seen, allocator, usual, STEPS)
+        assert bool(seen.probe.buffer.thread) == (budget == 0)
+    assert seen.memory_totals() == expected(usual, STEPS)
+    assert seen.all(MemorySpikeFound) == []
+    sampled = {event.step for event in seen.all(MemoryMeasured)}
+    assert (len(sampled) > STEPS // 2) == (budget > 0)
+    assert seen.state.step_memory.peak.values == [max(usual(step)) for step in range(1, STEPS + 1)]
+    assert seen.state.step_memory.newest == seen.memory_totals()[-1]
+
+
+@pytest.mark.usefixtures("every_step_is_read")
+def test_of_several_backwards_the_highest_totals_count(budget: float) -> None:
+    allocator = CountingAllocator()
+    with watched(budget=budget, allocator=allocator) as seen:
+        only_buffered(seen)
+        train(seen, allocator, usual, 30, backwards=3)
+    assert seen.memory_totals() == expected(usual, 30)
+
+
+@pytest.mark.usefixtures("every_step_is_read")
+def test_steps_that_stand_out_are_found_with_their_phase_and_the_next_one_is_sampled(budget: float) -> None:
+    allocator = CountingAllocator()
+    with watched(budget=budget, allocator=allocator) as seen:
+        only_buffered(seen)
+        train(seen, allocator, with_spikes, STEPS)
+    assert seen.memory_totals() == expected(with_spikes, STEPS)
+    first, second = seen.all(MemorySpikeFound)
+    assert (first.step, first.phase, first.peak, first.number, first.steps) == (26, Phase.BACKWARD, 400 * MIB, 1, 1)
+    assert (second.step, second.phase, second.peak, second.number, second.steps) == (50, Phase.FORWARD, 310 * MIB, 2, 2)
+    # The median of peaks that are 100, 101 and 102 MiB in turn.
+    assert first.usual == second.usual == 101 * MIB
+    sampled = {event.step for event in seen.all(MemoryMeasured) if event.step}
+    # The second one is still going on at step 51, which has its breakdown then.
+    assert {27, 51} <= sampled
+    if budget == 0:
+        assert {step for step in sampled if step > 10} <= {27, 51, 52}
+    assert [entry.kind for entry in seen.state.log].count("spike") == 2
+    assert seen.state.step_memory.spikes == [first, second]
+    # A spike is told after the totals of its steps.
+    for spike in (first, second):
+        before = seen.events[: seen.events.index(spike)]
+        told = [each.step for event in before if isinstance(event, StepMemoryMeasured) for each in event.totals]
+        assert spike.step + spike.steps - 1 in told
+
+
+@pytest.mark.usefixtures("every_step_is_read")
+def test_a_spike_of_the_last_step_is_found_at_the_end(budget: float) -> None:
+    allocator = CountingAllocator()
+    with watched(budget=budget, allocator=allocator) as seen:
+        only_buffered(seen)
+        train(seen, allocator, with_spikes, 26)
+    (spike,) = seen.all(MemorySpikeFound)
+    assert (spike.step, spike.phase, spike.peak) == (26, Phase.BACKWARD, 400 * MIB)
+
+
+@pytest.mark.usefixtures("every_step_is_read")
+def test_a_spike_that_is_over_before_the_user_changes_something_is_told_before(budget: float) -> None:
+    allocator = CountingAllocator()
+    with watched(budget=budget, allocator=allocator) as seen:
+        only_buffered(seen)
+        model = train(seen, allocator, with_spikes, 35)
+        seen.submit(lambda number: SetTrainable(number, "layer.bias", trainable=False))
+        model(torch.ones(1, 3)).sum().backward()
+    applied = next(index for index, event in enumerate(seen.events) if type(event).__name__ == "CommandApplied")
+    spike = next(index for index, event in enumerate(seen.events) if isinstance(event, MemorySpikeFound))
+    assert spike < applied
+    told = [each.step for event in seen.events[:applied] if isinstance(event, StepMemoryMeasured) for each in event.totals]
+    assert told == [*range(1, 36)]
+
+
+class WithPeaks(CountingAllocator):
+    """An allocator that keeps the highest total since it was read last, as a CUDA allocator does."""
+
+    def __init__(self) -> None:
+        self.highest = 0
+        super().__init__()
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        self._total, self.highest = total, max(self.highest, total)
+
+    def read(self) -> Reading:
+        highest, self.highest = self.highest, self._total
+        return Reading(self._total, highest, since_last=True)
+
+
+@pytest.mark.usefixtures("every_step_is_read")
+def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
+    allocator = WithPeaks()
+
+    class Reaching(Model):
+        def reaches(self, phase: int) -> None:
+            # Within each phase 7 MiB more than at its end.
+            self.allocator.total = self.totals(self.number)[phase] + 7 * MIB
+            super().reaches(phase)
+
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        model = Reaching(allocator, usual)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_post_hook(lambda *_: model.reaches(2))
+        for step in range(1, 41):
+            model.number = step
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            allocator.total = BASE
+    found = [each for each in seen.memory_totals() if each.step > 5]
+    assert found == [
+        StepTotals(step, *usual(step), peak=max(usual(step)) + 7 * MIB, peak_exact=True) for step in range(6, 41)
+    ]
+
+
+class Unknown(CountingAllocator):
+    """A device whose totals nobody knows."""
+
+    def read(self) -> Reading:
+        return Reading(None, None)
+
+
+def test_unknown_totals_are_none(budget: float) -> None:
+    with watched(budget=budget, allocator=Unknown()) as seen:
+        only_buffered(seen)
+        train(seen, CountingAllocator(), usual, 20)
+    assert seen.memory_totals() == []
+    assert seen.state.step_memory.newest is None
+
+
+def test_totals_are_read_as_often_as_their_interval_says(set_reading_interval: Callable[[int], None]) -> None:
+    set_reading_interval(4)
+    allocator = CountingAllocator()
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        train(seen, allocator, usual, 40)
+    sampled = {event.step for event in seen.all(MemoryMeasured) if event.step}
+    read = [each.step for each in seen.memory_totals()]
+    assert {*read} >= sampled
+    later = [step for step in read if step > max(sampled)]
+    assert later == [*range(later[0], 41, 4)]
+    assert later[0] <= max(sampled) + 4
+    of_each = {each.step: each for each in expected(usual, 40)}
+    assert seen.memory_totals() == [of_each[step] for step in read]
+
+
+def test_a_part_that_is_switched_off_after_failures_lets_the_steps_go_on() -> None:
+    class Broken(CountingAllocator):
+        def read(self) -> Reading:
+            if self.total == usual(20)[0]:
+                raise OSError
+            return super().read()
+
+    allocator = Broken()
+    with watched(budget=0.0, allocator=allocator, may_fail=True) as seen:
+        only_buffered(seen)
+        train(seen, allocator, usual, 60)
+    assert seen.state.step == 60
+    assert [loss for _, loss in seen.losses()][0] is not None
+    assert [step for step, _ in seen.losses()] == [*range(1, 61)]
