@@ -30,15 +30,18 @@ class OverheadMeter:
         self._at_step = self._at_boundary = self._at_report = 0
 
     def steps_ended(self, moments: Sequence[int], *, is_sampled: bool = False) -> None:
-        """Record steps that ended at these moments: the script's own share of their time is what the hooks did not take."""
+        """Record steps that ended at these moments: the script's own share of their time is what the hooks did not take.
+
+        What the hooks took together is divided by the time between these moments: the longest step has most of it.
+        """
         own, self._at_step = self.hooks.own_ns - self._at_step, self.hooks.own_ns
-        each = max(0, own) // len(moments)
+        own_share = min(1.0, max(0, own) / max(1, moments[-1] - self._stepped_at))
         if self.step_time.recent:
             self.step_time.total += (moments[-1] - self._stepped_at) / 1e9
         if len(moments) > _NEWEST:
             self._stepped_at, moments = moments[-_NEWEST - 1], moments[-_NEWEST:]
         for now in moments:
-            self.step_time.add((now - self._stepped_at - each) / 1e9, is_sampled=is_sampled)
+            self.step_time.add((now - self._stepped_at) * (1 - own_share) / 1e9, is_sampled=is_sampled)
             self._stepped_at = now
 
     def of_step(self) -> float:

@@ -13,8 +13,6 @@ _SPREAD, _SPREAD_S = 10, 2.0
 measurements before them may have cost."""
 _LONG_S = 0.1
 """After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
-_MAX_DEBT = 8
-"""In multiples of a typical cost."""
 _MAX_INTERVAL, _MAX_INTERVAL_S = 1_000, 1.0
 """Even the most expensive measurement is made once in this many steps or, if steps are short, in as many as take this long."""
 _MAX_MEAN = 2
@@ -75,22 +73,16 @@ class SamplingSchedule:
     training takes several optimizer steps (a GAN), whole rounds are measured or skipped, so that no optimizer is always the
     one missed.
 
-    The cost is the median of the last few, since one measurement disturbed by another process would thin out the next
-    hundred. The excess of a measurement's cost over the median is a debt, paid off by intervals of up to twice the length.
+    The cost is the median of the last few, since one measurement disturbed by another process would thin out the next hundred.
 
     After the first measurement, the schedule selects no step that the measurement would make longer by more than `longest`
     times the step's own duration.
-
-    With `has_common_rounds` the interval is a power of two, and the rounds at its multiples are measured: those of the rank
-    that measures least are then measured on every rank. Rounds count from 1.
     """
 
     def __init__(
         self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf, *, spread: int = 0
     ) -> None:
         self.every = 1
-        self.has_common_rounds = False
-        """Whether measurements of several ranks are to be combined."""
         self._budget = budget
         self.step_time = step_time
         self._warmup = warmup
@@ -106,9 +98,6 @@ class SamplingSchedule:
         """The part of each of `_costs` by which the measurement made its own step longer."""
         self.is_exempt = False
         """Whether the last measurement was made regardless of the budget."""
-        self._paid = 0.0
-        """The cost that the interval before the next measurement is to pay for."""
-        self._debt = 0.0
 
     @property
     def is_long(self) -> bool:
@@ -129,31 +118,20 @@ class SamplingSchedule:
         if at_boundary:
             self._forced_next = self._forced
 
-    def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False, early: bool = False) -> bool:
+    def is_due(self, executed: int, round_length: int = 1, *, wanted: bool = False) -> bool:
         """Return whether to measure the step after `executed` steps, in rounds of `round_length` optimizer steps.
 
-        Call it once a step. A step `wanted` for another reason is measured, and the next interval starts from it. If
-        `early`, the step is measured before its interval is over, and the unpaid part of the interval becomes a debt.
+        Call it once a step. A step `wanted` for another reason is measured, and the next interval starts from it.
         """
         self._forced_next = 0
         began = executed - executed % round_length
-        if self.has_common_rounds:
-            due = began == self._measured or (began // round_length + 1) % self._interval == 0
-        else:
-            due = began == self._measured or began >= self._measured + self._interval * round_length
-        if early and not due and not self._is_too_long():
-            due = True
-            self._debt += self._paid * (1 - (began - self._measured) / (self._interval * round_length))
+        due = began == self._measured or began >= self._measured + self._interval * round_length
         is_forced = self._is_forced(executed) or (self._spread > 0 and self._is_in_spread(executed // round_length))
         if wanted or is_forced or (due and not self._is_too_long()):
             self.is_exempt = is_forced
             self._measured = began
             return True
         return False
-
-    def too_early(self, executed: int, most: int) -> int:
-        """Return by how many steps the step after `executed` steps is too early, if it may be `most` steps early."""
-        return max(0, self._measured + self._interval - most - executed)
 
     def steps_until_due(self, executed: int) -> int:
         """Return how many steps after the one that follows `executed` steps need no measurement, in rounds of one step."""
@@ -164,15 +142,12 @@ class SamplingSchedule:
         if self._is_too_long():
             # Whether steps have become longer need not be checked as often as a measurement could be paid for.
             return until_spread
-        if self.has_common_rounds:
-            return min(until_spread, -(executed + 2) % self._interval)
         return min(until_spread, max(0, self._measured + self._interval - executed - 1))
 
     @property
     def _interval(self) -> int:
         """The interval for the present step time: steps may have become longer since `every` was computed."""
-        interval = self.every if self.every <= _MAX_INTERVAL else min(self.every, self._rarest)
-        return power_of_two(interval) if self.has_common_rounds else interval
+        return self.every if self.every <= _MAX_INTERVAL else min(self.every, self._rarest)
 
     @property
     def _rarest(self) -> int:
@@ -187,26 +162,15 @@ class SamplingSchedule:
     def _is_too_long(self) -> bool:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self.step_time.mean
 
-    def record_cost(self, seconds: float, beside: float = 0.0, *, for_another: bool = False) -> None:
-        """Record the cost of one measurement: `seconds`, and `beside` for the work outside of the step that it required.
-
-        If it was made `for_another` measurement, which pays for it, it counts only if it takes long.
-        """
-        if for_another and seconds <= _LONG_S:
-            return
+    def record_cost(self, seconds: float, beside: float = 0.0) -> None:
+        """Record the cost of one measurement: `seconds`, and `beside` for the work outside of the step that it required."""
         is_long = seconds > _LONG_S
         self._forced = max(
             0 if is_long else self._forced - 1, min(self._forced_next, 1) if is_long else self._forced_next
         )
         self._total += seconds
         self._alone.append(seconds)
-        seconds += beside
-        self._costs.append(seconds)
-        typical = statistics.median(self._costs)
-        if not self.is_exempt:
-            self._debt = max(0.0, min(self._debt + seconds - (self._paid or typical), _MAX_DEBT * typical))
-        self._paid = typical + min(self._debt, typical)
+        self._costs.append(seconds + beside)
         allowed = self._budget * self.step_time.mean
-        wanted = self._paid / allowed if allowed > 0 else math.inf
-        every = max(1, math.ceil(min(self._rarest, wanted)))
-        self.every = power_of_two(every) if self.has_common_rounds else every
+        wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
+        self.every = max(1, math.ceil(min(self._rarest, wanted)))

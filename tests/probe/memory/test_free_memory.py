@@ -17,7 +17,7 @@ from gradtui.probe.frozen.freeze_verifier import Verdict
 from gradtui.probe.gradients import grad_norm_collector, grad_norms, grad_stats, nonfinite
 from gradtui.probe.memory.free_memory import PIECE_BYTES, has_room
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured, NonFiniteFound, Progress
+from gradtui.protocol.events import GradientFiguresMeasured, NonFiniteFound, Progress
 
 MIB = 1 << 20
 

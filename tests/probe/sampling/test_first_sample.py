@@ -102,17 +102,3 @@ def test_no_look_lets_the_collector_run(monkeypatch: pytest.MonkeyPatch) -> None
     assert collects
     assert not any(collects)
     assert gc.isenabled()
-
-
-@pytest.mark.parametrize(("seconds", "measured"), [(0.2, [0]), (0.01, [0, 1, 2])])
-def test_one_that_takes_long_is_not_made_again_at_once_whoever_pays_for_it(seconds: float, measured: list[int]) -> None:
-    step_time = StepTime()
-    step_time.add(0.5)
-    cadence = SamplingSchedule(0.01, step_time)
-    cadence.force(4)
-    found = []
-    for executed in range(3):
-        if cadence.is_due(executed, wanted=executed == 0):
-            found.append(executed)
-            cadence.record_cost(seconds, for_another=executed == 0)
-    assert found == measured

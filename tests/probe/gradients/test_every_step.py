@@ -1,0 +1,392 @@
+"""Loss and norms of every step, sampled or only buffered, against references that are computed beside the training."""
+
+# Modules and parameters are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,union-attr"
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import loops
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from watched import Watched, watched
+
+from gradtui.probe.gradients.grad_norms import _PIECE
+from gradtui.probe.sampling.step_sampler import StepSampler
+from gradtui.protocol.events import GradientsMeasured, NonFiniteFound
+from gradtui.protocol.vocabulary import Phase
+
+STEPS = 300
+X = torch.linspace(-1, 1, 24).view(6, 4)
+
+pytestmark = pytest.mark.usefixtures("every_step_is_read")
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def norm_of(parameters: Iterable[Tensor]) -> float:
+    """Of all gradients together, in float64."""
+    gradients = [p.grad.coalesce().values() if p.grad.is_sparse else p.grad for p in parameters if p.grad is not None]
+    return math.hypot(*(float(torch.linalg.vector_norm(each.detach().double())) for each in gradients))
+
+
+@pytest.fixture(params=["sampled", "buffered", "some sampled"])
+def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """A budget with which every step is sampled, or only the first ones, or one of seven besides."""
+    if request.param == "some sampled":
+        # Asked for when a step begins that may be buffered; a step that is not is handled at once.
+        until_due = StepSampler.steps_until_due
+        monkeypatch.setattr(StepSampler, "steps_until_due", lambda self, step: min(-step % 7, until_due(self, step)))
+    return 1e9 if request.param == "sampled" else 0.0
+
+
+class Note(NamedTuple):
+    """What was noted of one step."""
+
+    losses: list[float]
+    after_backward: float
+    """The norm of the gradients of `model` when the last backward had ended."""
+    applied: float
+    """The norm of the gradients that the step was about to apply."""
+
+
+class Notes:
+    """Notes every step of the optimizers, in the order of their first ones."""
+
+    def __init__(self, model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: dict[torch.optim.Optimizer, list[Note]] = {}
+        self._losses: list[float] = []
+        self._after_backward = 0.0
+        backward = Tensor.backward
+
+        def noted(loss: Tensor, *args: Any, **named: Any) -> None:
+            self._losses.append(loss.item())
+            backward(loss, *args, **named)
+            self._after_backward = norm_of(model.parameters())
+
+        monkeypatch.setattr(Tensor, "backward", noted)
+        self.stop = register_optimizer_step_pre_hook(self._step).remove
+
+    def _step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        applied = norm_of(p for group in optimizer.param_groups for p in group["params"])
+        self.steps.setdefault(optimizer, []).append(Note(self._losses, self._after_backward, applied))
+        self._losses = []
+
+
+@pytest.fixture
+def make_notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[nn.Module], Notes]]:
+    made: list[Notes] = []
+
+    def make(model: nn.Module) -> Notes:
+        made.append(Notes(model, monkeypatch))
+        return made[-1]
+
+    yield make
+    for notes in made:
+        notes.stop()
+
+
+def few_samples(seen: Watched) -> None:
+    """Of a run whose budget allows none, only the first two steps are sampled."""
+    seen.probe.step_sampler._cadence._warmup = 2
+
+
+def mean(losses: list[float]) -> float:
+    return math.fsum(losses) / len(losses)
+
+
+@pytest.mark.parametrize(
+    ("name", "combine", "of"),
+    [
+        ("plain", mean, {""}),
+        ("adamw", mean, {""}),
+        ("momentum", mean, {""}),
+        ("with_evaluation", mean, {""}),
+        # These divide each loss by the number of backwards.
+        ("accumulation", math.fsum, {"sum"}),
+        ("accumulation_clipped", math.fsum, {"sum"}),
+        # The discriminator has a backward for what is real and one for what is not.
+        ("gan", mean, {"mean", ""}),
+    ],
+)
+def test_every_step_of_a_loop_has_its_loss_and_its_norm(
+    name: str,
+    combine: Callable[[list[float]], float],
+    of: set[str],
+    budget: float,
+    make_notes: Callable[[nn.Module], Notes],
+) -> None:
+    model = small()
+    notes = make_notes(model)
+    with watched(budget=budget) as seen:
+        few_samples(seen)
+        loops.LOOPS[name](model, lambda step: (X + step % 5 / 10,), lambda output: output.square().mean(), STEPS)
+    figures = seen.figures()
+    assert [each.step for each in figures] == [*range(1, len(notes.steps) * STEPS + 1)]
+    assert {each.loss_of for each in figures} == of
+    for first, noted in enumerate(notes.steps.values()):
+        told = figures[first :: len(notes.steps)]
+        assert len({each.optimizer for each in told}) == 1
+        assert [each.loss for each in told] == pytest.approx([combine(note.losses) for note in noted], rel=1e-6)
+        assert [each.total for each in told] == pytest.approx([note.applied for note in noted], rel=1e-5)
+        if name == "accumulation_clipped":
+            before = [each.before_clipping for each in told]
+            assert before == pytest.approx([note.after_backward for note in noted], rel=1e-5)
+            assert {each.clipped_at for each in told} == {0.1}
+        else:
+            assert {each.before_clipping for each in told} == {None}
+    # The curves of the run are those of the optimizer that stepped first.
+    main = next(iter(notes.steps.values()))
+    assert seen.state.loss.steps == seen.state.gradient_norm.steps == [*range(1, len(figures) + 1, len(notes.steps))]
+    assert seen.state.loss.values == pytest.approx([combine(note.losses) for note in main], rel=1e-6)
+    assert seen.state.gradient_norm.values == pytest.approx([note.applied for note in main], rel=1e-5)
+
+
+def test_the_steps_of_the_plainest_loop_are_only_buffered() -> None:
+    """So the tests above are of buffered steps, too."""
+    with watched(budget=0.0) as seen:
+        few_samples(seen)
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(50):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+        assert seen.probe.buffer.thread
+    assert {event.step for event in seen.all(GradientsMeasured) if event.total is None} <= {50}
+
+
+# One thing that is unusual about the gradients. Each loop has its own, and the norms by path that it expects.
+
+Norms = dict[str, float | None]
+
+
+def trained(
+    model: nn.Module,
+    loss_of: Callable[[int], Tensor],
+    budget: float,
+    *,
+    lr: float = 0.01,
+    parameters: Iterable[Tensor] | None = None,
+    steps: int = 40,
+    changes: Callable[[int, torch.optim.Optimizer], object] = lambda *_: None,
+) -> tuple[Watched, list[float], list[float], Norms]:
+    """Train. Return what was seen, the losses, the norm of each step, and the norms of the last one by path."""
+    losses, totals = [], []
+    norms: Norms = {}
+    with watched(budget=budget) as seen:
+        few_samples(seen)
+        optimizer = torch.optim.SGD(parameters if parameters is not None else model.parameters(), lr=lr)
+        for step in range(1, steps + 1):
+            optimizer.zero_grad()
+            loss = loss_of(step)
+            losses.append(loss.item())
+            loss.backward()
+            changes(step, optimizer)
+            own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
+            totals.append(norm_of(own.values()))
+            norms = {name: norm_of([p]) if p.grad is not None else None for name, p in model.named_parameters()}
+            optimizer.step()
+    return seen, losses, totals, norms
+
+
+def check(found: tuple[Watched, list[float], list[float], Norms], rel: float = 1e-5) -> None:
+    seen, losses, totals, norms = found
+    numbers = [*range(1, len(losses) + 1)]
+    assert [step for step, _ in seen.losses()] == numbers
+    assert [loss for _, loss in seen.losses()] == pytest.approx(losses, rel=1e-6)
+    assert [step for step, _ in seen.totals()] == numbers
+    assert [total for _, total in seen.totals()] == pytest.approx(totals, rel=rel)
+    told = seen.norms()
+    assert {name for name, norm in told.items() if norm is None} == {name for name, norm in norms.items() if norm is None}
+    for name, norm in norms.items():
+        if norm is not None:
+            assert told[name] == pytest.approx(norm, rel=rel), name
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters:UserWarning")
+def test_a_parameter_that_is_listed_twice_counts_once(budget: float) -> None:
+    model = nn.Linear(4, 2)
+    parameters = [model.weight, model.bias, model.weight]
+    check(trained(model, lambda step: model(X + step / 10).square().mean(), budget, parameters=parameters))
+
+
+def test_parameters_without_a_gradient_have_no_norm(budget: float) -> None:
+    """Those of the branch that a step does not take."""
+    branches = nn.ModuleList([nn.Linear(4, 2) for _ in range(3)])
+    check(trained(branches, lambda step: branches[step % 2](X).square().mean(), budget))
+
+
+def test_a_step_without_any_gradient_has_a_loss_and_no_norm(budget: float) -> None:
+    model, other = nn.Linear(4, 2), nn.Linear(4, 2)
+    losses = []
+    with watched(budget=budget) as seen:
+        few_samples(seen)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(1, 31):
+            optimizer.zero_grad()
+            loss = (model if step % 3 else other)(X).square().mean() + 0 * model(X).sum().detach()
+            losses.append(loss.item())
+            loss.backward()
+            optimizer.step()
+    assert [step for step, _ in seen.losses()] == [*range(1, 31)]
+    assert [loss for _, loss in seen.losses()] == pytest.approx(losses, rel=1e-6)
+    assert [step for step, _ in seen.totals()] == [step for step in range(1, 31) if step % 3]
+
+
+def test_gradients_of_several_dtypes_and_of_large_tensors(budget: float) -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.large = nn.Parameter(torch.full((_PIECE + 1,), 1e-3))
+            self.doubles = nn.Parameter(torch.ones(3, dtype=torch.float64))
+            self.halves = nn.Parameter(torch.ones(5, dtype=torch.bfloat16))
+            self.single = nn.Parameter(torch.ones(7))
+            self.large_halves = nn.Parameter(torch.full((2 * _PIECE,), 1e-2, dtype=torch.bfloat16))
+
+        def forward(self, factor: float) -> Tensor:
+            parts = [p.float().square().sum() * factor for p in self.parameters()]
+            return torch.stack(parts).sum()
+
+    model = Mixed()
+    assert model.large.numel() > 65_536
+    check(trained(model, lambda step: model(step), budget, lr=0.0, steps=20))
+
+
+def test_parameters_that_change_their_dtype_meanwhile(budget: float) -> None:
+    """Norms of half precision accumulate in float32 also where the gradients were float32 before."""
+    torch.manual_seed(0)
+    model = nn.Linear(64, 512)
+    x = torch.randn(6, 64)
+
+    def loss_of(step: int) -> Tensor:
+        if step == 20:
+            model.bfloat16()
+        return model(x.to(model.weight.dtype)).float().square().mean()
+
+    check(trained(model, loss_of, budget, lr=0.0))
+
+
+def test_the_sparse_gradient_of_an_embedding(budget: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(50, 4, sparse=True), nn.Linear(4, 2))
+
+    def loss_of(step: int) -> Tensor:
+        # Rows are repeated, and their gradients add up.
+        return model(torch.tensor([1, 1, step, step % 7])).square().mean()
+
+    check(trained(model, loss_of, budget))
+
+
+def test_a_gradient_that_becomes_sparse(budget: float) -> None:
+    model = nn.Embedding(50, 4)
+
+    def loss_of(step: int) -> Tensor:
+        model.sparse = step > 15
+        return model(torch.tensor([1, 1, 2])).square().mean()
+
+    check(trained(model, loss_of, budget))
+
+
+def test_parameters_that_are_added_meanwhile(budget: float) -> None:
+    model = small()
+
+    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG001
+        if step == 20:
+            optimizer.add_param_group({"params": model[2].parameters()})
+
+    check(trained(model, lambda step: model(X).square().mean(), budget, parameters=model[0].parameters(), changes=changes))
+
+
+def test_a_loss_that_is_nan_is_found_at_its_step(budget: float) -> None:
+    model = small()
+
+    def loss_of(step: int) -> Tensor:
+        return model(X).square().mean() * (math.nan if step == 25 else 1.0)
+
+    seen, *_ = trained(model, loss_of, budget)
+    (found,) = seen.all(NonFiniteFound)
+    assert (found.step, found.value, found.phase, found.last_finite) == (25, "NaN", Phase.FORWARD, 24)
+    assert math.isnan(dict(seen.losses())[25])
+    assert [step for step, loss in seen.losses() if not math.isnan(loss)] == [*range(1, 25)]
+    # Every later step has its NaN, too.
+    assert [step for step, _ in seen.losses()] == [step for step, _ in seen.totals()] == [*range(1, 41)]
+
+
+def test_a_module_whose_output_is_inf_is_found_at_its_step(budget: float) -> None:
+    class Overflow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.exp() * 1e38 * 1e38 if overflows else x
+
+    overflows = False
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), Overflow(), nn.Linear(8, 2))
+
+    def loss_of(step: int) -> Tensor:
+        nonlocal overflows
+        overflows = step == 25
+        return model(X).square().mean()
+
+    seen, *_ = trained(model, loss_of, budget)
+    found = seen.all(NonFiniteFound)[0]
+    assert (found.step, found.phase, found.module, found.last_finite) == (25, Phase.FORWARD, "1", 24)
+
+
+def test_a_gradient_that_is_nan_is_found_at_its_step_with_its_parameter(budget: float) -> None:
+    model = small()
+
+    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG001
+        if step == 25:
+            model[2].weight.grad[0, 0] = math.nan
+
+    seen, *_ = trained(model, lambda step: model(X).square().mean(), budget, changes=changes)
+    found = seen.all(NonFiniteFound)[0]
+    assert (found.step, found.value, found.phase, found.last_finite) == (25, "NaN", Phase.BACKWARD, 24)
+    assert (found.parameter, found.others, found.exact) == ("2.weight", 0, True)
+    assert [step for step, total in seen.totals() if math.isnan(total)][0] == 25
+    # Norms of all parameters show which one it was.
+    told = next(event for event in seen.all(GradientsMeasured) if event.step == 25)
+    assert [math.isnan(norm) for norm in told.norms or ()] == [False, False, True, False]
+
+
+def test_a_run_goes_on_after_nan_and_tells_it_again_once_all_was_finite(budget: float) -> None:
+    model = small()
+    bad = {10, 11, 12, 30}
+
+    def loss_of(step: int) -> Tensor:
+        return model(X).square().mean() * (math.nan if step in bad else 1.0)
+
+    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
+        if step in bad:
+            optimizer.zero_grad(set_to_none=False)
+
+    seen, _, totals, _ = trained(model, loss_of, budget, changes=changes)
+    assert [(found.step, found.number, found.last_finite) for found in seen.all(NonFiniteFound)] == [(10, 1, 9), (30, 2, 29)]
+    assert {step for step, loss in seen.losses() if math.isnan(loss)} == bad
+    assert [total for _, total in seen.totals()] == pytest.approx(totals, rel=1e-5)
+
+
+def test_a_loss_of_several_numbers_is_unknown_and_the_norms_are_not(budget: float) -> None:
+    model = small()
+    totals = []
+    with watched(budget=budget) as seen:
+        few_samples(seen)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(1, 31):
+            optimizer.zero_grad()
+            output = model(X)
+            if step % 2:
+                output.backward(torch.ones_like(output))
+            else:
+                output.sum().backward()
+            totals.append(norm_of(model.parameters()))
+            optimizer.step()
+    assert [step for step, _ in seen.losses()] == [*range(2, 31, 2)]
+    assert [total for _, total in seen.totals()] == pytest.approx(totals, rel=1e-5)
