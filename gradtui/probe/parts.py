@@ -85,7 +85,7 @@ class ProbeParts:
         self.norms = GradNormCollector(
             context, self.buffer, norms_interval, sampler.totals, bad_steps, sampler.times, self.profiles.aside
         )
-        sampler.passing.loss_scale = self.norms.loss_scale
+        sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)

@@ -104,7 +104,7 @@ class Probe:
     def on_zero_grad_pre(self, now: int, owner: Any) -> None:
         """Handle the start of `zero_grad` of an optimizer or module."""
         self._order.on_zero_grad(owner)
-        self.norms.loss.forget()
+        self.norms.losses.on_zero_grad(owner)
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):
                 self.norms.end_by_hand()
@@ -145,9 +145,8 @@ class Probe:
         is_sampled = self.step_sampler.sampled_step is not None
         is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0
         self._shows_states = is_last or self.step_sampler.extent is Extent.NORMS or self.dispatcher.holds_soon(executed)
-        self.norms.begin_step(executed, wanted=is_sampled)
-        with self.hooks.guarded("memory totals"):
-            self._totals.begin_step(executed + 1, is_sampled=is_sampled)
+        self.norms.begin_step(executed, wanted=is_sampled, expected=self._shows_states)
+        self._totals.begin_step(executed + 1, is_sampled=is_sampled)
 
     def on_forward_pre(self, now: int, module: nn.Module) -> bool:
         """Handle a call of a root module; return whether `on_forward_post` must follow."""
@@ -210,14 +209,12 @@ class Probe:
             self._on_boundary()
         self._order.on_backward(outputs)
         with self.hooks.guarded("gradient norms"):
-            self.norms.on_loss(outputs)
+            self.norms.losses.on_backward(outputs)
         if self.step_sampler.sampled_step is not None:
             with self.hooks.guarded("examination"):
                 self.step_sampler.on_backward(outputs, keeps_graph)
             now = self.clock.now()
-        if self._totals.is_due:
-            with self.hooks.guarded("memory totals"):
-                self._totals.phase_ended(Phase.FORWARD)
+        self._totals.phase_ended(Phase.FORWARD)
         self.phases.on_backward_pre(now)
         self._profiles.enter()
 
@@ -232,9 +229,7 @@ class Probe:
             self.phases.on_backward_post(now, in_step=self._steps.are_running())
             return
         self.counter.micro_steps += 1
-        if self._totals.is_due:
-            with self.hooks.guarded("memory totals"):
-                self._totals.phase_ended(Phase.BACKWARD)
+        self._totals.phase_ended(Phase.BACKWARD)
         try:
             if self.step_sampler.sampled_step is not None:
                 self._order.on_backward_post()
@@ -325,14 +320,8 @@ class Probe:
             self._order.on_step(optimizer, index, self.counter.steps)
             self._latest, self._latest_index = weakref.ref(optimizer), index
             self._stepped.add(index)
-        with self.hooks.guarded("memory totals"):
-            if self._totals.is_due and optimizer is not None:
-                self._totals.phase_ended(Phase.OPTIMIZER)
-            if not skipped:
-                self._totals.step_ended(self.counter.steps)
         self._cost.steps_ended((now,), is_sampled=self.step_sampler.sampled_step is not None)
-        with self.hooks.guarded("gradient norms"):
-            self.norms.stepped(self.counter.steps, -1 if optimizer is None else self._index_of(optimizer))
+        self._end_readings(optimizer, skipped=skipped)
         if self.step_sampler.sampled_step is not None:
             with self.hooks.guarded("examination"):
                 self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
@@ -348,6 +337,17 @@ class Probe:
             self._boundary_open = True
             if optimizer is not None:
                 self.counter.stop_if_done()
+
+    def _end_readings(self, optimizer: Optimizer | None, *, skipped: bool) -> None:
+        """Read what is left of a step that has ended, and deliver its loss and memory totals."""
+        if optimizer is not None:
+            self._totals.phase_ended(Phase.OPTIMIZER)
+        if not skipped:
+            with self.hooks.guarded("memory totals"):
+                self._totals.step_ended(self.counter.steps)
+        with self.hooks.guarded("gradient norms"):
+            index = -1 if optimizer is None else self._index_of(optimizer)
+            self.norms.stepped(self.counter.steps, index, optimizer)
 
     def _begin_buffering(self, now: int, module: nn.Module) -> None:
         """Buffer this step and the next ones, if the loop is simple and no part samples them."""

@@ -2,6 +2,7 @@
 
 A script may have several optimizers, whose losses must not be compared. The main optimizer is the first one that makes a step.
 Another one takes its place when it has made `_TAKES_OVER` measured steps and the main one none: the script trains in stages.
+An optimizer of the same parameters as an earlier one continues its curves: some scripts make a new one now and then.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ MAX_SPIKES = 256
 
 def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
     for losses in event.losses:
-        curves = _curves_of(state, losses.optimizer)
+        optimizer = _first_of_same(state, losses.optimizer)
+        curves = _curves_of(state, optimizer)
         if curves is not None:
             curves.loss.extend(losses.steps, losses.losses)
             curves.loss_of = ""
-        if _is_main(state, losses.optimizer, len(losses.steps)):
+        if _is_main(state, optimizer, len(losses.steps)):
             state.loss.extend(losses.steps, losses.losses)
     for figures in event.figures:
         take_figures(state, figures)
@@ -35,8 +37,11 @@ def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
 
 def take_figures(state: RunState, figures: ev.StepFigures) -> None:
     """Add the figures of one step to the curves."""
-    _take_own(state, figures)
-    if not _is_main(state, figures.optimizer):
+    optimizer = _first_of_same(state, figures.optimizer)
+    _take_own(state, figures, optimizer)
+    if figures.total is not None:
+        state.micro_norms.applied(figures.step)
+    if not _is_main(state, optimizer):
         return
     if figures.loss is not None:
         state.loss.append(figures.step, figures.loss)
@@ -47,15 +52,14 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
         if figures.clipped_at is not None and math.isfinite(figures.clipped_at):
             state.clip_thresholds.append(figures.step, figures.clipped_at)
     if figures.total is not None:
-        state.micro_norms.applied(figures.step)
         state.gradient_norm.append(figures.step, figures.total)
         if state.norm_summary.of_earlier_models:
             state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
         _summarise(state.norm_summary, figures.step, figures.total, as_applied=figures.as_applied)
 
 
-def _take_own(state: RunState, figures: ev.StepFigures) -> None:
-    curves = _curves_of(state, figures.optimizer)
+def _take_own(state: RunState, figures: ev.StepFigures, optimizer: int) -> None:
+    curves = _curves_of(state, optimizer)
     if curves is None:
         return
     if figures.loss is not None:
@@ -63,6 +67,16 @@ def _take_own(state: RunState, figures: ev.StepFigures) -> None:
         curves.loss_of = figures.loss_of
     if figures.total is not None:
         curves.gradient_norm.append(figures.step, figures.total)
+
+
+def _first_of_same(state: RunState, optimizer: int) -> int:
+    """Return the first optimizer with curves that has the same parameters as this one."""
+    known = state.optimizers
+    if optimizer in state.of_optimizers or not 0 <= optimizer < len(known) or not known[optimizer].parameters:
+        return optimizer
+    parameters = known[optimizer].parameters
+    same = (each for each in state.of_optimizers if 0 <= each < len(known) and known[each].parameters == parameters)
+    return next(same, optimizer)
 
 
 def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:

@@ -130,6 +130,61 @@ def test_csv_has_a_row_for_each_measured_step(tmp_path: Path) -> None:
     assert {row["gradient_norm_before_clipping"] for row in rows} == {"7.5"}
 
 
+def test_csv_has_a_row_for_each_step_of_each_optimizer_whichever_events_bring_its_figures(tmp_path: Path) -> None:
+    """As of a run whose steps are short: the losses of steps that are alike, norms of some, and other steps' own figures."""
+    figures = (
+        ev.StepFigures(2, 0, None, total=3.0),
+        ev.StepFigures(4, 0, None, total=5.0, before_clipping=10.0, clipped_at=5.0),
+        ev.StepFigures(5, 1, 0.75, "mean", 7.0),
+        ev.StepFigures(6, 0, 0.5, "sum"),
+    )
+    events = [
+        *EVENTS[:3],
+        ev.StepsMeasured(1.0, 6, figures, (ev.StepLosses(0, (1, 2, 3, 4), (4.0, 3.5, 3.0, 2.5)),)),
+        progress(1.25, 6, 6, forward=0.75, backward=0.5),
+        # The norms of all parameters at the end, whose step has its row.
+        ev.GradientsMeasured(1.5, 4, None, None, (1.0, 2.0, 3.0), listing=1),
+        ev.RunEnded(2.0, 6, 0, None),
+    ]
+    rows = read_csv(exported("csv", tmp_path / "out", events), "steps")
+    assert [
+        (row["step"], row["optimizer"], row["loss"], row["loss_of_backwards"], row["gradient_norm"]) for row in rows
+    ] == [
+        ("1", "0", "4.0", "", ""),
+        ("2", "0", "3.5", "", "3.0"),
+        ("3", "0", "3.0", "", ""),
+        ("4", "0", "2.5", "", "5.0"),
+        ("5", "1", "0.75", "mean", "7.0"),
+        ("6", "0", "0.5", "sum", ""),
+    ]
+    assert [row["gradient_norm_before_clipping"] for row in rows] == ["", "", "", "10.0", "", ""]
+    norms_of_parameters = read_csv(tmp_path / "out", "gradient_norms")
+    assert [(row["step"], row["gradient_norm"]) for row in norms_of_parameters] == [
+        ("4", "1.0"),
+        ("4", "2.0"),
+        ("4", "3.0"),
+    ]
+
+
+def test_csv_has_the_memory_of_each_step_and_its_spikes(tmp_path: Path) -> None:
+    totals = (ev.StepTotals(1, 100, 80, 40, 100), ev.StepTotals(2, 900, None, 40, 950, True))
+    events = [
+        *EVENTS[:3],
+        ev.StepMemoryMeasured(1.0, 2, totals),
+        ev.MemorySpikeFound(1.1, 2, Phase.FORWARD, 950, 100, 1),
+        ev.RunEnded(2.0, 2, 0, None),
+    ]
+    out = exported("csv", tmp_path / "out", events)
+    names = ("step", "forward_bytes", "backward_bytes", "optimizer_bytes", "peak_bytes", "peak_is_exact")
+    assert [tuple(row[name] for name in names) for row in read_csv(out, "step_memory")] == [
+        ("1", "100", "80", "40", "100", "0"),
+        ("2", "900", "", "40", "950", "1"),
+    ]
+    (spike,) = [row for row in read_csv(out, "events") if row["kind"] == "spike"]
+    assert (spike["step"], spike["time_s"]) == ("2", "1.1")
+    assert "forward" in spike["text"]
+
+
 def test_csv_has_the_norms_that_were_measured(tmp_path: Path) -> None:
     rows = read_csv(exported("csv", tmp_path / "out"), "gradient_norms")
     found = [(int(row["step"]), row["module"], row["parameter"], float(row["gradient_norm"])) for row in rows]

@@ -14,6 +14,8 @@ import pytest
 from replays import assert_it_gives
 
 from gradtui.diagnostics import FindingTracker
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
 from gradtui.recording import Recording, replayed
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +101,25 @@ def test_a_recording_of_version_1_is_read() -> None:
     assert state.ended.exit_code == 0
     assert re.fullmatch("[TFCUO-]+", state.tree.states)
     assert state.gradient_norm.last == pytest.approx(state.norm_summary.last)
+
+
+def test_an_old_recording_has_the_curves_that_newer_events_bring() -> None:
+    """Its norms and memory came with other events, for the sampled steps only."""
+    recording = Recording(DATA / "version-1.jsonl")
+    events = list(recording.events())
+    assert not [event for event in events if isinstance(event, (ev.StepsMeasured, ev.StepMemoryMeasured))]
+    state = replayed(Recording(DATA / "version-1.jsonl"))
+    norms = [event for event in events if isinstance(event, ev.GradientsMeasured)]
+    assert [*state.loss] == [(event.step, event.loss) for event in norms if event.loss is not None]
+    assert [*state.gradient_norm] == [(event.step, event.total) for event in norms if event.total is not None]
+    assert (state.main_optimizer, list(state.of_optimizers)) == (-1, [-1])
+    memory = [event for event in events if isinstance(event, ev.MemoryMeasured)]
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        of_phase = [event for event in memory if event.phase is phase]
+        assert of_phase
+        by_step = {event.step: event.held.total for event in of_phase if event.held.total is not None}
+        assert [*state.phases[phase].totals] == [*by_step.items()]
+        assert state.phases[phase].peak == max(event.peak for event in of_phase if event.peak is not None)
 
 
 def test_rules_run_at_the_end_of_a_recording_only_if_that_is_the_end_of_its_run(

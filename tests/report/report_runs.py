@@ -40,7 +40,9 @@ def events(steps: int = 60) -> list[ev.Event]:
     before, after = StepMemory(20, None, 90 * MIB, 18 * MIB), StepMemory(24, None, 96 * MIB, 20 * MIB)
     run = coop_run(steps)
     run += [
-        ev.StepMemoryMeasured(4.0, min(first + 9, steps), tuple(map(step_totals, range(first, min(first + 10, steps + 1)))))
+        ev.StepMemoryMeasured(
+            4.0, min(first + 9, steps), tuple(map(step_totals, range(first, min(first + 10, steps + 1))))
+        )
         for first in range(1, steps + 1, 10)
     ]
     run += [

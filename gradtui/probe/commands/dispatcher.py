@@ -193,7 +193,7 @@ class CommandDispatcher:
         if not is_due and not self._boundary.skips:
             return
         name = type(optimizer).__name__
-        objection = hold.objection(optimizer, self._norms.is_scaled, with_closure, is_first)
+        objection = hold.objection(optimizer, self._norms.losses.scale.is_in_use, with_closure, is_first)
         if is_due and objection is not None:
             self._boundary.explain_hold(f"after the step of {name}, since {objection}")
         held_step = HeldStep(index, name, objection or hold.no_skip(optimizer))

@@ -341,7 +341,7 @@ class TrainabilityController:
         counts = measured or ranks.world_size() == 1
         return Training(
             self._view.optimizers_in_use(),
-            scaled=self._norms.is_scaled,
+            scaled=self._norms.losses.scale.is_in_use,
             unreached=self._unreached() if counts else frozenset(),
             untried=self._untried if counts else frozenset(),
             by_hand=by_hand and step > 0,

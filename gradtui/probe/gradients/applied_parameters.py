@@ -30,8 +30,9 @@ class DenseGradients:
     """Their indices in the module tree, -1 for those of no listed model."""
     absent: list[int]
     """Indices of the other parameters of listed models."""
+    dtypes: set[torch.dtype]
     groups: list[NormGroup] | None
-    """How their norms are computed; None where they are no such tensors."""
+    """How their norms are computed; None where they are no such tensors, or there are none."""
 
 
 @dataclass
@@ -76,10 +77,15 @@ class AppliedParameters:
             found = [gradient for gradient in gradients if gradient is not None]
             kinds.discard(type(None))
         dense = known.dense
-        if dense is None or dense.present != present:
+        if (
+            dense is None
+            or dense.present != present
+            or not kinds <= _PLAIN
+            # Parameters may be converted, or moved to another device, in place.
+            or dense.dtypes != {gradient.dtype for gradient in found}  # type: ignore[union-attr]
+            or (dense.groups is not None and not found[0].is_cpu)  # type: ignore[union-attr]
+        ):
             dense = known.dense = _dense(known.indices, present, found)  # type: ignore[arg-type]
-        if dense.groups is not None and not kinds <= _PLAIN:
-            dense = _dense(known.indices, present, found)  # type: ignore[arg-type]
         return dense, found  # type: ignore[return-value]  # no None is left
 
     def _find(self, optimizer: Optimizer) -> tuple[_Known, list[torch.Tensor]]:
@@ -117,8 +123,9 @@ class AppliedParameters:
 
 
 def _dense(indices: list[int], present: list[int] | None, gradients: list[torch.Tensor]) -> DenseGradients:
+    dtypes, groups = {gradient.dtype for gradient in gradients}, groups_on_cpu(gradients) if gradients else None
     if present is None:
-        return DenseGradients(None, indices, [], groups_on_cpu(gradients))
+        return DenseGradients(None, indices, [], dtypes, groups)
     there = set(present)
     absent = [index for position, index in enumerate(indices) if position not in there and index >= 0]
-    return DenseGradients(present, [indices[position] for position in present], absent, groups_on_cpu(gradients))
+    return DenseGradients(present, [indices[position] for position in present], absent, dtypes, groups)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from time import thread_time_ns
-from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -19,24 +15,20 @@ from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.buffered_readings import BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.clipping import Clippings
-from gradtui.probe.gradients.grad_histograms import GradHistograms
-from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm, unscaled
-from gradtui.probe.gradients.grad_stats import GradStats
+from gradtui.probe.gradients.grad_figures import GradFigures
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
 from gradtui.probe.gradients.latest_norms import LatestNorms
+from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import LossReading, StepLoss
+from gradtui.probe.gradients.step_loss import LossReading
 from gradtui.probe.memory import StepTotalsReader, has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import ProbeContext, ReadingInterval, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, HookEventBuffer
-from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import factor_of, loss_scale, operations_are_observed
-from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured
+from gradtui.probe.torch_private.private_names import operations_are_observed
 
-_MAX_LOSSES = 64
-"""Losses under way from a device; of more the oldest are dropped."""
 _ROWS_S = 0.1
 """With several ranks, the seconds between two events with the norms of all parameters."""
 
@@ -69,18 +61,15 @@ class GradNormCollector:
         """The step that was measured last."""
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
-        self.loss = StepLoss()
-        """The loss of the current step, in memory that does not belong to the script."""
-        self._losses: deque[tuple[int, int, LossReading]] = deque(maxlen=_MAX_LOSSES)
-        """Step, optimizer, and the loss that has not arrived from a device."""
         self.epochs = Epochs(context.counter)
         self.latest = LatestNorms(context)
+        self.losses = LossReader(context, bad_steps, self.latest)
         by_hand = partial(self.measure, optimizer=None, has_run=True)
         self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self.latest.applied)
         self.bad_steps = bad_steps
         self.clippings = Clippings(bad_steps.clipping, self._clipped)
         self.micro_steps = MicroSteps(context)
-        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._view = context.models
         self._applied = AppliedParameters(context.models)
         self._measured: dict[int, tuple[int, LossReading, Sequence[int]]] = {}
         """By step whose norms are under way: its optimizer, its loss, and the parameters without a gradient."""
@@ -92,20 +81,11 @@ class GradNormCollector:
             context.hooks, buffer, self._applied, self.clippings, bad_steps, interval, memory, self._measure_buffered
         )
         """Reads the loss and the norms of steps that are only buffered."""
-        self._statistics = GradStats(partial(self._emit_figures, GradientFiguresMeasured))
-        self._watched = GradHistograms(partial(self._emit_figures, GradientHistogramsMeasured))
+        self._figures = GradFigures(context, self._applied)
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
         self._hooks, self._index_of = context.hooks, context.models.discovery.register_optimizer
         self._times, self._aside = times, aside
-        self._polled = (
-            ("device times", self._times),
-            ("micro-steps", self.micro_steps),
-            ("gradient figures", self._statistics),
-            ("gradient histograms", self._watched),
-        )
-        self._scalers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._scaled_by: weakref.ref[Any] | None = None
 
     @property
     def every(self) -> int:
@@ -120,31 +100,14 @@ class GradNormCollector:
     @property
     def dropped(self) -> int:
         """Number of steps and micro-steps not measured because a device was busy with earlier readings or had no memory."""
-        dropped = self._meter.dropped + self._statistics.dropped + self._watched.dropped
-        return self._without_room + dropped + self.micro_steps.dropped
+        return self._without_room + self._meter.dropped + self._figures.dropped + self.micro_steps.dropped
 
-    @property
-    def is_scaled(self) -> bool:
-        """Whether the script has an enabled GradScaler."""
-        return any(scaler.is_enabled() for scaler in self._scalers)
-
-    def on_scaler(self, scaler: Any) -> None:
-        """Register a new GradScaler."""
-        self._scalers.add(scaler)
-
-    def on_scaling(self, scaler: Any) -> None:
-        """Record that a GradScaler multiplies a loss of this step. The loss is shown without that factor."""
-        self._scaled_by = weakref.ref(scaler)
-        if not self._scalers:
-            # The scaler was constructed before the probe was installed.
-            self._scalers.add(scaler)
-
-    def begin_step(self, executed: int, *, wanted: bool) -> None:
-        """Begin the step after `executed` steps; it is sampled if `wanted`."""
+    def begin_step(self, executed: int, *, wanted: bool, expected: bool = False) -> None:
+        """Begin the step after `executed` steps. It is sampled if `wanted`; if `expected`, the user will see it."""
         self._wanted = wanted
         may = not self._hooks.is_off("gradient norms")
-        is_due = wanted or self._every_step or self._watched.is_requested or not self.interval.steps_until(executed + 1)
-        self.is_due = may and is_due
+        is_requested = wanted or expected or self._every_step or self._figures.is_requested
+        self.is_due = may and (is_requested or not self.interval.steps_until(executed + 1))
         self.clippings.begin(on=self.is_due)
         self.poll()
 
@@ -154,17 +117,17 @@ class GradNormCollector:
 
         Behind a loss scaler every step needs a check, since it may be skipped.
         """
-        return self.is_scaled or self._every_step or self._watched.is_requested
+        return self.losses.scale.is_in_use or self._every_step or self._figures.is_requested
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished."""
-        while self._losses and self._losses[0][2].is_there:
-            self._loss_arrived(*self._losses.popleft())
+        self.losses.poll()
         self._meter.poll()
-        for name, part in self._polled:
+        for name, part in (("device times", self._times), ("micro-steps", self.micro_steps)):
             if part.under_way:
                 with self._hooks.guarded(name):
                     part.poll()
+        self._figures.poll()
 
     def wait(self) -> None:
         """Wait for the device, since the user wants to pause the run at the first step that is not finite."""
@@ -187,23 +150,8 @@ class GradNormCollector:
         self.latest.receiver = receiver
 
     def watch(self, paths: tuple[str, ...]) -> None:
-        """Collect histograms of these parameters from now on, and measure the next step in any case."""
-        self._watched.watch(paths, self._view.round_length)
-
-    def on_loss(self, outputs: Any) -> None:
-        """Read the loss from the tensors that backward is called on."""
-        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
-        if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
-            return
-        loss, scale = first.detach(), self.loss_scale()
-        if scale is not None:
-            loss = unscaled(loss, scale)
-        is_scaled = self._scaled_by is not None and self._scaled_by() is not None
-        value = float(loss) if loss.is_cpu else HostCopy(loss.reshape(1))
-        self.loss.add(value, factor_of(outputs, is_scaled=is_scaled) if len(self.loss) else None)
-        if isinstance(value, float):
-            with self._hooks.guarded("first bad step"):
-                self.bad_steps.on_loss(value, outputs, is_scaled=is_scaled)
+        """Collect histograms of these parameters from the next step on."""
+        self._figures.watch(paths)
 
     def on_backward_post(self, step: int) -> None:
         """Measure the micro-step after a backward that accumulates for `step`."""
@@ -215,7 +163,7 @@ class GradNormCollector:
                 return
             with of_this_process.apart(self._devices), self._times.own():
                 parameters = (parameter for _, parameter in self._view.tree.live_parameters())
-                self.micro_steps.ended(step, parameters, self.loss_scale())
+                self.micro_steps.ended(step, parameters, self.losses.scale.factor())
 
     def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
@@ -233,18 +181,21 @@ class GradNormCollector:
         May wait for the device. Return whether gradients were there.
         """
         # A fused optimizer does not unscale its gradients.
-        is_still_scaled = self.is_scaled and getattr(optimizer, "_step_supports_amp_scaling", False)
+        is_still_scaled = self.losses.scale.is_in_use and getattr(optimizer, "_step_supports_amp_scaling", False)
         if step <= self.newest or is_still_scaled or not self._has_gradients(optimizer):
             return False
         self._wanted, self._late = False, step
         # Its loss was delivered when it ended.
-        self.loss.forget()
+        self.losses.step.forget()
         self.measure(step, optimizer, has_run=True)
         self._is_read = False
         self._meter.finish()
         return True
 
-    def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool) -> None:
+    def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool, loss: LossReading | None = None) -> None:
+        """Measure the gradients of `step`. `loss` is that of the step, by default the present one."""
+        self._is_read = False
+        loss = loss if loss is not None else self.losses.step.reading(optimizer)
         # A script without an optimizer has not yet updated the weights when its backward ends.
         has_moved = has_run and optimizer is not None
         with self._hooks.guarded("first bad step"):
@@ -256,13 +207,20 @@ class GradNormCollector:
         self.interval.read(step)
         if read is not None and optimizer is not None:
             self._devices = set()
-            self._norms_read(self._index_of(optimizer), step, read, self.loss.reading())
-            self._measure_figures(step, optimizer, None, has_run=has_run)
+            self._norms_read(self._index_of(optimizer), step, read, loss)
+            if self._wanted or self._figures.is_requested:
+                self._figures.before_step(step, optimizer, None, has_run=has_run, is_sampled=self._wanted)
         else:
-            self._measure_on_devices(step, optimizer, scale, has_run=has_run)
+            self._measure_on_devices(step, optimizer, scale, loss, has_run=has_run)
 
     def _measure_on_devices(
-        self, step: int, optimizer: Optimizer | None, scale: torch.Tensor | None, *, has_run: bool
+        self,
+        step: int,
+        optimizer: Optimizer | None,
+        scale: torch.Tensor | None,
+        loss: LossReading,
+        *,
+        has_run: bool,
     ) -> None:
         """Measure gradients that may be on devices, sparse or distributed."""
         began = thread_time_ns()
@@ -276,33 +234,20 @@ class GradNormCollector:
             return
         with of_this_process.apart(self._devices), self._times.own():
             index = self._index_of(optimizer) if optimizer is not None else -1
-            self._measured[step] = index, self.loss.reading(), absent
+            self._measured[step] = index, loss, absent
             self._is_read = self._meter.measure(step, gradients, scale, clipping)
             if not self._is_read:
                 self._measured.pop(step, None)
             if not self._wanted:
                 # The cost of a sampled step is that of the sample.
                 self.interval.add_cost((thread_time_ns() - began) / 1e9)
-            self._measure_figures(step, optimizer, scale, has_run=has_run)
-
-    def _measure_figures(
-        self, step: int, optimizer: Optimizer | None, scale: torch.Tensor | None, *, has_run: bool
-    ) -> None:
-        """Measure more than norms, in sampled steps and where the user watches parameters."""
-        if not (self._wanted or self._watched.is_requested):
-            return
-        watched = self._watched.indices(self._view.tree)
-        applied = self._applied.of(optimizer)
-        known = [each for each in applied if each[0] >= 0 and (self._wanted or each[0] in watched)]
-        with self._hooks.guarded("gradient figures"):
-            self._statistics.before_step(step, known, scale, has_run, watched)
-        with self._hooks.guarded("gradient histograms"):
-            self._watched.before_step(step, known, scale)
+            if self._wanted or self._figures.is_requested:
+                self._figures.before_step(step, optimizer, scale, has_run=has_run, is_sampled=self._wanted)
 
     def _clipped(self) -> None:
         if self.by_hand.step:
             self.by_hand.read()
-            self._statistics.after_step()
+            self._figures.after_step()
 
     def end_by_hand(self) -> None:
         """End a step without an optimizer, when whatever follows it begins."""
@@ -310,12 +255,13 @@ class GradNormCollector:
         self._wanted = False
         self.by_hand.end()
 
-    def stepped(self, step: int, optimizer: int) -> None:
+    def stepped(self, step: int, index: int, optimizer: Optimizer | None) -> None:
         """End `step` of the optimizer with this index, whether it was executed or skipped."""
-        self._end_loss(step, optimizer)
-        self._scaled_by = None
+        self.losses.ended(step, index, optimizer, is_delivered=self._is_read)
+        self._is_read = False
+        self.losses.scale.stepped()
         self.micro_steps.on_step_post()
-        if not self._statistics.is_open and not self.bad_steps.pauses:
+        if not self._figures.is_open and not self.bad_steps.pauses:
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.stepped()
             return
@@ -323,12 +269,11 @@ class GradNormCollector:
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.stepped()
             if not operations_are_observed():
-                with self._hooks.guarded("gradient figures"):
-                    self._statistics.after_step()
+                self._figures.after_step()
 
     def _measure_buffered(self, optimizer: Optimizer) -> None:
-        self._measure(self._counter.steps + self._buffer.steps + 1, optimizer, has_run=False)
         # Its loss is among the buffered ones.
+        self._measure(self._counter.steps + self._buffer.steps + 1, optimizer, False, LossReading())
         self._is_read = False
 
     def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:
@@ -340,10 +285,10 @@ class GradNormCollector:
         # The cost of reading a loss is about that of a hook.
         self._hooks.charge(self._hooks.hidden_ns * len(read.losses))
         replay = BufferedReplay(
-            self.loss,
+            self.losses.step,
             self._memory,
             partial(self._buffered_norms, optimizer, index),
-            partial(self._end_loss, optimizer=index),
+            partial(self._buffered_step_ended, index),
             partial(self.latest.losses, index),
         )
         step = replay.run(kinds, read, executed)
@@ -351,6 +296,10 @@ class GradNormCollector:
             self.buffered.begin(step)
         # If an unusual event ends the buffering within a step, that step is measured as it would have been.
         self.is_due = self.buffered.is_due
+
+    def _buffered_step_ended(self, index: int, step: int) -> None:
+        self.losses.ended(step, index, is_delivered=self._is_read)
+        self._is_read = False
 
     def _buffered_norms(
         self,
@@ -382,43 +331,18 @@ class GradNormCollector:
             # The cost of a sampled step is that of the sample.
             self.interval.add_cost((read.nanoseconds + thread_time_ns() - began) / 1e9)
 
-    def _end_loss(self, step: int, optimizer: int) -> None:
-        values = self.loss.values
-        self.loss.is_applied = True
-        if self._is_read:
-            # It is part of the reading of the norms.
-            self._is_read = False
-        elif len(values) == 1 and isinstance(values[0], float) and math.isfinite(values[0]):
-            self.latest.loss(step, optimizer, values[0], "")
-        elif (loss := self.loss.reading()).is_there:
-            self._loss_arrived(step, optimizer, loss)
-        else:
-            self._losses.append((step, optimizer, loss))
-
-    def _loss_arrived(self, step: int, optimizer: int, loss: LossReading) -> None:
-        value = loss.value
-        if value is None:
-            return
-        if not math.isfinite(value):
-            with self._hooks.guarded("first bad step"):
-                self.bad_steps.read(GradNormSample(step, None, value, []))
-        self.latest.loss(step, optimizer, value, loss.of)
-
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new parameter indices. The norms of parameters that were listed before remain known."""
         self.latest.tree_changed(moved)
         self._meter.tree_changed(moved)
-        self._statistics.tree_changed()
+        self._figures.tree_changed()
         self.bad_steps.tree_changed(moved)
-        self._watched.tree_changed()
         self.by_hand.tree_changed()
 
     def catch_up(self) -> None:
         """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""
-        for _, _, loss in self._losses:
-            loss.wait()
+        self.losses.finish()
         self._meter.finish()
-        self.poll()
         with self._hooks.guarded("micro-steps"):
             self.micro_steps.finish()
         self.latest.catch_up()
@@ -429,11 +353,6 @@ class GradNormCollector:
     def _all_gradients(self) -> list[torch.Tensor]:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
         return [gradient for gradient in gradients if gradient is not None]
-
-    def loss_scale(self) -> torch.Tensor | None:
-        """Return the factor by which a loss scaler multiplies the gradients of this step; None without one."""
-        scaler = self._scaled_by() if self._scaled_by is not None else None
-        return loss_scale(scaler) if scaler is not None else None
 
     def _deliver(self, reading: GradNormSample) -> None:
         optimizer, loss, absent = self._measured.pop(reading.step, (-1, LossReading(), ()))
@@ -451,6 +370,3 @@ class GradNormCollector:
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
         self.latest.backward_norms(reading)
-
-    def _emit_figures(self, event: Callable[..., Event], step: int, figures: tuple[object, ...]) -> None:
-        self._emit(event(self._clock.at(), step, figures, listing=self._view.tree.listing))

@@ -73,12 +73,12 @@ class GradScalers:
 
     def made(self, now: int, scaler: Any) -> None:  # noqa: ARG002 - as every callback of a hook
         """Register a new GradScaler."""
-        self._norms.on_scaler(scaler)
+        self._norms.losses.scale.add(scaler)
 
     def scaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
         """Record that `GradScaler.scale` is called on a tensor that backward will be called on."""
         self._order.on_scaling(is_scaled=True)
-        self._norms.on_scaling(scaler)
+        self._norms.losses.scale.scales(scaler)
 
     def unscaled(self, now: int, scaler: Any) -> None:  # noqa: ARG002
         """Record that the script unscales the gradients of an optimizer."""

@@ -55,6 +55,8 @@ class StepLoss:
     """An optimizer has applied the gradients of these backwards."""
     _divisor: float | None = None
     """By what the script has divided the newest loss; None if it has not, or if there was only one."""
+    _cleared: dict[int, int] = field(default_factory=dict)
+    """By id of an optimizer: how many of these backwards its gradients do not have, since it has cleared them."""
     _backwards: int = 0
     """The largest number of backwards of a step so far."""
 
@@ -74,16 +76,22 @@ class StepLoss:
     def forget(self) -> None:
         """Forget these losses, because their gradients were cleared or applied."""
         self.values, self.is_applied, self._divisor = [], False, None
+        self._cleared.clear()
 
-    def reading(self) -> LossReading:
-        """Return the loss of a step of an optimizer that applies the gradients of these backwards.
+    def cleared_by(self, optimizer: object) -> None:
+        """Forget these losses for the steps of one of several optimizers, which has cleared its gradients."""
+        self._cleared[id(optimizer)] = len(self.values)
+
+    def reading(self, optimizer: object = None) -> LossReading:
+        """Return the loss of a step of this optimizer, which applies the gradients of these backwards.
 
         A second optimizer that steps before the next backward applies gradients of the same backwards.
         """
-        count = len(self.values)
+        values = self.values[self._cleared.get(id(optimizer), 0) :] if self._cleared else self.values
+        count = len(values)
         if count < 2:
-            return LossReading(self.values)
+            return LossReading(values)
         self._backwards = max(self._backwards, count)
         # The last backwards of an epoch may be fewer than those by whose number the script divides.
         is_divided = self._divisor is not None and round(self._divisor) in (count, self._backwards)
-        return LossReading(self.values, "sum" if is_divided else "mean")
+        return LossReading(values, "sum" if is_divided else "mean")

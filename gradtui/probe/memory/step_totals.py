@@ -41,6 +41,7 @@ class StepTotalsReader:
         self.is_due = False
         """Whether the current step is read."""
         self._emit, self._clock, self._hooks = context.emit, context.clock, context.hooks
+        self._guarded = context.hooks.guarded("memory totals")
         self._accountant, self._spiked = accountant, spiked
         self._totals: dict[Phase, int] = {}
         """The highest total at the end of each phase of the current step."""
@@ -61,7 +62,8 @@ class StepTotalsReader:
         self.is_due = not is_sampled and not self._hooks.is_off("memory totals") and not self.interval.steps_until(step)
         if self.is_due and self._accountant.allocator.device_type != "cpu":
             # The peak of the step counts from here.
-            self.read()
+            with self._guarded:
+                self.read()
 
     def read(self) -> Total:
         """Return the total now."""
@@ -69,11 +71,13 @@ class StepTotalsReader:
         return reading.total, reading.peak if reading.since_last else None
 
     def phase_ended(self, phase: Phase) -> None:
-        """Read the total at the end of a phase of the current step."""
-        began = thread_time_ns()
-        self.add(phase, self.read())
-        if phase is Phase.OPTIMIZER:
-            self.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
+        """Read the total at the end of a phase of the current step, if it is due."""
+        if self.is_due:
+            with self._guarded:
+                began = thread_time_ns()
+                self.add(phase, self.read())
+                if phase is Phase.OPTIMIZER:
+                    self.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
 
     def add(self, phase: Phase, total: Total) -> None:
         """Add a total that was read at the end of a phase of the current step."""

@@ -12,9 +12,6 @@ from typing import Any
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch
 
-_MAX_AHEAD = 3
-"""This many steps after the last batch was fetched may be the last one: accelerate and Lightning fetch batches ahead."""
-
 
 class Epochs:
     """Tracks the iterator that yielded the newest batch."""
@@ -23,15 +20,12 @@ class Epochs:
         self._counter = counter
         self._iterator: Callable[[], Any] = lambda: None
         self._batches: int | None = None
-        """The number of batches of the iterator. None where it is unknown, and once `ends` has been called."""
-        self._ahead = 0
-        """The number of further steps that may belong to the epoch whose last batch was fetched."""
+        """The number of batches of the iterator. None where it is unknown."""
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
 
     def fetched(self, iterator: Any) -> None:
         """Handle a batch that a DataLoader's iterator has yielded."""
-        self._ahead = 0
         if self._iterator() is not iterator:
             self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
             self._steps_before = self._counter.steps
@@ -58,18 +52,6 @@ class Epochs:
         is_known = self._batches is not None and self._counter.steps > self._steps_before
         left = self.steps_left if is_known else None
         return (self.steps, left) if left is not None else (None, None)
-
-    def ends(self) -> None:
-        """Record that the last step of the epoch begins, unless batches were fetched ahead."""
-        self._batches, self._ahead = None, _MAX_AHEAD
-
-    def goes_on(self) -> bool:
-        """Handle the start of a step.
-
-        Returns whether its batch was fetched before the step that was assumed to be the last of the epoch.
-        """
-        self._ahead = max(0, self._ahead - 1)
-        return self._ahead > 0
 
     @property
     def _batches_a_step(self) -> int:

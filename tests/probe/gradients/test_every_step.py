@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import loops
@@ -190,10 +191,15 @@ def trained(
             losses.append(loss.item())
             loss.backward()
             changes(step, optimizer)
+            if step % 10 == 5 and seen.probe.buffer.thread:
+                # As five times a second, within a step or between two.
+                seen.probe.buffer.flush(perf_counter_ns())
             own = {id(p): p for group in optimizer.param_groups for p in group["params"]}
             totals.append(norm_of(own.values()))
             norms = {name: norm_of([p]) if p.grad is not None else None for name, p in model.named_parameters()}
             optimizer.step()
+            if step % 10 == 0 and seen.probe.buffer.thread:
+                seen.probe.buffer.flush(perf_counter_ns())
     return seen, losses, totals, norms
 
 
@@ -204,8 +210,13 @@ def check(found: tuple[Watched, list[float], list[float], Norms], rel: float = 1
     assert [loss for _, loss in seen.losses()] == pytest.approx(losses, rel=1e-6)
     assert [step for step, _ in seen.totals()] == numbers
     assert [total for _, total in seen.totals()] == pytest.approx(totals, rel=rel)
+    # They are told in order, each with its own step.
+    assert seen.state.loss.steps == seen.state.gradient_norm.steps == numbers
+    assert seen.state.loss.values == pytest.approx(losses, rel=1e-6)
     told = seen.norms()
-    assert {name for name, norm in told.items() if norm is None} == {name for name, norm in norms.items() if norm is None}
+    assert {name for name, norm in told.items() if norm is None} == {
+        name for name, norm in norms.items() if norm is None
+    }
     for name, norm in norms.items():
         if norm is not None:
             assert told[name] == pytest.approx(norm, rel=rel), name
@@ -245,11 +256,12 @@ def test_gradients_of_several_dtypes_and_of_large_tensors(budget: float) -> None
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.large = nn.Parameter(torch.full((_PIECE + 1,), 1e-3))
-            self.doubles = nn.Parameter(torch.ones(3, dtype=torch.float64))
-            self.halves = nn.Parameter(torch.ones(5, dtype=torch.bfloat16))
-            self.single = nn.Parameter(torch.ones(7))
-            self.large_halves = nn.Parameter(torch.full((2 * _PIECE,), 1e-2, dtype=torch.bfloat16))
+            torch.manual_seed(0)
+            self.large = nn.Parameter(torch.randn(_PIECE + 1))
+            self.doubles = nn.Parameter(torch.randn(3, dtype=torch.float64))
+            self.halves = nn.Parameter(torch.randn(5).bfloat16())
+            self.single = nn.Parameter(torch.randn(7))
+            self.large_halves = nn.Parameter(torch.randn(2 * _PIECE).bfloat16())
 
         def forward(self, factor: float) -> Tensor:
             parts = [p.float().square().sum() * factor for p in self.parameters()]
@@ -285,6 +297,13 @@ def test_the_sparse_gradient_of_an_embedding(budget: float) -> None:
     check(trained(model, loss_of, budget))
 
 
+@pytest.mark.usefixtures("as_on_a_device")
+def test_gradients_that_are_measured_at_once_while_losses_are_buffered(budget: float) -> None:
+    """As on a device: norms and loss of a step are handled at different times, and belong together."""
+    model = small()
+    check(trained(model, lambda step: model(X + step / 10).square().mean(), budget))
+
+
 def test_a_gradient_that_becomes_sparse(budget: float) -> None:
     model = nn.Embedding(50, 4)
 
@@ -298,11 +317,13 @@ def test_a_gradient_that_becomes_sparse(budget: float) -> None:
 def test_parameters_that_are_added_meanwhile(budget: float) -> None:
     model = small()
 
-    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG001
+    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
         if step == 20:
             optimizer.add_param_group({"params": model[2].parameters()})
 
-    check(trained(model, lambda step: model(X).square().mean(), budget, parameters=model[0].parameters(), changes=changes))
+    check(
+        trained(model, lambda step: model(X).square().mean(), budget, parameters=model[0].parameters(), changes=changes)
+    )
 
 
 def test_a_loss_that_is_nan_is_found_at_its_step(budget: float) -> None:
@@ -336,13 +357,15 @@ def test_a_module_whose_output_is_inf_is_found_at_its_step(budget: float) -> Non
 
     seen, *_ = trained(model, loss_of, budget)
     found = seen.all(NonFiniteFound)[0]
-    assert (found.step, found.phase, found.module, found.last_finite) == (25, Phase.FORWARD, "1", 24)
+    assert (found.step, found.value, found.phase, found.last_finite) == (25, "Inf", Phase.FORWARD, 24)
+    # Without the calls of modules, the operations after those with parameters of "0" count as its own.
+    assert (found.module, found.exact) == (("1", True) if budget else ("0", False))
 
 
 def test_a_gradient_that_is_nan_is_found_at_its_step_with_its_parameter(budget: float) -> None:
     model = small()
 
-    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG001
+    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
         if step == 25:
             model[2].weight.grad[0, 0] = math.nan
 
@@ -350,7 +373,7 @@ def test_a_gradient_that_is_nan_is_found_at_its_step_with_its_parameter(budget: 
     found = seen.all(NonFiniteFound)[0]
     assert (found.step, found.value, found.phase, found.last_finite) == (25, "NaN", Phase.BACKWARD, 24)
     assert (found.parameter, found.others, found.exact) == ("2.weight", 0, True)
-    assert [step for step, total in seen.totals() if math.isnan(total)][0] == 25
+    assert next(step for step, total in seen.totals() if math.isnan(total)) == 25
     # Norms of all parameters show which one it was.
     told = next(event for event in seen.all(GradientsMeasured) if event.step == 25)
     assert [math.isnan(norm) for norm in told.norms or ()] == [False, False, True, False]
@@ -365,10 +388,14 @@ def test_a_run_goes_on_after_nan_and_tells_it_again_once_all_was_finite(budget: 
 
     def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
         if step in bad:
-            optimizer.zero_grad(set_to_none=False)
+            for parameter in model.parameters():
+                parameter.grad.zero_()
 
     seen, _, totals, _ = trained(model, loss_of, budget, changes=changes)
-    assert [(found.step, found.number, found.last_finite) for found in seen.all(NonFiniteFound)] == [(10, 1, 9), (30, 2, 29)]
+    assert [(found.step, found.number, found.last_finite) for found in seen.all(NonFiniteFound)] == [
+        (10, 1, 9),
+        (30, 2, 29),
+    ]
     assert {step for step, loss in seen.losses() if math.isnan(loss)} == bad
     assert [total for _, total in seen.totals()] == pytest.approx(totals, rel=1e-5)
 

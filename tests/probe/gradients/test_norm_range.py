@@ -25,7 +25,11 @@ EXPONENTS = {
 }
 """Of two: those of the smallest subnormal number and of the largest power of two."""
 DTYPES = [*EXPONENTS]
-KINDS = [(dtype, exponent) for dtype, ends in EXPONENTS.items() for exponent in range(ends[0], ends[1] + 1, 1 + (ends[1] - ends[0]) // 40)]
+KINDS = [
+    (dtype, exponent)
+    for dtype, ends in EXPONENTS.items()
+    for exponent in range(ends[0], ends[1] + 1, 1 + (ends[1] - ends[0]) // 40)
+]
 KINDS += [(dtype, ends[1]) for dtype, ends in EXPONENTS.items()]
 
 
@@ -49,7 +53,9 @@ def measured(tensor: Tensor) -> float:
 def around(dtype: torch.dtype, exponent: int, size: int = 7) -> Tensor:
     """Numbers of about this size, some of them much smaller, that this dtype has."""
     generator = random.Random(exponent)
-    numbers = [generator.uniform(-2, 2) * math.ldexp(1, exponent) / (1 << generator.choice((0, 1, 12))) for _ in range(size)]
+    numbers = [
+        generator.uniform(-2, 2) * math.ldexp(1, exponent) / (1 << generator.choice((0, 1, 12))) for _ in range(size)
+    ]
     tensor = torch.tensor(numbers, dtype=torch.float64).to(dtype)
     tensor[0] = math.ldexp(1, exponent)
     # The largest power of two, doubled, is none of its numbers.

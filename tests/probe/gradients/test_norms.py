@@ -432,7 +432,7 @@ class SlowCopy(HostCopy):
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> type[SlowCopy]:  # noqa: ARG001
+def slow(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> type[SlowCopy]:
     monkeypatch.setattr(SlowCopy, "finished", 0)
     monkeypatch.setattr(SlowCopy, "made", [])
     monkeypatch.setattr(grad_norms, "HostCopy", SlowCopy)

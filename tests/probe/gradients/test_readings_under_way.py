@@ -49,7 +49,7 @@ class LateCopy(HostCopy):
 
 
 @pytest.fixture(autouse=True)
-def late_copies(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> None:  # noqa: ARG001
+def late_copies(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> None:
     monkeypatch.setattr(LateCopy, "waiting", [])
     for module in (grad_norms, grad_stats, grad_histograms):
         monkeypatch.setattr(module, "HostCopy", LateCopy)

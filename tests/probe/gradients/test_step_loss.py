@@ -242,7 +242,10 @@ def test_in_a_gan_each_step_has_the_loss_of_its_own_backwards() -> None:
         for step in range(4):
             fake = generator(X + step)
             optimizer_d.zero_grad()
-            losses = [criterion(discriminator(X), torch.ones(12, 1)), criterion(discriminator(fake.detach()), torch.zeros(12, 1))]
+            losses = [
+                criterion(discriminator(X), torch.ones(12, 1)),
+                criterion(discriminator(fake.detach()), torch.zeros(12, 1)),
+            ]
             for loss in losses:
                 loss.backward()
             optimizer_d.step()
@@ -255,7 +258,9 @@ def test_in_a_gan_each_step_has_the_loss_of_its_own_backwards() -> None:
     found = [(each.optimizer, each.loss, each.loss_of) for each in seen.figures()]
     assert found == [(optimizer, pytest.approx(loss, rel=1e-6), of) for optimizer, loss, of in expected]
     # Losses of different optimizers are not comparable: the curve of the run is that of the first.
-    assert seen.state.loss.values == pytest.approx([loss for optimizer, loss, _ in expected if optimizer == 0], rel=1e-6)
+    assert seen.state.loss.values == pytest.approx(
+        [loss for optimizer, loss, _ in expected if optimizer == 0], rel=1e-6
+    )
 
 
 def test_gradients_that_the_other_optimizer_of_a_gan_clears_before_a_step_leave_its_loss() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def train(
         allocator.total = BASE
         if step % 10 == 0 and seen.probe.buffer.thread:
             # As five times a second: only then the peaks of buffered steps are compared.
-            seen.probe.buffer.flush(0)
+            seen.probe.buffer.flush(perf_counter_ns())
     return model
 
 
@@ -156,7 +157,9 @@ def test_a_spike_that_is_over_before_the_user_changes_something_is_told_before(b
     applied = next(index for index, event in enumerate(seen.events) if type(event).__name__ == "CommandApplied")
     spike = next(index for index, event in enumerate(seen.events) if isinstance(event, MemorySpikeFound))
     assert spike < applied
-    told = [each.step for event in seen.events[:applied] if isinstance(event, StepMemoryMeasured) for each in event.totals]
+    told = [
+        each.step for event in seen.events[:applied] if isinstance(event, StepMemoryMeasured) for each in event.totals
+    ]
     assert told == [*range(1, 36)]
 
 
@@ -250,5 +253,4 @@ def test_a_part_that_is_switched_off_after_failures_lets_the_steps_go_on() -> No
         only_buffered(seen)
         train(seen, allocator, usual, 60)
     assert seen.state.step == 60
-    assert [loss for _, loss in seen.losses()][0] is not None
     assert [step for step, _ in seen.losses()] == [*range(1, 61)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter_ns
 
 import pytest
 import torch
@@ -55,7 +56,8 @@ def test_a_rate_that_changes_is_known_at_its_step_where_each_step_is_seen() -> N
 def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
+    for name in ("_FLUSH_NS", "_FLUSH_WITHIN_NS"):
+        monkeypatch.setattr(hook_buffer, name, 10**15)
     with watched(budget=1e-9) as seen:
         monkeypatch.setattr(seen.probe.step_sampler._cadence, "_warmup", 4)
 
@@ -63,7 +65,7 @@ def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_the
             to_new_rate(number, optimizer)
             if number == 25:
                 # As five times a second.
-                seen.probe.buffer.flush(0)
+                seen.probe.buffer.flush(perf_counter_ns())
 
         steps(seen, 30, each)
     first, last = since(seen.state)[0]
@@ -75,7 +77,8 @@ def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_the
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> Callable[[Watched], None]:
     """Has steps marked only, from the fifth on."""
-    monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
+    for name in ("_FLUSH_NS", "_FLUSH_WITHIN_NS"):
+        monkeypatch.setattr(hook_buffer, name, 10**15)
 
     def set_up(seen: Watched) -> None:
         monkeypatch.setattr(seen.probe.step_sampler._cadence, "_warmup", 4)
@@ -105,7 +108,7 @@ def test_a_group_that_is_added_is_new_since_the_rates_were_read_last(seldom: Cal
     def each(number: int, optimizer: torch.optim.Optimizer) -> None:
         kept.append(optimizer)
         if number == 17:
-            seen.probe.buffer.flush(0)
+            seen.probe.buffer.flush(perf_counter_ns())
         if number == 20:
             optimizer.add_param_group({"params": [extra], "lr": 0.25})
 

@@ -1,4 +1,4 @@
-"""How many steps lie between two readings: all are read that 3 % of the training time pay for, and four in a second at least."""
+"""How many steps lie between two readings: as few as 3 % of the training time pay for, and four a second at least."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_as_many_steps_lie_between_two_readings_as_pay_for_one(percent: float) -
     assert found.seconds_a_step <= SHARE * 1e-3
 
 
-@pytest.mark.parametrize(("step_s", "longest"), [(1e-3, 250), (10e-3, 25), (60e-3, 4), (0.2, 1), (0.3, 1), (1.0, 1), (60.0, 1)])
+@pytest.mark.parametrize(
+    ("step_s", "longest"), [(1e-3, 250), (10e-3, 25), (60e-3, 4), (0.2, 1), (0.3, 1), (1.0, 1), (60.0, 1)]
+)
 def test_no_readings_are_further_apart_than_a_quarter_of_a_second(step_s: float, longest: int) -> None:
     assert interval(step_s, 100 * step_s).every == longest
 
@@ -100,7 +102,9 @@ def test_an_interval_counts_from_the_step_that_was_read_whatever_the_reason() ->
 
 
 @pytest.mark.parametrize(("percent", "every"), [(2.0, 1), (4.0, 2), (10.0, 4), (16.0, 8), (50.0, 32), (299.0, 128)])
-def test_with_common_steps_the_interval_is_a_power_of_two_and_its_multiples_are_read(percent: float, every: int) -> None:
+def test_with_common_steps_the_interval_is_a_power_of_two_and_its_multiples_are_read(
+    percent: float, every: int
+) -> None:
     found = interval(1e-3, percent / 100 * 1e-3, common=True)
     assert found.every == every
     # Another rank may have read other steps before.

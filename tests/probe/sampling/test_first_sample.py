@@ -19,7 +19,6 @@ from watched import watched
 import gradtui
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.model.storages import StorageCount
-from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.sampling import step_sampler
 
 OURS = str(Path(gradtui.__file__).parent)

@@ -23,7 +23,7 @@ FORWARD, BACKWARD, OPTIMIZER, DATA, OWN = 3.0, 5.0, 7.0, 11.0, 17.0
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> FakeCuda:  # noqa: ARG001
+def cuda(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> FakeCuda:
     return FakeCuda(monkeypatch)
 
 

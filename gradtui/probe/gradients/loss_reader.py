@@ -1,0 +1,90 @@
+"""Read the loss that each backward begins on, and deliver that of each step. Runs on the training thread."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.gradients.grad_norms import GradNormSample, unscaled
+from gradtui.probe.gradients.latest_norms import LatestNorms
+from gradtui.probe.gradients.loss_scale import LossScale
+from gradtui.probe.gradients.nonfinite import NonFiniteDetector
+from gradtui.probe.gradients.step_loss import LossReading, StepLoss
+from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.private_names import factor_of, operations_are_observed
+
+_MAX_LOSSES = 64
+"""Losses under way from a device; of more the oldest are dropped."""
+
+
+class LossReader:
+    """Reads the loss of every step, whatever is measured of its gradients.
+
+    On the CPU that is the copy of one number. From a device it is copied asynchronously.
+    """
+
+    def __init__(self, context: ProbeContext, bad_steps: NonFiniteDetector, latest: LatestNorms) -> None:
+        self.scale = LossScale()
+        self.step = StepLoss()
+        """The loss of the current step, in memory that does not belong to the script."""
+        self._models, self._hooks = context.models, context.hooks
+        self._bad_steps, self._latest = bad_steps, latest
+        self._under_way: deque[tuple[int, int, LossReading]] = deque(maxlen=_MAX_LOSSES)
+        """Step, index of the optimizer, and the loss that has not arrived from a device."""
+
+    def on_zero_grad(self, owner: Any) -> None:
+        """Handle the call of `zero_grad` of an optimizer or module."""
+        if len(self._models.live_optimizers()) < 2:
+            self.step.forget()
+        elif isinstance(owner, Optimizer):
+            self.step.cleared_by(owner)
+
+    def on_backward(self, outputs: Any) -> None:
+        """Read the loss from the tensors that backward is called on, without the factor of a loss scaler."""
+        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
+        if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
+            return
+        loss, scale, is_scaled = first.detach(), self.scale.factor(), self.scale.is_applied
+        if scale is not None:
+            loss = unscaled(loss, scale)
+        value = float(loss) if loss.is_cpu else HostCopy(loss.reshape(1))
+        self.step.add(value, factor_of(outputs, is_scaled=is_scaled) if len(self.step) else None)
+        if isinstance(value, float):
+            with self._hooks.guarded("first bad step"):
+                self._bad_steps.on_loss(value, outputs, is_scaled=is_scaled)
+
+    def ended(self, step: int, index: int, optimizer: Optimizer | None = None, *, is_delivered: bool) -> None:
+        """End `step` of the optimizer with this index. Its loss may be delivered already, with the norms of the step."""
+        self.step.is_applied = True
+        if is_delivered:
+            return
+        loss = self.step.reading(optimizer)
+        if loss.is_there:
+            self._arrived(step, index, loss)
+        else:
+            self._under_way.append((step, index, loss))
+
+    def poll(self) -> None:
+        """Deliver the losses that have arrived from a device. Never waits."""
+        while self._under_way and self._under_way[0][2].is_there:
+            self._arrived(*self._under_way.popleft())
+
+    def finish(self) -> None:
+        """Deliver the remaining losses. May wait for the device."""
+        for _, _, loss in self._under_way:
+            loss.wait()
+        self.poll()
+
+    def _arrived(self, step: int, index: int, loss: LossReading) -> None:
+        value = loss.value
+        if value is None:
+            return
+        if not math.isfinite(value):
+            with self._hooks.guarded("first bad step"):
+                self._bad_steps.read(GradNormSample(step, None, value, []))
+        self._latest.loss(step, index, value, loss.of)
