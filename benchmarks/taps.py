@@ -2,11 +2,15 @@
 the next (addresses, hash seeds: some percent of a step of half a millisecond) is no part of this.
 
     python benchmarks/taps.py --blocks 150
+    python benchmarks/taps.py --norms
 
 Blocks of steps with and without, taking turns, each after some steps that do not count; CPU time of the thread; median of the
 differences of neighbours, in brackets where it lies in 19 of 20 drawings of other blocks from those there were. Without:
 every wrapper is replaced by what it wraps, and the optimizers' global hooks are gone. Beside it stands the overhead that
-gradtui states, as the header does. Steps are hardly ever measured here: what that costs is timed directly.
+gradtui states, as the header does. Norms and memory totals are read as in any run: at most 3 % of the step.
+
+With `--norms`: what the norms of a step cost, from the list of its parameters to the figures that are emitted, beside one
+`torch._foreach_norm` and `torch.stack` of the same gradients. Both take turns; median CPU time of the thread, in microseconds.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import torch.optim.optimizer as torch_optimizer
 from rounds import most_lie_between
 from torch import nn
 
+from gradtui.probe.gradients.step_loss import LossReading
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
@@ -72,11 +77,59 @@ def hooks_off(probe: Probe) -> Iterator[None]:
     after.update(kept[1])
 
 
+class Wide(nn.Module):
+    """`tensors` parameters of 32 x 32, each with a gradient of its own."""
+
+    def __init__(self, tensors: int) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList(torch.randn(32, 32) for _ in range(tensors))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([(part * x).sum() for part in self.parts]).sum()
+
+
+def norms_of(tensors: int, times: int) -> None:
+    """Print one line: what the norms of so many tensors cost."""
+    torch.set_num_threads(1)
+    probe = Probe(EventQueue().put, cpu_allocator(), ProbeOptions(CommandQueue(), budget=1e-6))
+    probe.attach()
+    model = Wide(tensors)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(40):
+        optimizer.zero_grad()
+        model(torch.ones(32, 32)).backward()
+        optimizer.step()
+    probe.report()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    buffered, bare, reading, figures = probe.norms.buffered, [], [], []
+    for step in range(100, 100 + times):
+        began = time.thread_time_ns()
+        torch.stack(torch._foreach_norm(gradients, 2))
+        bare.append(time.thread_time_ns() - began)
+        began = time.thread_time_ns()
+        probe.hooks.read("gradient norms", buffered.on_step, optimizer)
+        reading.append(time.thread_time_ns() - began)
+        (read,) = buffered.take().norms.values()
+        began = time.thread_time_ns()
+        probe.norms._buffered_norms(optimizer, 0, step, read, LossReading((1.0,)), False)
+        figures.append(time.thread_time_ns() - began)
+        probe.norms.latest.flush()
+    probe.detach()
+    alone, ours = (statistics.median(each) / 1e3 for each in (bare, map(sum, zip(reading, figures))))
+    print(f"{tensors:>6,} tensors: {alone:8.1f} alone, {ours:8.1f} here; allowed {1.3 * alone + 20:8.1f}")
+
+
 def main() -> None:
-    """Read the arguments and print one line."""
+    """Read the arguments and print one line, or a table of norms."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=150)
-    blocks = parser.parse_args().blocks
+    parser.add_argument("--norms", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.norms:
+        for tensors, times in ((13, 2_000), (100, 1_000), (1_000, 300)):
+            norms_of(tensors, times)
+        return
+    blocks = arguments.blocks
     loop, events = Loop(), EventQueue()
     probe = Probe(events.put, cpu_allocator(), ProbeOptions(CommandQueue(), budget=1e-6))
     probe.attach()
