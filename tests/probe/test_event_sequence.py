@@ -15,6 +15,7 @@ from watched import watched
 
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import GradNormCollector
+from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import OverheadMeter
 from gradtui.probe.sampling import StepSampler
@@ -228,7 +229,8 @@ def test_the_parts_that_a_sampled_step_calls(monkeypatch: pytest.MonkeyPatch) ->
         OverheadMeter: ["of_step", "steps_ended"],
         CommandDispatcher: ["cross"],
         StepSampler: ["begin_step", "on_backward", "on_backward_post", "step_begins", "finish_step"],
-        GradNormCollector: ["begin_step", "on_loss", "measure", "stepped"],
+        GradNormCollector: ["begin_step", "measure", "stepped"],
+        LossReader: ["on_backward"],
         StepCounter: ["stepped"],
     }
     for kind, names in parts.items():
@@ -247,7 +249,7 @@ def test_the_parts_that_a_sampled_step_calls(monkeypatch: pytest.MonkeyPatch) ->
             "StepSampler.begin_step",
             "GradNormCollector.begin_step",
             "PhaseTracker.forward_began",
-            "GradNormCollector.on_loss",
+            "LossReader.on_backward",
             "StepSampler.on_backward",
             "PhaseTracker.on_backward_pre",
             "StepSampler.on_backward_post",

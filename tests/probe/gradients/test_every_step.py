@@ -1,7 +1,7 @@
 """Loss and norms of every step, sampled or only buffered, against references that are computed beside the training."""
 
 # Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,union-attr"
+# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return,index,operator,arg-type,union-attr"
 from __future__ import annotations
 
 import math
@@ -377,6 +377,24 @@ def test_a_gradient_that_is_nan_is_found_at_its_step_with_its_parameter(budget: 
     # Norms of all parameters show which one it was.
     told = next(event for event in seen.all(GradientsMeasured) if event.step == 25)
     assert [math.isnan(norm) for norm in told.norms or ()] == [False, False, True, False]
+
+
+def test_a_gradient_that_is_nan_before_clipping_is_blamed_on_no_other_parameter(budget: float) -> None:
+    """Clipping by a norm that is NaN makes every gradient so."""
+    model = small()
+
+    def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
+        if step == 25:
+            model[2].weight.grad[0, 0] = math.nan
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+    seen, *_ = trained(model, lambda step: model(X).square().mean(), budget, changes=changes)
+    found = seen.all(NonFiniteFound)[0]
+    assert (found.step, found.value, found.phase, found.last_finite) == (25, "NaN", Phase.BACKWARD, 24)
+    assert found.parameter in ("2.weight", None)
+    before = {each.step: each.before_clipping for each in seen.figures()}
+    assert [step for step, norm in before.items() if norm is None] == []
+    assert next(step for step, norm in before.items() if math.isnan(norm)) == 25
 
 
 def test_a_run_goes_on_after_nan_and_tells_it_again_once_all_was_finite(budget: float) -> None:

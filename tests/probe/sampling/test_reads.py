@@ -138,6 +138,6 @@ def test_what_looks_for_the_first_nan_leaves_a_device_alone() -> None:
     with pytest.raises((RuntimeError, NotImplementedError)):
         elsewhere.sum().item()
     with watched() as seen:
-        seen.probe.norms.on_loss(elsewhere.sum())
+        seen.probe.norms.losses.on_backward(elsewhere.sum())
     assert NonFiniteCheck(1.0).at(elsewhere) is None
     assert NonFiniteCheck(1.0).at(torch.tensor([1.0, float("nan")])) == NAN
