@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.commands import CommandDispatcher
-from gradtui.probe.gradients import GradNormCollector, NonFiniteDetector
+from gradtui.probe.gradients import BufferedReadings, GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter, RecentEvents
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import (
@@ -20,11 +21,11 @@ from gradtui.probe.runtime import (
     ProbeContext,
     ProbeOptions,
     ProcessGroupWatch,
-    ReadingInterval,
+    ReadingIntervals,
     RunClock,
     SamplingSchedule,
 )
-from gradtui.probe.sampling import ReplicaChecks, StepSampler
+from gradtui.probe.sampling import Extent, ReplicaChecks, StepSampler
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, StepCounter
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import Phase
@@ -65,26 +66,24 @@ class ProbeParts:
         self.view = ModelRegistry(
             self.emit, self.clock, self._tree_changed, lambda: self.step_sampler.optimizers_changed()
         )
-        context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks)
-        self.context = context
-        self.phases = PhaseTracker(self.clock.now())
         self.cost = OverheadMeter(self.hooks, self.clock.now())
         time, budget = self.cost.step_time, options.budget
+        intervals = ReadingIntervals(time)
+        context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks, intervals)
+        self.context = context
+        self.phases = PhaseTracker(self.clock.now())
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, spread=_SPREAD if budget >= _LEAST_BUDGET else 0)
         self.profiles = MemoryProfileSchedule(context, seldom)
-        norms_interval = ReadingInterval(time)
-        totals_interval = ReadingInterval(time, norms_interval)
-        self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator, totals_interval)
+        self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self._flushes = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(
             context, sampler.tracer, sampler.batches.tensors, lambda *wish: self.dispatcher.hold(*wish)
         )
-        self.norms = GradNormCollector(
-            context, self.buffer, norms_interval, sampler.totals, bad_steps, sampler.times, self.profiles.aside
-        )
+        buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps)
+        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside)
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
@@ -109,10 +108,13 @@ class ProbeParts:
 
     def steps_until_due(self) -> int:
         """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""
-        executed = self.counter.steps
+        executed, last = self.counter.steps, self.norms.epochs.steps_left
         if self.step_sampler.sampled_step is not None or self.norms.needs_every_step:
             return -1
+        # The first samples of a large model wait, and the last step of an epoch is to show its states.
+        waits = self.step_sampler.extent is not Extent.WHOLE and last is not None
         return min(
+            last - 1 if waits and last is not None else sys.maxsize,
             self.counter.steps_until_due(),
             self.step_sampler.steps_until_due(executed),
             self.dispatcher.steps_until_due(executed),

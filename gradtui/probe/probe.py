@@ -342,11 +342,11 @@ class Probe:
         """Read what is left of a step that has ended, and deliver its loss and memory totals."""
         if optimizer is not None:
             self._totals.phase_ended(Phase.OPTIMIZER)
+        index = -1 if optimizer is None else self._index_of(optimizer)
         if not skipped:
             with self.hooks.guarded("memory totals"):
-                self._totals.step_ended(self.counter.steps)
+                self._totals.step_ended(self.counter.steps, index)
         with self.hooks.guarded("gradient norms"):
-            index = -1 if optimizer is None else self._index_of(optimizer)
             self.norms.stepped(self.counter.steps, index, optimizer)
 
     def _begin_buffering(self, now: int, module: nn.Module) -> None:
@@ -357,7 +357,7 @@ class Probe:
             return
         if (steps := self.parts.steps_until_due()) >= 0:
             is_bare = not (self.step_sampler.tracer.intercepts_calls or freezes.statistics.modules)
-            self.norms.buffered.begin(self.counter.steps + 1)
+            self.norms.buffered.begin(self.counter.steps + 1, self._latest_index)
             self.buffer.begin(now, module, optimizer, freezes, steps=steps, is_bare=is_bare)
 
     def _on_buffered(self, events: list[int]) -> None:
@@ -408,10 +408,9 @@ class Probe:
             self.norms.end_by_hand()
         optimizer = self._latest()
         if (optimizer is not None or self._is_by_hand()) and self._boundary_open and not self.counter.left_out:
-            is_measured = self.norms.measure_late(self.counter.steps, optimizer)
-            if (
-                is_measured or self.norms.newest == self.counter.steps
-            ) and self.step_sampler.extent is not Extent.WHOLE:
+            self.norms.measure_late(self.counter.steps, optimizer)
+            waits = self.step_sampler.extent is not Extent.WHOLE
+            if waits and self.norms.newest == self.counter.steps and self.norms.has_gradients(optimizer):
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped=False)
 
     def _is_by_hand(self) -> bool:

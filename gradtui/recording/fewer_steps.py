@@ -16,13 +16,21 @@ def halved(event: StepsMeasured | StepMemoryMeasured) -> StepsMeasured | StepMem
         totals = tuple(max(event.totals[at : at + 2], key=_peak) for at in range(0, len(event.totals), 2))
         return replace(event, step=totals[-1].step, totals=totals)
     losses = tuple(map(_halved_losses, event.losses))
-    if len(event.figures) < 2:
-        return replace(event, losses=losses) if losses != event.losses else None
+    of_each: dict[int, list[StepFigures]] = {}
+    for figures in event.figures:
+        of_each.setdefault(figures.optimizer, []).append(figures)
+    kept = [figures for own in of_each.values() for figures in _halved_figures(own)]
+    if len(kept) == len(event.figures) and losses == event.losses:
+        return None
+    return replace(event, figures=tuple(sorted(kept, key=lambda each: each.step)), losses=losses)
+
+
+def _halved_figures(figures: list[StepFigures]) -> list[StepFigures]:
     kept: list[StepFigures] = []
-    for at in range(0, len(event.figures), 2):
-        pair = event.figures[at : at + 2]
+    for at in range(0, len(figures), 2):
+        pair = figures[at : at + 2]
         kept.append(max(pair, key=lambda each: _distance(each, kept[-1] if kept else pair[0])))
-    return replace(event, figures=tuple(kept), losses=losses)
+    return kept
 
 
 def _halved_losses(losses: StepLosses) -> StepLosses:
@@ -43,18 +51,15 @@ def _peak(totals: StepTotals) -> int:
 
 
 def _distance(figures: StepFigures, before: StepFigures) -> float:
-    """Return how far the figures of a step are from those of the one before: the largest factor between them."""
-    if figures.optimizer != before.optimizer:
-        return 0.0
+    """Return how far the figures of a step are from those of the one before: the logarithm of the largest factor."""
     return max(_factor(figures.loss, before.loss), _factor(figures.total, before.total))
 
 
 def _factor(value: float | None, before: float | None) -> float:
     if value is None:
-        return 0.0
+        return -1.0
     if not math.isfinite(value):
         return math.inf
     if not value or not before or not math.isfinite(before):
-        return 1.0
-    ratio = abs(value / before)
-    return max(ratio, 1 / ratio)
+        return 0.0
+    return abs(math.log(abs(value)) - math.log(abs(before)))

@@ -136,6 +136,9 @@ def bad_step_found(state: RunState, event: ev.NonFiniteFound) -> None:
 def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
     record = state.phases[event.phase]
     record.last = event
+    if state.step_memory.newest is None and event.held.total is not None:
+        # Until the totals of every step come; old recordings have none.
+        record.totals.append(event.step, event.held.total)
     if event.phase is Phase.OPTIMIZER and state.unexplained_first is None:
         state.unexplained_first = event.held.other
     growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None

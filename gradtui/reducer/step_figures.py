@@ -141,6 +141,9 @@ def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: boo
 def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
     memory = state.step_memory
     memory.exact = event.exact
+    if memory.newest is None:
+        for record in state.phases.values():
+            record.totals = Series()
     for totals in event.totals:
         memory.newest = totals
         named = [

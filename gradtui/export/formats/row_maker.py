@@ -89,7 +89,8 @@ class RowMaker:
         yield from ()
 
     def _gradients(self, event: ev.GradientsMeasured) -> Rows:
-        yield from self._step(
+        if event.loss is not None or event.total is not None:
+            yield from self._step(
             event.at,
             ev.StepFigures(
                 event.step, event.optimizer, event.loss, event.loss_of, event.total, event.before_clipping,

@@ -20,9 +20,9 @@ from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import Value
+from gradtui.probe.gradients.step_loss import Value, own_copy
 from gradtui.probe.memory import READINGS, StepTotalsReader, Total
-from gradtui.probe.runtime import HookSet, ReadingInterval
+from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.steps import HookEventBuffer
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import (
@@ -70,25 +70,19 @@ class BufferedReadings:
     """
 
     __slots__ = (
-        "_applied", "_buffer", "_clippings", "_detector", "_every", "_highest", "_hooks", "_interval", "_measure", "_memory",
-        "_memory_every", "backwards", "factors", "is_due", "losses", "norms", "reads_memory", "totals", "unread",
+        "_detector", "_every", "_fence", "_highest", "_hooks", "_memory_every", "applied", "backwards", "buffer", "clippings",
+        "factors", "interval", "is_due", "losses", "measure", "memory", "norms", "reads_memory", "totals", "unread",
         "unread_memory",
     )  # fmt: skip
 
     def __init__(
-        self,
-        hooks: HookSet,
-        buffer: HookEventBuffer,
-        applied: AppliedParameters,
-        clippings: Clippings,
-        detector: NonFiniteDetector,
-        interval: ReadingInterval,
-        memory: StepTotalsReader,
-        measure: Callable[[Optimizer], None],
+        self, context: ProbeContext, buffer: HookEventBuffer, memory: StepTotalsReader, detector: NonFiniteDetector
     ) -> None:
-        self._hooks, self._buffer, self._applied, self._clippings = hooks, buffer, applied, clippings
-        self._detector, self._interval, self._measure = detector, interval, measure
-        self._memory = memory
+        self.buffer, self.memory, self._detector = buffer, memory, detector
+        self._hooks, self.interval = context.hooks, context.intervals.norms
+        self.applied = AppliedParameters(context.models)
+        self.clippings = Clippings(detector.clipping)
+        self.measure: Callable[[Optimizer], None] = lambda _: None
         self._every = self._memory_every = 1
         self.is_due = False
         """Whether the norms of the current step are read."""
@@ -97,42 +91,46 @@ class BufferedReadings:
         self.reads_memory, self.unread_memory = False, 0
         """The same of the memory totals."""
         self.totals: dict[int, Total] = {}
-        self._highest = 0
-        """The highest total of the current step."""
+        self._highest, self._fence = 0, math.inf
+        """The highest total of the current step, and the one above which the step stands out."""
         self.backwards = 0
         """The number of backwards of the current step so far."""
         self.losses: list[Value | None] = []
         self.factors: dict[int, float] = {}
         self.norms: dict[int, BufferedNorms] = {}
 
-    def begin(self, step: int) -> None:
-        """Begin with `step`, or continue with it after the buffer was replayed between two steps."""
-        self._every, self.unread = self._interval.every, self._interval.steps_until(step)
-        self.is_due = self._clippings.on = self.unread <= 0
-        memory = self._memory.interval
+    def begin(self, step: int, optimizer: int) -> None:
+        """Begin with `step`, or continue with it after the buffer was replayed between two steps.
+
+        `optimizer` is the index of the optimizer that makes the steps.
+        """
+        self._every, self.unread = self.interval.every, self.interval.steps_until(step)
+        self.is_due = self.clippings.on = self.unread <= 0
+        memory = self.memory.interval
         self._memory_every, self.unread_memory = memory.every, memory.steps_until(step)
         self.reads_memory = self.unread_memory <= 0
-        self.backwards = 0
+        self.backwards = self._highest = 0
+        self._fence = self.memory.fence(optimizer)
 
     def phase_ended(self) -> None:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
-        total = self.totals[len(self._buffer)] = self._memory.read()
+        total = self.totals[len(self.buffer)] = self.memory.read()
         self._highest = max(self._highest, *(each or 0 for each in total))
 
     def last_phase_ended(self) -> None:
         """Read the memory total at the end of the step."""
         began = thread_time_ns()
         self.phase_ended()
-        self._memory.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
+        self.memory.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
         self.unread_memory = self._memory_every
-        if self._highest > self._memory.fence:
+        if self._highest > self._fence:
             # The step stands out, so the next one is sampled.
-            self._buffer.steps_left = 0
+            self.buffer.steps_left = 0
         self._highest = 0
 
     def next_step(self) -> None:
         """Begin the next step: `unread` and `unread_memory` have been counted down."""
-        self.is_due = self._clippings.on = self.unread <= 0
+        self.is_due = self.clippings.on = self.unread <= 0
         self.reads_memory = self.unread_memory <= 0
 
     def take(self) -> BufferedFigures:
@@ -144,16 +142,20 @@ class BufferedReadings:
     def on_backward(self, outputs: Any) -> bool:
         """Read the loss. Return False if it has stopped being finite: the backward must not be buffered then."""
         # Inlined for one float on the CPU, as it nearly always is.
-        if type(outputs) is tuple and len(outputs) == 1 and not self.backwards:
+        if type(outputs) is tuple and len(outputs) == 1 and not self.backwards and not self.is_due:
             first = outputs[0]
             if type(first) is _TENSOR and first.is_cpu and first.numel() == 1 and not modes_are_active():
                 value = first.item()
                 # NaN and Inf are not zero if they are subtracted from themselves.
-                if value - value == 0 and type(value) is float and not self.is_due:
+                if value - value == 0 and type(value) is float:
                     self.backwards = 1
                     self.losses.append(value)
                     return True
-        return self._hooks.read("gradient norms", self._read_loss, outputs) is not False
+        answer = self._hooks.read("gradient norms", self._read_loss, outputs)
+        if answer is None:
+            # A failure is reported, and this backward has no loss.
+            self.losses.append(None)
+        return answer is not False
 
     def _read_loss(self, outputs: Any) -> bool:
         value: Value | None = None
@@ -171,7 +173,7 @@ class BufferedReadings:
                     return False
                 self._detector.note_root(first)
             else:
-                value = HostCopy(first.detach().reshape(1))
+                value = HostCopy(own_copy(first))
             if self.backwards and (factor := factor_of(outputs)) is not None:
                 self.factors[len(self.losses)] = factor
         self.backwards += 1
@@ -187,13 +189,17 @@ class BufferedReadings:
             return True
         read = self.read(optimizer)
         if read is None:
-            self._measure(optimizer)
+            if self.norms:
+                # The norms of earlier steps are to be delivered first.
+                self.is_due = True
+                return False
+            self.measure(optimizer)
         else:
             total = math.hypot(*read.norms)
             if total - total != 0 and not self._detector.is_bad:
                 self.is_due = True
                 return False
-            self.norms[len(self._buffer)] = read
+            self.norms[len(self.buffer)] = self.with_clipping(read)
         self.unread = self._every
         return True
 
@@ -201,7 +207,7 @@ class BufferedReadings:
         """Return the norms of the gradients of `optimizer`; None if they are not all dense real tensors on the CPU."""
         # CPU time: what other processes take of this core is no cost of a reading.
         began = thread_time_ns()
-        known, gradients = self._applied.dense_gradients(optimizer)
+        known, gradients = self.applied.dense_gradients(optimizer)
         if known.groups is None:
             return None
         was_enabled = torch.is_grad_enabled()
@@ -216,6 +222,11 @@ class BufferedReadings:
             return None
         finally:
             set_grad_enabled(was_enabled)
-        clipping = self._clippings.take()
-        before, limit = (float(clipping.total), clipping.threshold) if clipping is not None else (None, None)
-        return BufferedNorms(known.indices, known.absent, norms, before, limit, thread_time_ns() - began)
+        return BufferedNorms(known.indices, known.absent, norms, None, None, thread_time_ns() - began)
+
+    def with_clipping(self, read: BufferedNorms) -> BufferedNorms:
+        """Add what the script's clipping call has returned, which is forgotten then."""
+        clipping = self.clippings.take()
+        if clipping is None:
+            return read
+        return read._replace(before_clipping=float(clipping.total), clipped_at=clipping.threshold)

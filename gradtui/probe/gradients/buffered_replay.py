@@ -25,6 +25,8 @@ class BufferedReplay:
 
     loss: StepLoss
     memory: StepTotalsReader
+    optimizer: int
+    """Index of the optimizer that has made the steps."""
     norms_read: Callable[[int, BufferedNorms, LossReading, bool], None]
     """Receives the step, its norms, its loss, and whether `losses_read` has received that loss."""
     loss_read: Callable[[int], None]
@@ -63,7 +65,7 @@ class BufferedReplay:
                 self.norms_read(step, norms, self.loss.reading(), False)
             elif kind == -STEP:
                 self.loss_read(step)
-                self.memory.step_ended(step)
+                self.memory.step_ended(step, self.optimizer)
                 step += 1
         return step
 
@@ -81,7 +83,7 @@ class BufferedReplay:
                 phase = _ENDED[kinds[position]]
                 self.memory.add(phase, total)
                 if phase is Phase.OPTIMIZER:
-                    self.memory.step_ended(step + (position - begin) // length)
+                    self.memory.step_ended(step + (position - begin) // length, self.optimizer)
 
 
 def _ends(kinds: Sequence[int]) -> tuple[int, int]:

@@ -33,13 +33,17 @@ class Clipping:
     """None if the maximum is a tensor, since reading it would wait for a device."""
 
 
+def _nothing() -> None:
+    """Do nothing: no part waits for a clipping call."""
+
+
 class Clippings:
     """The clipping calls since the last optimizer step, on steps whose gradients are measured."""
 
-    def __init__(self, coming: Callable[[], None], done: Callable[[], None]) -> None:
+    def __init__(self, coming: Callable[[], None]) -> None:
         """Create an empty record. On these steps `coming` is called before each clipping call, and `done` after it."""
         self.on = False
-        self.coming, self.done = coming, done
+        self.coming, self.done = coming, _nothing
         self._calls: list[Clipping] = []
 
     def begin(self, *, on: bool) -> None:

@@ -11,10 +11,8 @@ from time import thread_time_ns
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.buffered_readings import BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
-from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_figures import GradFigures
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
 from gradtui.probe.gradients.latest_norms import LatestNorms
@@ -23,10 +21,10 @@ from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import LossReading
-from gradtui.probe.memory import StepTotalsReader, has_room, of_this_process
+from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import ProbeContext, ReadingInterval, power_of_two
-from gradtui.probe.steps import DeviceTimes, Epochs, HookEventBuffer
+from gradtui.probe.runtime import ProbeContext, power_of_two
+from gradtui.probe.steps import DeviceTimes, Epochs
 from gradtui.probe.torch_private.private_names import operations_are_observed
 
 _ROWS_S = 0.1
@@ -45,16 +43,14 @@ class GradNormCollector:
     def __init__(
         self,
         context: ProbeContext,
-        buffer: HookEventBuffer,
-        interval: ReadingInterval,
-        memory: StepTotalsReader,
+        buffered: BufferedReadings,
         bad_steps: NonFiniteDetector,
         times: DeviceTimes,
         aside: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.is_due = True
         """Whether the norms of the current step are measured."""
-        self.interval, self._memory = interval, memory
+        self.interval = buffered.interval
         self._wanted = True
         """The current step is sampled."""
         self.newest = 0
@@ -67,20 +63,17 @@ class GradNormCollector:
         by_hand = partial(self.measure, optimizer=None, has_run=True)
         self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self.latest.applied)
         self.bad_steps = bad_steps
-        self.clippings = Clippings(bad_steps.clipping, self._clipped)
+        self.buffered, self.clippings = buffered, buffered.clippings
+        buffered.measure, self.clippings.done = self._measure_buffered, self._clipped
         self.micro_steps = MicroSteps(context)
         self._view = context.models
-        self._applied = AppliedParameters(context.models)
+        self._applied = buffered.applied
         self._measured: dict[int, tuple[int, LossReading, Sequence[int]]] = {}
         """By step whose norms are under way: its optimizer, its loss, and the parameters without a gradient."""
         self._is_read = False
         """Whether the norms of the current step were measured, and its loss is delivered with them."""
         self._meter = GradNorms(self._deliver)
-        self._buffer, self._counter = buffer, context.counter
-        self.buffered = BufferedReadings(
-            context.hooks, buffer, self._applied, self.clippings, bad_steps, interval, memory, self._measure_buffered
-        )
-        """Reads the loss and the norms of steps that are only buffered."""
+        self._counter = context.counter
         self._figures = GradFigures(context, self._applied)
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
@@ -182,7 +175,7 @@ class GradNormCollector:
         """
         # A fused optimizer does not unscale its gradients.
         is_still_scaled = self.losses.scale.is_in_use and getattr(optimizer, "_step_supports_amp_scaling", False)
-        if step <= self.newest or is_still_scaled or not self._has_gradients(optimizer):
+        if step <= self.newest or is_still_scaled or not self.has_gradients(optimizer):
             return False
         self._wanted, self._late = False, step
         # Its loss was delivered when it ended.
@@ -207,7 +200,7 @@ class GradNormCollector:
         self.interval.read(step)
         if read is not None and optimizer is not None:
             self._devices = set()
-            self._norms_read(self._index_of(optimizer), step, read, loss)
+            self._norms_read(self._index_of(optimizer), step, self.buffered.with_clipping(read), loss)
             if self._wanted or self._figures.is_requested:
                 self._figures.before_step(step, optimizer, None, has_run=has_run, is_sampled=self._wanted)
         else:
@@ -273,7 +266,7 @@ class GradNormCollector:
 
     def _measure_buffered(self, optimizer: Optimizer) -> None:
         # Its loss is among the buffered ones.
-        self._measure(self._counter.steps + self._buffer.steps + 1, optimizer, False, LossReading())
+        self._measure(self._counter.steps + self.buffered.buffer.steps + 1, optimizer, False, LossReading())
         self._is_read = False
 
     def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:
@@ -286,14 +279,15 @@ class GradNormCollector:
         self._hooks.charge(self._hooks.hidden_ns * len(read.losses))
         replay = BufferedReplay(
             self.losses.step,
-            self._memory,
+            self.buffered.memory,
+            index,
             partial(self._buffered_norms, optimizer, index),
             partial(self._buffered_step_ended, index),
             partial(self.latest.losses, index),
         )
         step = replay.run(kinds, read, executed)
-        if self._buffer.between:
-            self.buffered.begin(step)
+        if self.buffered.buffer.between:
+            self.buffered.begin(step, index)
         # If an unusual event ends the buffering within a step, that step is measured as it would have been.
         self.is_due = self.buffered.is_due
 
@@ -319,6 +313,8 @@ class GradNormCollector:
 
     def _norms_read(self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading) -> None:
         began = thread_time_ns()
+        if step == self._late and not any(read.norms):
+            return
         self._is_read = loss.is_there
         sample = GradNormSample(
             step, total_norm(read.norms), loss.value if loss.is_there else None, [*zip(read.indices, read.norms)],
@@ -347,7 +343,8 @@ class GradNormCollector:
             self.micro_steps.finish()
         self.latest.catch_up()
 
-    def _has_gradients(self, optimizer: Optimizer | None) -> bool:
+    def has_gradients(self, optimizer: Optimizer | None) -> bool:
+        """Return whether any parameter of an optimizer (None: of the models) still has a gradient."""
         return any(parameter.grad is not None for _, parameter in self._applied.of(optimizer))
 
     def _all_gradients(self) -> list[torch.Tensor]:

@@ -13,7 +13,7 @@ from gradtui.probe.gradients.grad_norms import GradNormSample, unscaled
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import LossReading, StepLoss
+from gradtui.probe.gradients.step_loss import LossReading, StepLoss, own_copy
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import factor_of, operations_are_observed
@@ -52,7 +52,7 @@ class LossReader:
         loss, scale, is_scaled = first.detach(), self.scale.factor(), self.scale.is_applied
         if scale is not None:
             loss = unscaled(loss, scale)
-        value = float(loss) if loss.is_cpu else HostCopy(loss.reshape(1))
+        value = float(loss) if loss.is_cpu else HostCopy(own_copy(loss))
         self.step.add(value, factor_of(outputs, is_scaled=is_scaled) if len(self.step) else None)
         if isinstance(value, float):
             with self._hooks.guarded("first bad step"):

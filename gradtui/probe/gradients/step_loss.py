@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 _MAX_BACKWARDS = 4096
 """Backwards of one step whose losses are kept: a script may accumulate for ever."""
 
 Value = float | HostCopy
+
+
+def own_copy(loss: torch.Tensor) -> torch.Tensor:
+    """Return a loss on a device as a 1-D tensor to copy to the host.
+
+    From CUDA the copy begins at once. Other devices are copied later, when the script may have changed its tensor.
+    """
+    loss = loss.detach().reshape(1)
+    return loss if loss.is_cuda else loss.clone()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,14 @@ These three readings take some microseconds on the CPU. In a sampled step they a
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import thread_time_ns
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.spikes import Spike, SpikeDetector
-from gradtui.probe.runtime import ProbeContext, ReadingInterval
+from gradtui.probe.runtime import ProbeContext
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
 
@@ -20,6 +21,8 @@ _MAX_WAITING = 4096
 _MAX_SPIKES = 100
 """Spikes of a run after which only every `_EACH`-th is emitted."""
 _EACH = 100
+_MAX_OPTIMIZERS = 16
+"""Optimizers whose steps are compared: a script may have one for each parameter."""
 READINGS = 3
 """Readings of a step with one backward."""
 
@@ -30,14 +33,8 @@ Total = tuple[int | None, int | None]
 class StepTotalsReader:
     """Reads totals where `is_due`, and emits those of several steps together. `spiked` is called when a step stands out."""
 
-    def __init__(
-        self,
-        context: ProbeContext,
-        accountant: MemoryAccountant,
-        interval: ReadingInterval,
-        spiked: Callable[[], None],
-    ) -> None:
-        self.interval = interval
+    def __init__(self, context: ProbeContext, accountant: MemoryAccountant, spiked: Callable[[], None]) -> None:
+        self.interval = context.intervals.totals
         self.is_due = False
         """Whether the current step is read."""
         self._emit, self._clock, self._hooks = context.emit, context.clock, context.hooks
@@ -48,13 +45,14 @@ class StepTotalsReader:
         self._highest: int | None = None
         """The highest known total within it; None where no allocator keeps a peak."""
         self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
-        self._detector = SpikeDetector()
+        self._detectors: dict[int, SpikeDetector] = {}
+        """By index of the optimizer: their steps may need different amounts of memory."""
         self._spikes = 0
 
-    @property
-    def fence(self) -> float:
-        """Peaks above this many bytes stand out."""
-        return self._detector.fence
+    def fence(self, optimizer: int) -> float:
+        """Return the bytes above which the peak of a step of the optimizer with this index stands out."""
+        detector = self._detectors.get(optimizer)
+        return detector.fence if detector is not None else math.inf
 
     def begin_step(self, step: int, *, is_sampled: bool) -> None:
         """Begin `step`; the totals of a sampled one come with its breakdown."""
@@ -87,8 +85,8 @@ class StepTotalsReader:
         if highest is not None:
             self._highest = max(highest, self._highest or 0)
 
-    def step_ended(self, step: int) -> None:
-        """End the current step, whose number is `step`."""
+    def step_ended(self, step: int, optimizer: int) -> None:
+        """End the current step, whose number is `step`, of the optimizer with this index."""
         if self._totals:
             self.interval.read(step)
             get = self._totals.get
@@ -96,12 +94,13 @@ class StepTotalsReader:
             self._take(
                 StepTotals(
                     step, get(Phase.FORWARD), get(Phase.BACKWARD), get(Phase.OPTIMIZER), peak, self._highest is not None
-                )
+                ),
+                optimizer,
             )
         self._totals, self._highest = {}, None
 
-    def sampled(self, step: int, phases: Iterable[MemoryMeasured]) -> None:
-        """Take the totals of a sampled step from its breakdown."""
+    def sampled(self, step: int, optimizer: int, phases: Iterable[MemoryMeasured]) -> None:
+        """Take the totals of a sampled step of the optimizer with this index from its breakdown."""
         found = {each.phase: each for each in phases}
         totals = {phase: each.held.total for phase, each in found.items()}
         peaks = [each.peak for each in found.values() if each.peak is not None]
@@ -111,14 +110,16 @@ class StepTotalsReader:
         # A profile of the step knows peaks that the totals of other steps do not show.
         peak = max(peaks) if is_exact else max((total for total in totals.values() if total is not None), default=None)
         get = totals.get
-        self._take(StepTotals(step, get(Phase.FORWARD), get(Phase.BACKWARD), get(Phase.OPTIMIZER), peak, is_exact))
+        totals_of_step = StepTotals(step, get(Phase.FORWARD), get(Phase.BACKWARD), get(Phase.OPTIMIZER), peak, is_exact)
+        self._take(totals_of_step, optimizer)
 
-    def _take(self, totals: StepTotals) -> None:
+    def _take(self, totals: StepTotals, optimizer: int) -> None:
         self._waiting.append(totals)
-        if totals.peak is None:
+        if totals.peak is None or (optimizer not in self._detectors and len(self._detectors) >= _MAX_OPTIMIZERS):
             return
-        was_above = totals.peak > self._detector.fence
-        spike = self._detector.add(totals.step, highest_phase(totals), totals.peak)
+        detector = self._detectors.setdefault(optimizer, SpikeDetector())
+        was_above = totals.peak > detector.fence
+        spike = detector.add(totals.step, highest_phase(totals), totals.peak)
         if was_above:
             self._spiked()
         if spike is not None:
@@ -132,7 +133,7 @@ class StepTotalsReader:
 
     def tree_changed(self) -> None:
         """Handle a change of the models: the peaks of others say nothing about theirs."""
-        self._detector.start_again()
+        self._detectors.clear()
 
     def flush(self, *, at_end: bool = False) -> None:
         """Emit what was read since the last call."""
@@ -140,8 +141,9 @@ class StepTotalsReader:
             totals = tuple(self._waiting)
             self._waiting.clear()
             self._emit(StepMemoryMeasured(self._clock.at(), totals[-1].step, totals, self._accountant.allocator.exact))
-        if at_end and (spike := self._detector.finish()) is not None:
-            self._report(spike)
+        for detector in self._detectors.values() if at_end else ():
+            if (spike := detector.finish()) is not None:
+                self._report(spike)
 
 
 def highest_phase(totals: StepTotals) -> Phase:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from gradtui.atomic_file import WriteFile
 from gradtui.probe.runtime.hook_set import HookSet
+from gradtui.probe.runtime.reading_interval import ReadingIntervals
+from gradtui.probe.runtime.sampling_schedule import StepTime
 from gradtui.protocol.events import Event
 from gradtui.protocol.schedule import Scheduled
 from gradtui.transport.in_process import CommandQueue
@@ -46,6 +48,7 @@ class ProbeContext:
     models: ModelRegistry
     counter: StepCounter
     hooks: HookSet
+    intervals: ReadingIntervals = field(default_factory=lambda: ReadingIntervals(StepTime()))
 
 
 @dataclass(frozen=True, slots=True)

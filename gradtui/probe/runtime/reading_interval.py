@@ -22,6 +22,14 @@ _MIN_COSTS = 8
 """The first readings take longer, with cold caches."""
 
 
+class ReadingIntervals:
+    """The intervals of the two kinds of readings: the norms come first, and the memory totals have what these leave."""
+
+    def __init__(self, step_time: StepTime) -> None:
+        self.norms = ReadingInterval(step_time)
+        self.totals = ReadingInterval(step_time, self.norms)
+
+
 class ReadingInterval:
     """The interval between readings, by what they cost and how long the script's steps take."""
 

@@ -16,7 +16,7 @@ from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger
 from gradtui.probe.frozen import DriftDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
 from gradtui.probe.model import IndexMapping, optimizer_membership
-from gradtui.probe.runtime import ProbeContext, ReadingInterval, SamplingSchedule, alone
+from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
@@ -62,7 +62,6 @@ class StepSampler:
         cadence: SamplingSchedule,
         traces: MemoryProfileSchedule,
         allocator: MemoryCounter,
-        totals_interval: ReadingInterval,
     ) -> None:
         self.tracer = ModuleCallLogger()
         self.recomputation = Recomputation(context.hooks.charge)
@@ -75,7 +74,7 @@ class StepSampler:
         self._phases, self._counter = phases, context.counter
         self._memory = PhaseMemory(context, allocator, traces)
         self.batches = self._memory.batches
-        self.totals = StepTotalsReader(context, self._memory.accountant, totals_interval, self._step_stands_out)
+        self.totals = StepTotalsReader(context, self._memory.accountant, self._step_stands_out)
         self.extent = Extent.WHOLE
         """Which measurements the current step allows."""
         self.times = DeviceTimes(context, phases)
@@ -138,7 +137,7 @@ class StepSampler:
 
     def _step_stands_out(self) -> None:
         """Sample the next step, since the memory of this one is far above that of the others."""
-        self._cadence.force()
+        self._cadence.force(at_boundary=True)
 
     def optimizers_changed(self) -> None:
         """Sample the next steps, since optimizers were added or own other parameters now."""
@@ -348,7 +347,8 @@ class StepSampler:
         with self.hooks.guarded("unregistered modules"):
             self._unregistered.on_step_post(*found)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
-        self.totals.sampled(self._counter.steps, self._memory.peaks.emitted)
+        index = -1 if optimizer is None else self._view.discovery.register_optimizer(optimizer)
+        self.totals.sampled(self._counter.steps, index, self._memory.peaks.emitted)
         self.memories.append(self._memory.of_step(self._counter.steps, saved.total if saved is not None else None))
         if saved is not None:
             self._emit(saved)

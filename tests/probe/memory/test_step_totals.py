@@ -254,3 +254,27 @@ def test_a_part_that_is_switched_off_after_failures_lets_the_steps_go_on() -> No
         train(seen, allocator, usual, 60)
     assert seen.state.step == 60
     assert [step for step, _ in seen.losses()] == [*range(1, 61)]
+
+
+@pytest.mark.usefixtures("every_step_is_read")
+@pytest.mark.parametrize("critics", [1, 3, 5])
+def test_the_steps_of_each_optimizer_are_compared_with_each_other(critics: int) -> None:
+    """The generator of a GAN needs three times the memory of its critic, and steps once after a few steps of that."""
+    allocator = CountingAllocator()
+    with watched(allocator=allocator, budget=0.0) as seen:
+        critic, generator = nn.Linear(3, 1), nn.Linear(3, 1)
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (critic, generator)]
+
+        def step(which: int, total: int) -> None:
+            optimizers[which].zero_grad()
+            loss = (critic, generator)[which](torch.ones(1, 3)).sum()
+            allocator.total = total
+            loss.backward()
+            optimizers[which].step()
+
+        for number in range(1, 61):
+            for _ in range(critics):
+                step(0, 100 * MIB)
+            step(1, 900 * MIB if number == 40 else 300 * MIB)
+    spikes = seen.all(MemorySpikeFound)
+    assert [(spike.step, spike.peak, spike.usual) for spike in spikes] == [(40 * (critics + 1), 900 * MIB, 300 * MIB)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.runtime import CheckSchedule, SamplingSchedule, StepTime, power_of_two
+from gradtui.probe.runtime import CheckSchedule, StepTime, power_of_two
 
 STEP_S = 0.01
 

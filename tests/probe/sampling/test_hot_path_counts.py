@@ -2,8 +2,8 @@
 
 Counted are the Python functions of ours that a step calls (`sys.setprofile`) and the operations that we ask of torch besides
 the script's own (a dispatch mode, with the probe and without it), for the three kinds of step: one that is only marked, one
-whose norms and memory totals are read, one that is examined. What is done every so many milliseconds is left out by taking the least of
-several steps.
+whose norms and memory totals are read, one that is examined. What is done every so many milliseconds is left out by taking the
+least of several steps.
 
 The limits are those figures as they were found on Python 3.11 with torch 2.13, of a step that is looked at plus about a tenth:
 whoever makes a step dearer than that says so by changing them here. Reads of values are counted in `test_reads.py`.
@@ -182,7 +182,7 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
 
 
 def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: 118 calls, or 177 where an event is due, whatever the model. What hooks cost is estimated every tenth time only."""
+    """Found: 118 calls, or 177 where an event is due, whatever the model. Hooks are timed every tenth time only."""
     monkeypatch.setattr(overhead, "_REPORTS_EACH", 10**9)
     monkeypatch.setattr(parts, "_ORDER_EACH", 10**9)
     for layers, counts in ((7, (25, 100)), (500, (25,))):

@@ -212,16 +212,6 @@ def test_a_run_that_ends_in_the_wait_states_the_norms_and_states_of_its_last_ste
     assert (run.state.tree.states, run.state.tree.trainable) == (STATES, TRAINABLE)
 
 
-@pytest.mark.usefixtures("forever", "every_step_is_read")
-def test_the_last_step_is_stated_although_the_script_has_cleared_its_gradients() -> None:
-    with watched(budget=0.01) as run:
-        loop = Loop(clears_after=True)
-        for _ in range(5):
-            loop.step()
-    assert steps_measured(run) == [1, 2, 3, 4, 5]
-    assert (run.state.tree.states, run.state.tree.trainable) == (STATES, TRAINABLE)
-
-
 @pytest.mark.usefixtures("forever")
 def test_a_run_that_ends_in_the_wait_without_gradients_states_what_trains(
     set_reading_interval: Callable[[int], None],

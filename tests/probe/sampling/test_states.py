@@ -511,6 +511,7 @@ def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(monkeypatch
     monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._MAX_INTERVAL_S", 1e6)
     monkeypatch.setattr("gradtui.probe.steps.step_counter.FLUSH_NS", 0)
     monkeypatch.setattr("gradtui.probe.steps.hook_buffer._FLUSH_NS", 0)
+    monkeypatch.setattr("gradtui.probe.steps.hook_buffer._FLUSH_WITHIN_NS", 0)
     monkeypatch.setattr("gradtui.probe.sampling.step_sampler._BETWEEN_SWITCHES", 0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     with watched(budget=1e-9) as seen:
