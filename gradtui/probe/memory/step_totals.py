@@ -23,7 +23,8 @@ _MAX_SPIKES = 100
 _EACH = 100
 _MAX_OPTIMIZERS = 16
 """Optimizers whose steps are compared: a script may have one for each parameter."""
-READINGS = 3
+_PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+READINGS = len(_PHASES)
 """Readings of a step with one backward."""
 
 Total = tuple[int | None, int | None]
@@ -101,7 +102,7 @@ class StepTotalsReader:
 
     def sampled(self, step: int, optimizer: int, phases: Iterable[MemoryMeasured]) -> None:
         """Take the totals of a sampled step of the optimizer with this index from its breakdown."""
-        found = {each.phase: each for each in phases}
+        found = {each.phase: each for each in phases if each.phase in _PHASES}
         totals = {phase: each.held.total for phase, each in found.items()}
         peaks = [each.peak for each in found.values() if each.peak is not None]
         if not peaks:
