@@ -112,15 +112,15 @@ class BufferedReadings:
         self.backwards = self._highest = 0
         self._fence = self.memory.fence(optimizer)
 
-    def phase_ended(self) -> None:
+    def phase_ended(self, *, with_peak: bool = False) -> None:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
-        total = self.totals[len(self.buffer)] = self.memory.read()
+        total = self.totals[len(self.buffer)] = self.memory.read(with_peak=with_peak)
         self._highest = max(self._highest, *(each or 0 for each in total))
 
     def last_phase_ended(self) -> None:
         """Read the memory total at the end of the step."""
         began = thread_time_ns()
-        self.phase_ended()
+        self.phase_ended(with_peak=True)
         self.memory.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
         self.unread_memory = self._memory_every
         if self._highest > self._fence:

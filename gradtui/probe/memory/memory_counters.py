@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 import torch
@@ -37,6 +37,10 @@ class MemoryCounter(Protocol):
         """Return the total now. Cheap enough for a phase boundary; no device synchronization."""
         ...
 
+    def current(self) -> int | None:
+        """Return the total now, and leave the peak as it is."""
+        ...
+
 
 class CudaAllocator:
     """Reads `requested_bytes` of one device from the caching allocator: the bytes requested, before rounding.
@@ -64,9 +68,21 @@ class CudaAllocator:
             stats = taken if taken is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
         except RuntimeError:
             return Reading(None, None)
-        # If requests are not counted, allocated bytes are the same except for rounding.
-        requested = counter(stats, "allocated" if counts_no_requests(stats) else "requested")
+        requested = _requested(stats)
         return Reading(requested.get("current", 0), requested.get("peak", 0), since_last=taken is not None)
+
+    def current(self) -> int | None:
+        """Return requested bytes; None if another allocator without statistics is in use."""
+        try:
+            stats = torch.cuda.memory_stats_as_nested_dict(self._index)
+        except RuntimeError:
+            return None
+        return _requested(stats).get("current", 0)
+
+
+def _requested(stats: dict[str, Any]) -> dict[str, int]:
+    # If requests are not counted, allocated bytes are the same except for rounding.
+    return counter(stats, "allocated" if counts_no_requests(stats) else "requested")
 
 
 class OtherDeviceCounter:
@@ -82,7 +98,11 @@ class OtherDeviceCounter:
 
     def read(self) -> Reading:
         """Return the bytes of the tensors on the device, if they are known."""
-        return Reading(torch.mps.current_allocated_memory() if self.exact else None, None)
+        return Reading(self.current(), None)
+
+    def current(self) -> int | None:
+        """Return the same."""
+        return torch.mps.current_allocated_memory() if self.exact else None
 
 
 class _MallInfo2(ctypes.Structure):
@@ -115,6 +135,10 @@ class MallocAllocator:
         """Return the bytes in use now; malloc records no peak."""
         return Reading(self._in_use() - self._before, None)
 
+    def current(self) -> int:
+        """Return the same."""
+        return self._in_use() - self._before
+
     def _in_use(self) -> int:
         info = self._mallinfo2()
         return int(info.uordblks + info.hblkhd)
@@ -133,7 +157,11 @@ class ResidentAllocator:
 
     def read(self) -> Reading:
         """Return the growth of resident bytes."""
-        return Reading(self._process.memory_info().rss - self._before, None)
+        return Reading(self.current(), None)
+
+    def current(self) -> int:
+        """Return the same."""
+        return int(self._process.memory_info().rss - self._before)
 
 
 def device_allocator(device: torch.device) -> MemoryCounter:

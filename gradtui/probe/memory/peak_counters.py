@@ -77,7 +77,8 @@ class PeakCounters:
             if stats is None:
                 return None
             self._reset(device)
-            return _raised(stats, self._before_reset.pop(device, Counter()))
+            cleared = self._before_reset.pop(device, None)
+            return _raised(stats, cleared) if cleared else stats
 
     @contextmanager
     def apart(self, devices: Iterable[int]) -> Iterator[None]:
@@ -87,7 +88,7 @@ class PeakCounters:
             for device in known:
                 stats = self._fold(device)
                 if stats is not None:
-                    self._before_reset[device] |= _peaks(stats)
+                    _raise_to(self._before_reset[device], stats)
         try:
             yield
         finally:
@@ -103,7 +104,7 @@ class PeakCounters:
         if not self._are_all_covered(device, stats):
             self._read = None
             return None
-        self._folded[device] |= _peaks(stats)
+        _raise_to(self._folded[device], stats)
         return stats
 
     def _are_all_covered(self, device: int, stats: Stats) -> bool:
@@ -148,6 +149,17 @@ of_this_process = PeakCounters()
 def protect_this_process() -> None:
     """Keep the script's readings of the CUDA allocator correct until the process ends, whatever gradtui resets."""
     of_this_process.protect(cuda_peak_functions())
+
+
+def _raise_to(peaks: Counter[_Path], stats: Stats) -> None:
+    """Raise known peaks to those in the statistics of a device. It runs at every step, so it is two plain loops."""
+    for kind, pools in stats.items():
+        if isinstance(pools, dict):
+            for pool, counters in pools.items():
+                if not isinstance(counters, dict) or "peak" not in counters:
+                    peaks |= _peaks({kind: {pool: counters}})
+                elif counters["peak"] > peaks[kind, pool]:
+                    peaks[kind, pool] = counters["peak"]
 
 
 def _peaks(stats: Stats, above: _Path = ()) -> Counter[_Path]:

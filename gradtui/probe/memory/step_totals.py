@@ -45,6 +45,8 @@ class StepTotalsReader:
         """The highest total at the end of each phase of the current step."""
         self._highest: int | None = None
         """The highest known total within it; None where no allocator keeps a peak."""
+        self._peak_since = -1
+        """The step after which the allocator's peak counts."""
         self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
         self._detectors: dict[int, SpikeDetector] = {}
         """By index of the optimizer: their steps may need different amounts of memory."""
@@ -59,14 +61,18 @@ class StepTotalsReader:
         """Begin `step`; the totals of a sampled one come with its breakdown."""
         self._totals, self._highest = {}, None
         self.is_due = not is_sampled and not self._hooks.is_off("memory totals") and not self.interval.steps_until(step)
-        if self.is_due and self._accountant.allocator.device_type != "cpu":
+        if self.is_due and self._peak_since != step - 1 and self._accountant.allocator.device_type != "cpu":
             # The peak of the step counts from here.
             with self._guarded:
                 self.read()
+                self._peak_since = step - 1
 
-    def read(self) -> Total:
-        """Return the total now."""
-        reading = self._accountant.allocator.read()
+    def read(self, *, with_peak: bool = True) -> Total:
+        """Return the total now, and the peak since the reading before with a peak, which takes longer on a device."""
+        allocator = self._accountant.allocator
+        if not with_peak and allocator.device_type != "cpu":
+            return allocator.current(), None
+        reading = allocator.read()
         return reading.total, reading.peak if reading.since_last else None
 
     def phase_ended(self, phase: Phase) -> None:
@@ -74,7 +80,7 @@ class StepTotalsReader:
         if self.is_due:
             with self._guarded:
                 began = thread_time_ns()
-                self.add(phase, self.read())
+                self.add(phase, self.read(with_peak=phase is Phase.OPTIMIZER))
                 if phase is Phase.OPTIMIZER:
                     self.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
 
@@ -91,6 +97,10 @@ class StepTotalsReader:
         if self._totals:
             self.interval.read(step)
             get = self._totals.get
+            if self._peak_since != step - 1:
+                # It may be that of a step before, which was not read.
+                self._highest = None
+            self._peak_since = step
             peak = max([*self._totals.values(), self._highest or 0])
             self._take(
                 StepTotals(
@@ -102,6 +112,7 @@ class StepTotalsReader:
 
     def sampled(self, step: int, optimizer: int, phases: Iterable[MemoryMeasured]) -> None:
         """Take the totals of a sampled step of the optimizer with this index from its breakdown."""
+        self._peak_since = step
         found = {each.phase: each for each in phases if each.phase in _PHASES}
         totals = {phase: each.held.total for phase, each in found.items()}
         peaks = [each.peak for each in found.values() if each.peak is not None]
