@@ -154,6 +154,7 @@ _MARKERS: dict[MarkerKind, str] = {
     ),
     MarkerKind.CHECKPOINTING: "A command turned activation checkpointing on or off.",
     MarkerKind.FINDING: "The first step of a confirmed finding.",
+    MarkerKind.SPIKE: "The memory peak of a step was far above those around it. Only over the curves of the memory.",
 }
 
 _CATEGORIES: dict[str, tuple[str, str]] = {
@@ -257,7 +258,7 @@ MEANINGS: tuple[Meanings, ...] = (
     Meanings(
         "Markers of the curves",
         tuple(Meaning((MARKERS[kind],), str(kind), text) for kind, text in _MARKERS.items()),
-        columns=3,
+        columns=4,
     ),
     Meanings(
         "Memory",

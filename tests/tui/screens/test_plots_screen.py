@@ -68,15 +68,16 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
     async with session() as run:
         await run.press("down", "g")
         seen = []
-        for _ in range(4):
+        for _ in range(5):
             seen.append(shown(run))
             await run.press("tab")
         assert "total" in seen[0]
         assert "waiting" in seen[1]
         assert "waiting" in seen[2]
         assert "Only ctx has a gradient" in seen[3]
+        assert "Waiting for the first step to end" in seen[4]
         assert shown(run) == seen[0]
-        await run.press("shift+tab")
+        await run.press("shift+tab", "shift+tab")
         assert "Only ctx has a gradient" in shown(run)
 
 
@@ -121,7 +122,7 @@ async def test_scale_smoothing_and_order_are_told_on_the_frame() -> None:
         assert note(run) == "linear · EMA 0.6"
         await run.press("l", "w", "w", "w")
         assert note(run) == "log"
-        await run.press("shift+tab", "r")
+        await run.press("shift+tab", "shift+tab", "r")
         assert "in the order of the calls" in note(run)
 
 
@@ -153,7 +154,7 @@ async def test_the_run_is_held_and_helped_from_here_too() -> None:
 async def test_everything_still_works_when_the_run_has_ended() -> None:
     async with session() as run:
         await run.put(*looked(40), ev.RunEnded(9.5, 40, 0, None))
-        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab")
+        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab")
         assert "total" in shown(run)
         assert not run.sink.submitted
         await run.press("tab", "tab")
