@@ -84,9 +84,7 @@ def peak_line(state: RunState) -> list[Line]:
     owner = peak_owner(state, found.record)
     words = f"peak {'' if found.is_exact else '≥'}{short_bytes(found.bytes)}"
     words += f" at step {found.step:,} in {found.phase}" if found.step else f" in {found.phase}"
-    if is_spike(state, found.step):
-        spike = state.step_memory.spikes[-1]
-        words += f", a spike (+{short_bytes(spike.peak - spike.usual)})"
+    words += " (spike)" if is_spike(state, found.step) else ""
     words += f" with {printable(owner)}" if owner else ""
     return [(("▲ ", "warning"), (words + _peak_owner(state, found.phase, found.record.peak or 0), "muted"))]
 

@@ -44,6 +44,10 @@ def _raw(state: RunState) -> list[Curve]:
     return [Curve(name, role, each.steps, each.values, can_be_smooth=False) for name, role, each in named if len(each)]
 
 
+def _peak_first(curves: Sequence[Curve]) -> list[Curve]:
+    return sorted(curves, key=lambda curve: curve.role != PEAK_ROLE)
+
+
 def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the memory of each step."""
     curves = memory_curves(state)
@@ -64,7 +68,7 @@ def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) 
 
 def memory_plot_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible totals by step in bytes, as the allocator counts them."""
-    return table_of([replace(curve, name=f"{curve.name}_bytes") for curve in reversed(_raw(state))], options)
+    return table_of([replace(curve, name=f"{curve.name}_bytes") for curve in _peak_first(_raw(state))], options)
 
 
 def _spikes(state: RunState) -> list[Marker]:
@@ -105,16 +109,15 @@ def _legend(
     seen = {curve.name: in_sight(curve, *ends) for curve in curves}
     entries = [
         (curve, f"{_bound(state) if curve.name == 'peak' else ''}{_size(seen[curve.name].values)}")
-        for curve in reversed(curves)
+        for curve in _peak_first(curves)
     ]
-    # The order of the phases is that of the step.
-    entries[1:] = reversed(entries[1:])
     if limit is not None:
         entries.append((limit, _size(limit.values)))
-    lines = legend(entries, width)
-    words = (f"{GAP}{_newest(curves, ends)}", "muted")
-    fits = line_width(lines[-1]) + line_width((words,)) <= width
-    return ((*lines[:-1], (*lines[-1], words)) if fits else lines), fits
+    lines, words = legend(entries, width), (f"{GAP}{_newest(curves, ends)}", "muted")
+    narrow = legend(entries, max(1, width - line_width((words,))))
+    if len(narrow) > len(lines):
+        return lines, False
+    return (*lines[:-1], (*narrow[-1], words)), True
 
 
 def _newest(curves: Sequence[Curve], ends: tuple[float, float]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import step_memory
 from fakes import MIB, coop_model, coop_run, held, row_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
 from gradtui.state.run_memory import above_load, phase_peak, phase_total, run_peak
+from gradtui.state.run_state import RunState
 from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
 from gradtui.tui.panels.memory_table import MAIN_PHASES, next_phase, phase_table
@@ -314,3 +315,26 @@ def roles_of_legend(state: RunState) -> set[str]:
     begin = next(index for index, line in enumerate(lines) if "at the end of" in text((line,)))
     entries = [line for line in lines[begin + 1 :] if any("parameters" in part for part, _ in line)]
     return {role for part, role in entries[0] if any(letter.isdigit() for letter in part)} | {STALE}
+
+
+@pytest.mark.parametrize("width", [43, 61, 70])
+def test_the_totals_are_of_the_newest_step_and_the_parts_say_which_they_are_of(width: int) -> None:
+    state = step_memory.state(60)
+    state.step = 60
+    newest = step_memory.totals(60)
+    lines = phase_table(state, width, 18).lines
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        assert bytes_text(getattr(newest, phase) - step_memory.BEFORE) in row(lines, phase)
+    sampled = state.phases[Phase.FORWARD].last
+    assert sampled is not None
+    assert f"forward, step {sampled.step}" in text(lines)
+
+
+def test_a_spike_that_is_the_peak_has_one_line() -> None:
+    shown = text(phase_table(step_memory.state(60, {40: 300 * MIB}), 70, 20).lines)
+    size = ((step_memory.totals(40, 300 * MIB).peak or 0) - step_memory.BEFORE) / MIB
+    assert f"▲ peak ≥{size:.0f} MiB at step 40 in forward (spike)" in shown
+    assert shown.count("spike") == 1
+    both = text(phase_table(step_memory.state(60, {20: 300 * MIB, 40: 64 * MIB}), 70, 20).lines)
+    assert "spike at step 40" in both
+    assert "at step 20 in forward" in both
