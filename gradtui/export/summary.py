@@ -11,6 +11,7 @@ from typing import Any
 
 from gradtui.atomic_file import write_atomically
 from gradtui.export import forecasts, gradients
+from gradtui.export.step_memory import step_memory
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect
@@ -48,6 +49,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "models": models,
         "optimizers": optimizers,
         "phases": phases,
+        "memory": step_memory(state),
         "step_peak": _step_peak(state),
         "device_memory": _device_memory(state),
         "checkpointed": _checkpointed(state),
@@ -253,6 +255,7 @@ def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
         "other_first_step": first_step,
         "other_since": since,
         "bytes_peak": record.peak,
+        "peak_step": record.peak_step if record.peak is not None else None,
         "peak_exact": record.peak_exact if record.peak is not None else None,
         "peak_models": [labels[number] for number in record.peak_models if number in labels],
         "exact": last.exact if last is not None else None,

@@ -147,7 +147,8 @@ def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
     if event.peak is not None:
         higher = record.peak is None or event.peak > record.peak
         if higher:
-            record.peak, record.peak_exact, record.peak_models = event.peak, event.peak_exact, event.models
+            record.peak, record.peak_exact, record.peak_step = event.peak, event.peak_exact, event.step
+            record.peak_models = event.models
 
 
 def device_times(state: RunState, event: ev.DeviceTimesMeasured) -> None:

@@ -154,18 +154,21 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         known = [(phase, total) for phase, total in named if total is not None]
         for phase, total in known:
             state.phases[phase].totals.append(totals.step, total)
-            _raise_peak(state.phases[phase], total, is_exact=False)
+            _raise_peak(state.phases[phase], totals.step, total, is_exact=False)
         if totals.peak is None:
             continue
         memory.peak.append(totals.step, totals.peak)
+        memory.peaks_exact = memory.peaks_exact and totals.peak_exact
         if totals.peak_exact and known:
             # The allocator knows the peak of the step, and the phase with the highest total is the likely one.
-            _raise_peak(state.phases[max(known, key=lambda each: each[1])[0]], totals.peak, is_exact=True)
+            highest = max(known, key=lambda each: each[1])[0]
+            _raise_peak(state.phases[highest], totals.step, totals.peak, is_exact=True)
 
 
-def _raise_peak(record: PhaseRecord, peak: int, *, is_exact: bool) -> None:
+def _raise_peak(record: PhaseRecord, step: int, peak: int, *, is_exact: bool) -> None:
     if record.peak is None or peak > record.peak:
-        record.peak, record.peak_exact = peak, is_exact
+        # Only sampled steps say which models have run.
+        record.peak, record.peak_exact, record.peak_step, record.peak_models = peak, is_exact, step, ()
 
 
 def memory_spike_found(state: RunState, event: ev.MemorySpikeFound) -> None:
@@ -173,4 +176,4 @@ def memory_spike_found(state: RunState, event: ev.MemorySpikeFound) -> None:
     memory.spikes.append(event)
     del memory.spikes[:-MAX_SPIKES]
     memory.spike_count = max(event.number, memory.spike_count)
-    state.note(event, "spike", spike_text(event))
+    state.note(event, "spike", spike_text(state, event))

@@ -19,8 +19,9 @@ from gradtui.state.changes import Change, ChangeStatus, changes
 from gradtui.state.findings import LEVELS, EvidenceValue, Finding, by_gravity
 from gradtui.state.markers import markers, model_breaks
 from gradtui.state.model_records import model_labels, model_records, reported_tree
+from gradtui.state.run_memory import run_peak
 from gradtui.state.run_state import ModelRecord, RunState
-from gradtui.state.selectors import has_trained, highest_peak
+from gradtui.state.selectors import has_trained
 from gradtui.state.series import Series
 from gradtui.text import (
     DASH,
@@ -213,10 +214,10 @@ def _facts(state: RunState) -> Iterator[Fact]:
             first = bisect_right(curve.steps, since) if curve.steps[-1] > since else 0
             note = f"from {number_text(curve.values[first]).strip()} at step {curve.steps[first]:,}"
             yield Fact(label, number_text(curve.last).strip(), note if first < len(curve) - 1 else "")
-    highest = highest_peak(state)
-    if highest is not None:
-        phase, record = highest
-        yield Fact("Peak memory", f"{'' if record.peak_exact else '≥ '}{short_bytes(record.peak)}", f"in {phase}")
+    peak = run_peak(state)
+    if peak is not None:
+        where = f"in {peak.phase}{f' of step {peak.step:,}' if peak.step else ''}"
+        yield Fact("Peak memory", f"{'' if peak.is_exact else '≥ '}{short_bytes(peak.record.peak)}", where)
     yield Fact("Findings", f"{len(state.findings):,}", _counts(state.findings))
     if state.intervention_count:
         yield Fact("Changes", f"{state.intervention_count:,}", f"the last at step {state.interventions[-1].step:,}")

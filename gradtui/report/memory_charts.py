@@ -175,7 +175,8 @@ def totals_chart(memory: MemoryContents, steps: Steps) -> Chart | None:
     if not lines:
         return None
     left_out = memory.totals_base
-    unit, size = _unit(max(total for points in lines.values() for _, total in points) - left_out)
+    most = max([total for points in lines.values() for _, total in points] + [spike.peak for spike in memory.spikes])
+    unit, size = _unit(most - left_out)
     rows = [
         {"step": step, "value": held / size, "curve": name, "text": short_bytes(held)}
         for name, points in lines.items()
@@ -185,7 +186,33 @@ def totals_chart(memory: MemoryContents, steps: Steps) -> Chart | None:
     spec["encoding"]["y"] = bytes_axis(unit)
     for layer in spec["layer"]:
         layer["encoding"]["color"]["scale"]["range"] = [f"var(--phase-{name})" for name in lines]
+    if memory.spikes:
+        spec["layer"].append(_spike_layer(memory, left_out, size))
     return Chart("totals", "Memory at the end of the phases over steps", spec, has_steps=True)
+
+
+def _spike_layer(memory: MemoryContents, left_out: int, size: int) -> Spec:
+    """Return a mark above each spike, with what it was."""
+    rows = [
+        {
+            "step": spike.step,
+            "value": (spike.peak - left_out) / size,
+            "phase": spike.phase.value,
+            "text": f"{short_bytes(spike.peak - left_out)}, usually {short_bytes(spike.usual - left_out)}",
+        }
+        for spike in memory.spikes
+    ]
+    mark = {
+        "type": "point",
+        "shape": "triangle-down",
+        "filled": True,
+        "size": 60,
+        "color": "var(--text)",
+        "yOffset": -7,
+        "clip": True,
+    }
+    words = tooltip(("step", "step"), ("phase", "spike in"), ("text", "memory"))
+    return {"data": {"values": rows}, "mark": mark, "encoding": {"tooltip": words}}
 
 
 def _unit(most: float) -> tuple[str, int]:

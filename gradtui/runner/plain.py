@@ -31,7 +31,7 @@ DRAIN_S = 0.25
 """Seconds between two looks for new events."""
 
 _REPORTED = {
-    "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "out of memory", "probe",
+    "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "spike", "out of memory", "probe",
     "checkpoint", "ranks",
 }  # fmt: skip
 """The kinds of log entries that are written."""

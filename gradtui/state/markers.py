@@ -22,6 +22,7 @@ class MarkerKind(str, Enum):
     LEARNING_RATE = "learning rate"
     CHECKPOINTING = "checkpointing"
     FINDING = "finding"
+    SPIKE = "memory spike"
 
     __str__ = str.__str__
 
@@ -40,7 +41,7 @@ class Marker:
 def markers(state: RunState) -> list[Marker]:
     """Return every freeze, unfreeze, change of checkpointing, jump of a learning rate, new model and confirmed finding.
 
-    They are in the order of their steps.
+    They are in the order of their steps. Memory spikes concern the curves of the memory only.
     """
     found = [*_of_interventions(state.interventions), *_of_models(state.model_changes)]
     commanded = {marker.step for marker in found if marker.kind is MarkerKind.LEARNING_RATE}

@@ -43,8 +43,10 @@ class PhaseRecord:
     last: ev.MemoryMeasured | None = None
     peak: int | None = None
     """Highest total of all steps, in bytes."""
+    peak_step: int = 0
+    """The step of `peak`; 0 before the first one."""
     peak_models: tuple[int, ...] = ()
-    """Numbers of the models that had run in the step of the peak."""
+    """Numbers of the models that had run in the step of the peak; empty where they are unknown."""
     peak_exact: bool = True
     totals: Series = field(default_factory=Series)
     """Total bytes at the end of the phase, over steps."""

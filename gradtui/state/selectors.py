@@ -20,7 +20,7 @@ from gradtui.protocol.vocabulary import (
     Phase,
 )
 from gradtui.state.model_parts import children
-from gradtui.state.run_state import PhaseRecord, RunState, TreeState
+from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selection import NothingSelected, find
 from gradtui.state.series import Series, joint_norm
 from gradtui.state.shown_norms import shown_norms
@@ -316,41 +316,10 @@ def unexplained_growth(state: RunState, held: MemoryBytes) -> tuple[int | None, 
     return first, added - first
 
 
-def memory_now(state: RunState) -> tuple[int | None, int | None]:
-    """Return the bytes held at the end of the newest measured phase, and the highest total so far.
-
-    Bytes that no category explains before the first forward are subtracted: training has not added them. Both are None while
-    unknown.
-    """
-    measured = [record.last for record in state.phases.values() if record.last is not None]
-    of_step = state.step_memory.newest
-    if not measured and of_step is None:
-        return None, None
-    last = max(reversed(measured), key=lambda event: event.at) if measured else None
-    newest = last.held.total if last is not None else None
-    if of_step is not None and (last is None or of_step.step >= last.step):
-        newest = next(
-            (each for each in (of_step.optimizer, of_step.backward, of_step.forward) if each is not None), newest
-        )
-    found = highest_peak(state)
-    before = unexplained_at_load(state) or 0
-    peak = found[1].peak if found is not None else None
-    return (
-        None if newest is None else max(0, newest - before),
-        None if peak is None else max(0, peak - before),
-    )
-
-
 def learning_rates(state: RunState) -> list[float]:
     """Return the different learning rates of all optimizers that still exist, in ascending order."""
     groups = state.groups.optimizers if state.groups is not None else ()
     return sorted({group.learning_rate for each in groups for group in each if group.learning_rate is not None})
-
-
-def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
-    """Return the phase with the highest total so far, None while no peak is known."""
-    known = [(phase, record) for phase, record in state.phases.items() if record.peak is not None]
-    return max(known, key=lambda entry: entry[1].peak or 0, default=None)
 
 
 def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:

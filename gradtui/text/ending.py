@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.findings import Level, by_gravity
-from gradtui.state.model_records import model_records, peak_owner, reported_tree, state_counts
+from gradtui.state.model_records import model_records, reported_tree, state_counts
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import highest_peak, unexplained_at_load
 from gradtui.text.effects import largest_result
 from gradtui.text.findings import finding_line
 from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines, verified_text
-from gradtui.text.memory import graph_lines
+from gradtui.text.memory import graph_lines, peak_text
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import STATE_WORDS, problem_lines
@@ -132,19 +132,12 @@ def _course(first: float | None, first_step: int | None, last: float, last_step:
 
 
 def _memory(state: RunState) -> list[EndRow]:
-    highest = highest_peak(state)
-    if highest is None:
+    text = peak_text(state)
+    if not text:
         return []
-    phase, record = highest
-    owner = peak_owner(state, record)
-    exact = "" if record.peak_exact else "≥ "
-    text = f"peak {exact}{size_text(record.peak or 0)} in {phase}{f' with {owner}' if owner else ''}"
-    before = unexplained_at_load(state)
-    if before is not None:
-        text += f", {size_text(before)} of it from before training"
     if state.traced is not None:
-        step = state.traced
-        text += f"; within step {step.step:,}: {size_text(step.peak)} in {step.peak_phase}{place_of(state, step.peak_module)}"
+        step, place = state.traced, place_of(state, state.traced.peak_module)
+        text += f"; within step {step.step:,}: {size_text(above_load(state, step.peak))} in {step.peak_phase}{place}"
     return [EndRow("memory", text)]
 
 

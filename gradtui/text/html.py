@@ -15,8 +15,9 @@ from gradtui.state.changes import changes
 from gradtui.state.findings import Level, open_findings
 from gradtui.state.first_folds import first_folds, stacks_of
 from gradtui.state.model_records import reported_tree
+from gradtui.state.run_memory import memory_now, run_peak
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import joint_ratio, letters_of, memory_now, row_parameters
+from gradtui.state.selectors import joint_ratio, letters_of, row_parameters
 from gradtui.state.series import joint_norm
 from gradtui.text.effects import change_results, change_words
 from gradtui.text.findings import finding_text
@@ -67,13 +68,14 @@ def run_html(state: RunState, *, is_over: bool = False) -> str:
 
 
 def _facts(state: RunState, *, is_over: bool) -> str:
-    now, peak = memory_now(state)
+    peak = run_peak(state)
+    bound = "≥ " if peak is not None and not peak.is_exact else ""
     facts = [
         f"<b>step {state.step:,}</b>" + (" (no longer watched)" if is_over else ""),
         "" if is_over or state.steps_per_second is None else rate_text(state.steps_per_second).strip(),
         f"loss <b>{number_text(state.loss.last).strip()}</b>",
         f"gradient norm {'≥ ' if state.tree.is_sharded else ''}{number_text(state.gradient_norm.last).strip()}",
-        f"memory {_size(now)}, peak {_size(peak)}",
+        f"memory {_size(memory_now(state))}, peak {bound}{_size(peak.bytes if peak is not None else None)}",
     ]
     return f"<p>{' · '.join(filter(None, facts))}</p>"
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.growth import Growth
+from gradtui.state.model_records import peak_owner
+from gradtui.state.run_memory import above_load, largest_spike, run_peak
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import is_frozen, kept_for, most_saved, saved_bytes, subtree
+from gradtui.state.selectors import is_frozen, kept_for, most_saved, saved_bytes, subtree, unexplained_at_load
 from gradtui.text.frontier import called
 from gradtui.text.units import plural, size_text
 
@@ -42,13 +44,42 @@ def growth_text(growth: Growth) -> str:
     )
 
 
-def spike_text(spike: MemorySpikeFound) -> str:
-    """Describe a step whose memory peak was far above those around it."""
-    more = spike.peak - spike.usual
+def spike_text(state: RunState, spike: MemorySpikeFound) -> str:
+    """Describe a step whose memory peak was far above those around it, as the screen counts its bytes."""
+    peak, usual = (size_text(above_load(state, size)) for size in (spike.peak, spike.usual))
+    bound = "" if state.step_memory.peaks_exact else "≥ "
     lasted = f" for {spike.steps} steps" if spike.steps > 1 else ""
+    more = size_text(spike.peak - spike.usual)
+    return f"memory spike in {spike.phase.value}: {bound}{peak}, {more} more than usual ({usual}){lasted}"
+
+
+def peak_text(state: RunState) -> str:
+    """Describe the peak of the run and its spikes, as the screen counts them; empty while no peak is known."""
+    peak = run_peak(state)
+    if peak is None:
+        return ""
+    owner = peak_owner(state, peak.record)
+    text = (
+        f"peak {'' if peak.is_exact else '≥ '}{size_text(peak.bytes)}{f' at step {peak.step:,}' if peak.step else ''}"
+    )
+    text += f" in {peak.phase}{f' with {owner}' if owner else ''}"
+    before = unexplained_at_load(state)
+    if before is not None:
+        text += f", and {size_text(before)} from before training"
+    return text + _spike_words(state, peak.step)
+
+
+def _spike_words(state: RunState, peak_step: int) -> str:
+    largest = largest_spike(state)
+    if largest is None:
+        return ""
+    text = f"; {plural(state.step_memory.spike_count, 'spike')}"
+    # A spike of several steps has the number of its first one.
+    if largest.step <= peak_step < largest.step + max(1, largest.steps):
+        return text
+    which = "" if state.step_memory.spike_count == 1 else ", the largest"
     return (
-        f"memory spike in {spike.phase.value}: {size_text(spike.peak)}, {size_text(more)} more than usual "
-        f"({size_text(spike.usual)}){lasted}"
+        f"{text}{which} {size_text(above_load(state, largest.peak))} at step {largest.step:,} in {largest.phase.value}"
     )
 
 

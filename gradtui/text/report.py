@@ -8,6 +8,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.cost_record import CostRecord
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.reconciliation import reconcile
+from gradtui.state.run_memory import memory_now
 from gradtui.state.run_state import ModelRecord, NormSummary, PhaseRecord, RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text.findings import finding_lines
@@ -40,10 +41,9 @@ def progress_line(state: RunState) -> str:
     if shown.total.last is not None:
         bound = "≥ " if shown.is_part else ""
         parts.append(f"gradient norm {bound}{shown.total.last:.3g}{_of_step(state, shown.total.steps[-1])}")
-    totals = [record.last.held.total for record in state.phases.values() if record.last is not None]
-    total = max((total for total in totals if total is not None), default=None)
-    if total is not None:
-        parts.append(size_text(total))
+    held = memory_now(state)
+    if held is not None:
+        parts.append(f"memory {size_text(held)}")
     parts.append(str(state.phase))
     if state.job is not None:
         parts.append(ranks_text(state.job))

@@ -437,3 +437,45 @@ def test_numbers_that_are_too_large_for_a_format_are_left_out(kind: str, tmp_pat
     if kind == "csv":
         (row,) = read_csv(tmp_path / "out", "machine")
         assert (row["step"], row["host_rss_bytes"], row["time_s"]) == ("", "", "2.0")
+
+
+STEP_TOTALS = ev.StepMemoryMeasured(
+    6.75, 3, tuple(ev.StepTotals(step, 100 * step, 90 * step, 80 * step, 105 * step, step == 3) for step in (1, 2, 3))
+)
+LATER_TOTALS = ev.StepMemoryMeasured(6.875, 5, (ev.StepTotals(4, None, 45, 40, 45), ev.StepTotals(5, 50, 45, 40, None)))
+WITH_TOTALS = [*EVENTS[:-1], STEP_TOTALS, LATER_TOTALS, EVENTS[-1]]
+ENDS = ("forward", "backward", "optimizer")
+
+
+def test_csv_has_the_memory_of_every_step(tmp_path: Path) -> None:
+    rows = read_csv(exported("csv", tmp_path / "out", WITH_TOTALS), "step_memory")
+    found = [tuple(row[f"{name}_bytes"] for name in (*ENDS, "peak")) for row in rows]
+    assert found == [
+        ("100", "90", "80", "105"), ("200", "180", "160", "210"), ("300", "270", "240", "315"),
+        ("", "45", "40", "45"), ("50", "45", "40", ""),
+    ]  # fmt: skip
+    assert [row["peak_is_exact"] for row in rows] == ["0", "0", "1", "0", "0"]
+    # The first report has no earlier one. The steps of the second share the time since.
+    assert [float(row["time_s"]) for row in rows] == [6.75, 6.75, 6.75, 6.8125, 6.875]
+
+
+def test_the_time_of_a_pause_is_not_that_of_steps(tmp_path: Path) -> None:
+    late = ev.StepMemoryMeasured(100.0, 5, LATER_TOTALS.totals)
+    rows = read_csv(exported("csv", tmp_path / "out", [*EVENTS[:-1], STEP_TOTALS, late, EVENTS[-1]]), "step_memory")
+    assert [float(row["time_s"]) for row in rows[3:]] == [99.5, 100.0]
+
+
+def test_tensorboard_has_the_memory_of_every_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    found = read_scalars(exported("tensorboard", tmp_path / "out", WITH_TOTALS))
+    assert [(step, value) for step, _, value in found["step_memory/peak"]] == [(1, 105), (2, 210), (3, 315), (4, 45)]
+    assert [(step, value) for step, _, value in found["step_memory/forward"]] == [(1, 100), (2, 200), (3, 300), (5, 50)]
+
+
+def test_a_trace_counts_the_memory_of_every_step(tmp_path: Path) -> None:
+    entries = read_trace(exported("trace", tmp_path / "trace.json", WITH_TOTALS))
+    ends = [each["args"] for each in entries if each["name"] == "memory of each step (bytes)"]
+    assert ends[:3] == [dict(zip(ENDS, (100 * step, 90 * step, 80 * step))) for step in (1, 2, 3)]
+    assert ends[3:] == [{"backward": 45, "optimizer": 40}, {"forward": 50, "backward": 45, "optimizer": 40}]
+    peaks = [(each["ts"], each["args"]) for each in entries if each["name"] == "memory peak of each step (bytes)"]
+    assert peaks[2:] == [(6_750_000, {"peak": 315}), (6_812_500, {"peak": 45})]

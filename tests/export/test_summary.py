@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import step_memory
 from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, held, started
 
 from gradtui.export.summary import SCHEMA, summarise, write
@@ -24,8 +25,8 @@ from gradtui.state.run_state import RunState
 TOP = {
     "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "unregistered_omitted", "seconds",
     "device", "ledger", "torch",
-    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "step_peak", "device_memory", "checkpointed",
-    "living_graphs",
+    "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "memory", "step_peak", "device_memory",
+    "checkpointed", "living_graphs",
     "gradient_norm", "bad_step", "modules", "parameters", "buffers", "freezes",
     "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
     "problems", "cost", "ranks", "report",
@@ -40,7 +41,7 @@ KEYS = {
     },
     "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing", "group_settings"},
     "phase": {"seconds", "device_seconds", "device_steps", "count", "bytes_end", "other_at_load",
-              "other_first_step", "other_since", "bytes_peak", "peak_exact", "peak_models", "exact"},
+              "other_first_step", "other_since", "bytes_peak", "peak_step", "peak_exact", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "first_step", "last_step", "min_step", "max_step", "of_steps", "unconfirmed_steps",
                       "micro_steps", "gradient"},
@@ -120,6 +121,22 @@ def test_interventions_that_were_not_kept_are_counted() -> None:
     assert (len(summary["interventions"]), summary["interventions_dropped"]) == (INTERVENTIONS_KEPT, 3)
 
 
+def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
+    found = {20: 300 * MIB, 40: 200 * MIB}
+    summary = round_trip(step_memory.state(60, found))
+    peaks = {step: step_memory.totals(step, more).peak for step, more in found.items()}
+    assert summary["memory"] == {
+        "peak": {"step": 20, "phase": "forward", "bytes": peaks[20], "exact": False},
+        "spike_count": 2,
+        "spikes": [
+            {"step": step, "phase": "forward", "peak_bytes": peak, "usual_bytes": step_memory.USUAL, "steps": 1}
+            for step, peak in peaks.items()
+        ],
+    }
+    assert (summary["phases"]["forward"]["bytes_peak"], summary["phases"]["forward"]["peak_step"]) == (peaks[20], 20)
+    assert summary["phases"]["data"]["peak_step"] is None
+
+
 def test_an_empty_run_is_null_where_nothing_is_known() -> None:
     summary = round_trip(RunState())
     assert set(summary) == TOP
@@ -127,6 +144,7 @@ def test_an_empty_run_is_null_where_nothing_is_known() -> None:
         assert summary[key] is None
     for key in ("first", "last", "min", "max"):
         assert summary["gradient_norm"][key] is None
+    assert summary["memory"] == {"peak": None, "spike_count": 0, "spikes": []}
     for phase in summary["phases"].values():
         assert (phase["bytes_end"], phase["bytes_peak"], phase["exact"], phase["peak_exact"]) == (None,) * 4
     assert (summary["cost"]["us_per_step"], summary["cost"]["share_of_step"]) == (None, None)

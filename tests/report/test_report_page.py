@@ -16,6 +16,7 @@ from report_runs import HOSTILE, ended, hostile_copy, record, step_totals
 from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.report import contents_of, page, recorded_run
 from gradtui.report.charts import charts
@@ -138,6 +139,29 @@ def test_the_charts_are_valid_and_have_the_measured_numbers(made: str) -> None:
         first = getattr(step_totals(1), phase)
         expected = [(getattr(step_totals(step), phase) - first) / MIB for step in range(1, 61)]
         assert [point["value"] - points[0]["value"] for point in points] == pytest.approx(expected)
+
+
+def test_spikes_are_marks_in_the_chart_of_the_totals_and_a_note(tmp_path: Path) -> None:
+    peaks = {61: 160 * MIB, 63: 360 * MIB}
+    totals = tuple(
+        ev.StepTotals(step, peaks.get(step, 60 * MIB), 50 * MIB, 40 * MIB, peaks.get(step, 60 * MIB))
+        for step in range(61, 65)
+    )
+    spikes = [
+        ev.MemorySpikeFound(8.5, step, Phase.FORWARD, peak, 60 * MIB, number)
+        for number, (step, peak) in enumerate(peaks.items(), 1)
+    ]
+    file = record(tmp_path / "spikes.jsonl", ev.StepMemoryMeasured(8.0, 64, totals), *spikes, ended(steps=64))
+    contents = contents_of(recorded_run(file))
+    (chart,) = [chart for chart in charts(contents) if chart.name == "totals"]
+    assert vl_convert.vegalite_to_vega(chart.spec, "v6.1")["signals"]
+    marks = chart.spec["layer"][-1]["data"]["values"]
+    base = contents.memory.totals_base
+    assert {mark["step"]: mark["value"] * MIB for mark in marks} == {step: peak - base for step, peak in peaks.items()}
+    made = page(contents)
+    words = "the memory peaks of 2 steps were far above those around them, most at step 63 in forward: "
+    assert f"{words}360.0 MiB, usually 60.0 MiB." in made
+    assert "in forward of step 63" in made
 
 
 def test_a_chart_with_hostile_names_is_the_same_chart(recording: Path, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_model, coop_run, coop_states, started
+import step_memory
+from fakes import MIB, coop_model, coop_run, coop_states, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -12,6 +13,7 @@ from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines, end_rows
+from gradtui.tui.panels.header import HeaderState, header_line
 
 
 def after(*events: ev.Event) -> RunState:
@@ -85,3 +87,49 @@ def test_a_high_overhead_names_the_steps_that_are_exempt(exempt_steps: int, exem
         9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1, exempt_steps=exempt_steps, exempt_seconds=exempt_seconds
     )
     assert [row.text for row in end_rows(after(started(), first, rest)) if row.label == "overhead"] == [text]
+
+
+def memory_row(state: RunState) -> str:
+    (row,) = [row for row in end_rows(state) if row.label == "memory"]
+    return row.text
+
+
+def test_the_peak_has_its_step_and_is_that_of_the_header() -> None:
+    run = step_memory.state(60)
+    highest = max(step_memory.totals(step).peak or 0 for step in range(1, 61))
+    first = next(step for step in range(1, 61) if step_memory.totals(step).peak == highest)
+    size = (highest - step_memory.BEFORE) / MIB
+    assert memory_row(run) == f"peak ≥ {size:.1f} MiB at step {first} in forward, and 1.0 MiB from before training"
+    header = "".join(part for part, _ in header_line(run, HeaderState(), 200))
+    assert f"peak ≥{size:.0f} MiB" in header
+    assert "≥" not in memory_row(step_memory.state(60, exact=True))
+
+
+@pytest.mark.parametrize(
+    ("spikes", "words"),
+    [
+        ({20: 64}, "; 1 spike"),
+        ({20: 300, 40: 64}, "; 2 spikes"),
+        ({20: 64, 40: 300}, "; 2 spikes"),
+    ],
+)
+def test_spikes_are_counted(spikes: dict[int, int], words: str) -> None:
+    run = step_memory.state(60, {step: more * MIB for step, more in spikes.items()})
+    highest = max(spikes, key=lambda step: spikes[step])
+    assert f" at step {highest} in forward" in memory_row(run)
+    assert memory_row(run).endswith(words)
+
+
+def test_the_largest_spike_is_named_where_it_is_not_the_peak() -> None:
+    run = step_memory.state(60, {20: 64 * MIB, 40: 80 * MIB})
+    apply(run, ev.StepMemoryMeasured(9.0, 61, (step_memory.totals(61, 400 * MIB),)))
+    size = ((step_memory.totals(40, 80 * MIB).peak or 0) - step_memory.BEFORE) / MIB
+    assert memory_row(run).endswith(f"; 2 spikes, the largest {size:.1f} MiB at step 40 in forward")
+
+
+def test_the_second_step_of_a_spike_may_be_the_peak() -> None:
+    run = step_memory.state(60, {20: 64 * MIB, 21: 90 * MIB})
+    run.step_memory.spikes = [step_memory.spike(20, 90 * MIB, steps=2)]
+    run.step_memory.spike_count = 1
+    assert " at step 21 in forward" in memory_row(run)
+    assert memory_row(run).endswith("; 1 spike")

@@ -46,6 +46,21 @@ def test_memory_and_its_peak() -> None:
     assert reached_text(*found[1]) == "memory peak 3.0 GiB > 2.5 GiB at step 41"
 
 
+def test_the_totals_of_every_step_reach_them_too() -> None:
+    """The first step that is above, of all that came together; not one that was sampled."""
+    peak, memory = SetBreakpoint(1, "peak", 2.5 * GIB), SetBreakpoint(2, "memory", 2.5 * GIB)
+    never = SetBreakpoint(3, "peak", 9.0 * GIB)
+    below = SetBreakpoint(4, "peak", 1.5 * GIB, above=False)
+    state = with_breakpoints(peak, memory, never, below)
+    peaks = {41: 2 * GIB, 42: 3 * GIB, 43: 4 * GIB, 44: 1 * GIB}
+    totals = tuple(ev.StepTotals(step, size, None, 1 * GIB, size) for step, size in peaks.items())
+    event = ev.StepMemoryMeasured(2.0, 44, (*totals, ev.StepTotals(45, None, None, None, None)))
+    apply(state, event)
+    found = list(reached(state, event, state.findings))
+    assert found == [Reached(peak, 3 * GIB, 42), Reached(memory, 3 * GIB, 42), Reached(below, 1 * GIB, 44)]
+    assert reached_text(*found[0]) == "memory peak 3.0 GiB > 2.5 GiB at step 42"
+
+
 def test_one_that_was_asked_for_already_is_not_asked_for_again() -> None:
     state = with_breakpoints(SetBreakpoint(1, "memory", 1.0 * GIB))
     state.note_submitted(Pause(9, "memory", 1))

@@ -136,14 +136,6 @@ def test_what_training_adds_to_the_unexplained_is_divided_by_whether_it_came_wit
     assert selectors.unexplained_growth(state, MemoryBytes(1, 0, 0, 0, 0, other, 99)) == parts
 
 
-def test_the_highest_peak_is_over_all_phases() -> None:
-    assert selectors.highest_peak(RunState()) is None
-    found = selectors.highest_peak(running())
-    assert found is not None
-    peaks = [event.peak for event in coop_run(5) if isinstance(event, ev.MemoryMeasured) and event.peak is not None]
-    assert found[1].peak == max(peaks)
-
-
 def test_the_optimizers_of_a_parameter() -> None:
     optimizers = (OptimizerInfo("SGD", 1, (CTX,), 0), OptimizerInfo("AdamW", 1, (CTX, CTX + 1), 0))
     state = running(ev.OptimizersFound(1.0, 5, optimizers))

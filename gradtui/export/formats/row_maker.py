@@ -14,6 +14,8 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.state.run_state import RunState
 
+_SPREAD_S = 1.0
+"""The longest time over which the memory totals of steps that are reported together are spread."""
 _MOST_WAITING = 8192
 """Rows of `steps` that wait for the duration of their step: what comes every 200 ms says it."""
 _SPANS = 64
@@ -41,6 +43,8 @@ class RowMaker:
         """By parameter: the step of its newest norm that is a row."""
         self._groups_at: tuple[ev.GroupsRead | None, int] = (None, -1)
         """The settings, and the step, of the newest rows of `groups`."""
+        self._memory_at_s: float | None = None
+        """When the newest memory totals were reported."""
         self._paused: ev.PauseChanged | None = None
         self._makers: dict[type[ev.Event], Callable[[Any], Rows]] = {
             ev.TorchImported: self._torch_imported,
@@ -131,8 +135,13 @@ class RowMaker:
         yield from self._timed_steps()
 
     def _step_memory(self, event: ev.StepMemoryMeasured) -> Rows:
-        for totals in event.totals:
-            row: Row = {"step": totals.step, "time_s": event.at, "peak_is_exact": totals.peak_exact}
+        # Steps that are reported together are spread evenly over the time since the report before, which is 0.2 s unless the
+        # run was paused.
+        before = event.at if self._memory_at_s is None else max(self._memory_at_s, event.at - _SPREAD_S)
+        self._memory_at_s, each_s = event.at, (event.at - before) / len(event.totals)
+        for number, totals in enumerate(event.totals, 1):
+            at = event.at if number == len(event.totals) else before + number * each_s
+            row: Row = {"step": totals.step, "time_s": at, "peak_is_exact": totals.peak_exact}
             row |= {f"{name}_bytes": getattr(totals, name) for name in ("forward", "backward", "optimizer", "peak")}
             yield tables.STEP_MEMORY, row
 

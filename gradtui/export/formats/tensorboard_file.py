@@ -17,7 +17,9 @@ from gradtui.export.formats.tables import Row, Rows, Table, Value
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.state.series import joint_norm
 
-TABLES = (tables.STEPS, tables.TIMES, tables.MEMORY, tables.MACHINE, tables.GROUPS, tables.GRADIENT_NORMS)
+TABLES = (
+    tables.STEPS, tables.TIMES, tables.MEMORY, tables.STEP_MEMORY, tables.MACHINE, tables.GROUPS, tables.GRADIENT_NORMS,
+)  # fmt: skip
 """The tables whose values are scalars."""
 _VERSION = "brain.Event:2"
 """The content of the first record: the version of the format, as TensorBoard's reader expects it."""
@@ -92,6 +94,7 @@ class _Scalars:
             tables.GROUPS.name: self._group,
             tables.GRADIENT_NORMS.name: self._norm,
             tables.MEMORY.name: self._bytes,
+            tables.STEP_MEMORY.name: self._step_bytes,
             tables.MACHINE.name: self._machine,
             tables.TIMES.name: self._times,
         }
@@ -149,6 +152,10 @@ class _Scalars:
             value = row[f"{name}_bytes"]
             if isinstance(value, int):
                 self._memory[name] = max(value, self._memory.get(name, value))
+
+    def _step_bytes(self, row: Row) -> None:
+        names = ("forward", "backward", "optimizer", "peak")
+        self._add(_when(row), {f"step_memory/{name}": row[f"{name}_bytes"] for name in names})
 
     def _write_memory(self) -> None:
         self._add(self._memory_at, {f"memory/{name}": size for name, size in self._memory.items()})

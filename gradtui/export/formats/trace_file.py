@@ -26,7 +26,9 @@ _ORDER = (
     Phase.LOAD, Phase.DATA, Phase.ZERO_GRAD, Phase.FORWARD, Phase.BACKWARD, Phase.OTHER, Phase.OPTIMIZER, Phase.EVAL,
 )  # fmt: skip
 """The order in which the sums of the phases are drawn."""
-TABLES = (tables.STEPS, tables.TIMES, tables.MEMORY, tables.MACHINE, tables.PAUSES, tables.EVENTS)
+TABLES = (
+    tables.STEPS, tables.TIMES, tables.MEMORY, tables.STEP_MEMORY, tables.MACHINE, tables.PAUSES, tables.EVENTS,
+)  # fmt: skip
 """The tables of which a trace has something."""
 _RUN, _FIRST_RANK = 1, 2
 """The numbers of processes: that of the run, and that of rank 0 of a job."""
@@ -104,6 +106,10 @@ def _of_row(table: Table, row: Row) -> Iterator[Entry]:
         within = [each for each in MEMORY_CATEGORIES if each != "offloaded" or not row["offloaded_is_outside_total"]]
         yield from _counter("memory at phase ends (bytes)", row, {each: row[f"{each}_bytes"] for each in within})
         yield from _counter("memory peak (bytes)", row, {"peak": row["peak_bytes"]})
+    elif table is tables.STEP_MEMORY:
+        ends = ("forward", "backward", "optimizer")
+        yield from _counter("memory of each step (bytes)", row, {each: row[f"{each}_bytes"] for each in ends})
+        yield from _counter("memory peak of each step (bytes)", row, {"peak": row["peak_bytes"]})
     elif table is tables.MACHINE:
         yield from _counter("host memory (bytes)", row, {"process": row["host_rss_bytes"]})
         names = ("allocated", "reserved", "device_used")

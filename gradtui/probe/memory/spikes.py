@@ -2,7 +2,8 @@
 
 A peak stands out if it lies above Tukey's outer fence of the steps before it: the upper quartile plus three times the
 interquartile range (Tukey, Exploratory Data Analysis, 1977). Small differences are none. If the following steps stay above the
-fence, no step stands out: the script needs more memory from then on.
+fence, no step stands out: the script needs more memory from then on. Nor does one if a tenth of the steps before it were about
+as high: a script may train with steps of several kinds, as a GAN does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _MIN_BYTES, _MIN_SHARE = 1 << 20, 0.05
 """A peak stands out by at least this many bytes, and by this share of the usual peak."""
 _MAX_STEPS = 4
 """A spike lasts this many steps at most."""
+_USUAL_SHARE = 10
+"""Peaks that one step in so many has are usual."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class SpikeDetector:
         self.fence = math.inf
         """Peaks above this many bytes stand out."""
         self._peaks: deque[int] = deque(maxlen=_KEPT)
+        self._all: deque[int] = deque(maxlen=_KEPT)
+        """The same with those of spikes."""
         self._open: Spike | None = None
         """A spike that may last longer."""
         self._above: list[int] = []
@@ -60,13 +65,14 @@ class SpikeDetector:
             self._open = replace(self._open, steps=len(self._above))
             if len(self._above) > _MAX_STEPS:
                 self._peaks.clear()
+                self._all.clear()
                 self._peaks.extend(self._above)
                 self._end()
             return None
         spike = self._open
-        self._end()
         self._peaks.append(peak)
-        self._set_fence()
+        self._above.append(peak)
+        self._end()
         return spike
 
     def finish(self) -> Spike | None:
@@ -78,9 +84,12 @@ class SpikeDetector:
     def start_again(self) -> None:
         """Forget all peaks: other models train."""
         self._peaks.clear()
+        self._all.clear()
+        self._above = []
         self._end()
 
     def _end(self) -> None:
+        self._all.extend(self._above)
         self._open, self._above = None, []
         self._set_fence()
 
@@ -89,4 +98,6 @@ class SpikeDetector:
             self.fence = math.inf
             return
         lower, usual, upper = statistics.quantiles(self._peaks, n=4)
-        self.fence = max(upper + 3 * (upper - lower), usual + _MIN_BYTES, usual * (1 + _MIN_SHARE))
+        highest = sorted(self._all, reverse=True)
+        of_a_kind = highest[-(-len(highest) // _USUAL_SHARE) - 1] * (1 + _MIN_SHARE)
+        self.fence = max(upper + 3 * (upper - lower), usual + _MIN_BYTES, usual * (1 + _MIN_SHARE), of_a_kind)

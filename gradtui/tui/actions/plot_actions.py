@@ -25,7 +25,8 @@ def _action(
 PLOT_ACTIONS: tuple[Action, ...] = (
     _action(
         "next_view", ("tab",), "Next view",
-        "Norm over steps, how far steps move the weights, how the elements of a gradient are spread, or norm by layer.",
+        "Norm over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, or memory "
+        "over steps.",
         "turn(1)", "view", mouse="click on its name",
     ),
     _action("previous_view", ("shift+tab",), "View before", "The same, the other way round.", "turn(-1)"),
@@ -41,7 +42,11 @@ PLOT_ACTIONS: tuple[Action, ...] = (
     _action("zoom_none", ("0",), "All steps", "Everything that is kept.", "zoom_none", "all"),
     _action("oldest", ("home",), "Oldest", "As many, from the first on.", "move('at_start')"),
     _action("newest", ("end",), "Newest", "As many, up to the newest, and on with the run.", "newest", "newest"),
-    _action("change_scale", ("l",), "Log or linear", "A logarithmic or a linear axis.", "change('change_scale')", "scale"),
+    _action(
+        "change_scale", ("l",), "Log or linear",
+        "A logarithmic or a linear axis. That of the memory is linear: near its values, or from zero.",
+        "change('change_scale')", "scale",
+    ),
     _action(
         "smooth", ("w",), "Smooth",
         "A moving average over the faint curve: 0.6, 0.9, 0.97 of it stay at each point, or none. NaN, Inf and gaps stay "

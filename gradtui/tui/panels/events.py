@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     ),
     "ranks": ("!", "error", "ranks", "something differs between ranks that all of them must have in common"),
     "growth": ("!", "warning", "growth", "memory rises step after step"),
+    "spike": ("!", "warning", "spike", "the memory peak of a step is far above those around it"),
     "out of memory": (
         "✖",
         "error",

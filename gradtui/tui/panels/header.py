@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gradtui.state.freshness import is_stale
+from gradtui.state.run_memory import memory_now, memory_step, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, learning_rates, memory_now, next_stop, run_status
+from gradtui.state.selectors import RunStatus, learning_rates, next_stop, run_status
 from gradtui.text import (
     BYTES_WIDTH,
     NUMBER_WIDTH,
@@ -240,13 +241,12 @@ def _learning_rate(state: RunState) -> str:
 
 
 def _memory(state: RunState, layout: _Layout) -> Line:
-    now, peak = memory_now(state)
-    measured = [record.last for record in state.phases.values() if record.last is not None]
-    is_old = is_stale(state, max((event.step for event in measured), default=None))
+    peak, is_old = run_peak(state), is_stale(state, memory_step(state))
     spans: list[Span] = [(layout.label, "faint")] if layout.label else []
-    spans.append((pad(short_bytes(now), BYTES_WIDTH), STALE if is_old else "text"))
+    spans.append((pad(short_bytes(memory_now(state)), BYTES_WIDTH), STALE if is_old else "text"))
     if layout.peak:
-        spans += [(" peak ", "faint"), (pad(short_bytes(peak), BYTES_WIDTH), "text")]
+        words = short_bytes(None) if peak is None else f"{'' if peak.is_exact else '≥'}{short_bytes(peak.bytes)}"
+        spans += [(" peak ", "faint"), (pad(words, BYTES_WIDTH + 1), "text")]
     return tuple(spans)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import events
 
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_memory import phase_total
 from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import steady_shares, step_curve, time_shares
 from gradtui.text import memory_source_text
@@ -32,8 +33,8 @@ def memory_title(state: RunState, width: int = 100, *, by_phase: bool = False, c
     if not by_phase:
         return step_title(state, width)
     phase = chosen_phase(state, chosen)
-    last = state.phases[phase].last if phase is not None else None
-    words = ["by phase", *([step_words(state, last.step, width - 11)] if last is not None and last.step else [])]
+    total = phase_total(state, phase) if phase is not None else None
+    words = ["by phase", *([step_words(state, total.step, width - 11)] if total is not None and total.step else [])]
     full = " · ".join([*words, source] if (source := memory_source_text(state)) else words)
     return full if len(full) <= width else " · ".join(words)
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.freshness import is_memory_stale
+from gradtui.state.freshness import is_stale
+from gradtui.state.run_memory import PhaseTotal, above_load, phase_peak, phase_total
 from gradtui.state.run_state import RunState
-from gradtui.text import bytes_text, parts_of_memory
+from gradtui.text import BEFORE_TRAINING, MemoryPart, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_parts import distinct_peak, sample
 from gradtui.tui.rendering import STALE, Line, Span, pad
 from gradtui.tui.widgets import stacked_bar
@@ -32,9 +33,10 @@ class MemoryOptions:
 def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: MemoryOptions, width: int) -> list[Line]:
     """Return a row for each of `phases`, all to the scale of every measured phase, so that bars keep their length.
 
-    Old numbers are dim and have their step, if there is room.
+    A row has the bar of the newest breakdown, the newest total, and the highest total of the phase so far. Old totals are dim
+    and have their step, if there is room.
     """
-    full = max((_extent(record.last) for record in state.phases.values()), default=0) or 1
+    full = max((_extent(state, record.last) for record in state.phases.values()), default=0) or 1
     beside = width - _NAME_WIDTH - _TOTAL_WIDTH
     with_peak = beside - _PEAK_WIDTH >= _GOOD_BAR
     beside -= _PEAK_WIDTH if with_peak else 0
@@ -44,12 +46,13 @@ def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: Mem
     lines: list[Line] = []
     for phase in phases:
         breakdown = state.phases[phase].last
-        is_old = is_memory_stale(state, breakdown)
+        total = phase_total(state, phase)
+        is_old = phase is not Phase.LOAD and is_stale(state, total.step if total is not None else None)
         bar = _bar(state, breakdown, full, max(_MIN_BAR, beside), options)
         name = _name(phase, breakdown, options, is_chosen=phase is chosen)
-        step = f" @{breakdown.step:,}" if breakdown is not None and is_old else ""
+        step = f" @{total.step:,}" if total is not None and is_old else ""
         ending: Line = ((pad(step, _STEP_WIDTH), "muted"),) if with_step else ()
-        lines.append((name, *bar, *_numbers(breakdown, with_peak=with_peak, is_old=is_old), *ending))
+        lines.append((name, *bar, *_numbers(state, phase, total, with_peak=with_peak, is_old=is_old), *ending))
     return lines
 
 
@@ -60,31 +63,36 @@ def _name(phase: Phase, breakdown: MemoryMeasured | None, options: MemoryOptions
     return CHOSEN_MARK + pad(phase.value, _NAME_WIDTH - 1), role
 
 
-def _extent(breakdown: MemoryMeasured | None) -> int:
+def _extent(state: RunState, breakdown: MemoryMeasured | None) -> int:
     if breakdown is None:
         return 0
-    sizes = breakdown.held.within_total().values()
-    return max(sum(max(0, size or 0) for size in sizes), breakdown.held.total or 0, breakdown.peak or 0)
+    sizes = [part.size or 0 for part in _own_parts(state, breakdown)]
+    return max(
+        sum(max(0, size) for size in sizes), above_load(state, max(breakdown.held.total or 0, breakdown.peak or 0))
+    )
+
+
+def _own_parts(state: RunState, breakdown: MemoryMeasured) -> list[MemoryPart]:
+    parts = parts_of_memory(breakdown.held, state)
+    return [part for part in parts if part.within_total and part.role != BEFORE_TRAINING]
 
 
 def _bar(state: RunState, breakdown: MemoryMeasured | None, full: int, width: int, options: MemoryOptions) -> Line:
     if breakdown is None:
         return ((" " * width, ""),)
-    parts = [part for part in parts_of_memory(breakdown.held, state) if part.within_total]
+    parts = _own_parts(state, breakdown)
+    peak = distinct_peak(breakdown)
     patterns = "".join(sample(part.role, colour=options.colour) for part in parts)
     sizes = [(part.role, float(part.size or 0)) for part in parts]
-    return stacked_bar(sizes, full, width, distinct_peak(breakdown), patterns)
+    return stacked_bar(sizes, full, width, None if peak is None else above_load(state, peak), patterns)
 
 
-def _numbers(breakdown: MemoryMeasured | None, *, with_peak: bool, is_old: bool) -> Line:
-    total = bytes_text(breakdown.held.total if breakdown else None)
-    is_current = breakdown is not None and breakdown.held.total is not None and not is_old
-    spans: list[Span] = [(" " + total, "text" if is_current else STALE)]
-    if with_peak:
-        peak = distinct_peak(breakdown) if breakdown else None
-        if breakdown is None or peak is None:
-            spans.append((" " * _PEAK_WIDTH, ""))
-        else:
-            mark, role = (STALE, STALE) if is_old else ("warning", "muted")
-            spans += [(" ▲", mark), (" " if breakdown.peak_exact else "≥", role), (bytes_text(peak), role)]
-    return tuple(spans)
+def _numbers(state: RunState, phase: Phase, total: PhaseTotal | None, *, with_peak: bool, is_old: bool) -> Line:
+    words = bytes_text(total.bytes if total is not None else None)
+    spans: list[Span] = [(" " + words, "text" if total is not None and not is_old else STALE)]
+    if not with_peak:
+        return tuple(spans)
+    peak, is_exact = phase_peak(state, phase) or (None, True)
+    if peak is None or bytes_text(peak) == words:
+        return (*spans, (" " * _PEAK_WIDTH, ""))
+    return (*spans, (" ▲", "warning"), (" " if is_exact else "≥", "muted"), (bytes_text(peak), "muted"))

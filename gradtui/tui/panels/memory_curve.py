@@ -21,7 +21,7 @@ PHASE_ROLES = {
 """The colour role of each phase that has one of its own."""
 OTHER_ROLE = "phase-other"
 
-_SHORT_NAMES = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.OPTIMIZER: "opt"}
+SHORT_NAMES = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.OPTIMIZER: "opt"}
 _MIN_SHARE = 0.005
 _OF_THE_TIME = " of the time"
 _LINE = "─"
@@ -239,7 +239,7 @@ def phase_line(columns: Sequence[Column], shares: Mapping[Phase, float], margin:
         starts.setdefault(column.phase, at)
     own = {phase: at for phase, at in starts.items() if phase in PHASE_ROLES}
     room = len(columns)
-    for names, ending in (({}, _OF_THE_TIME), ({}, ""), (_SHORT_NAMES, "")):
+    for names, ending in (({}, _OF_THE_TIME), ({}, ""), (SHORT_NAMES, "")):
         labels = [names.get(phase, phase.value) + _per_cent(shares.get(phase)) for phase in own]
         widths = [len(label) for label in labels]
         if widths and shares:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gradtui.protocol.events import DeviceSampled
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
+from gradtui.state.run_memory import above_load, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import highest_peak
 from gradtui.text import DASH, share_text, short_bytes
 from gradtui.tui.rendering import Line, fit, printable, wrap
 
@@ -24,8 +25,8 @@ def waiting_lines(state: RunState, width: int) -> list[Line]:
 
 
 def warning_lines(state: RunState, width: int) -> list[Line]:
-    """Return the lines about graphs that stay alive and about memory that grows; empty while there is neither."""
-    return [fit(line, width) for line in (*graphs_line(state), *growth_line(state))]
+    """Return the lines about graphs that stay alive, memory that grows, and spikes; empty while there is none of them."""
+    return [fit(line, width) for line in (*graphs_line(state), *growth_line(state), *spike_line(state, width))]
 
 
 def graphs_line(state: RunState) -> list[Line]:
@@ -48,16 +49,44 @@ def growth_line(state: RunState) -> list[Line]:
     return [(("▲ ", "warning"), (words, "muted"))]
 
 
+def spike_line(state: RunState, width: int) -> list[Line]:
+    """Return the newest spike in as many words as fit; empty while there was none."""
+    if not state.step_memory.spikes:
+        return []
+    spike = state.step_memory.spikes[-1]
+    more, whole = f"+{short_bytes(spike.peak - spike.usual)}", short_bytes(above_load(state, spike.peak))
+    whole = f"{_bound(state)}{whole}"
+    texts = (
+        f"spike at step {spike.step:,}: {whole} ({more}) in {spike.phase}",
+        f"spike at step {spike.step:,}: {whole} ({more})",
+        f"spike @{spike.step:,}: {whole}",
+        f"@{spike.step:,}: {whole}",
+    )
+    words = next((text for text in texts if len(text) + 2 <= width), texts[-1])
+    return [(("▲ ", "muted" if is_stale(state, spike.step) else "warning"), (words, "muted"))]
+
+
+def _bound(state: RunState) -> str:
+    return "" if state.step_memory.peaks_exact else "≥"
+
+
+def is_spike(state: RunState, step: int) -> bool:
+    """Return whether the newest spike has this step."""
+    spikes = state.step_memory.spikes
+    return bool(spikes) and spikes[-1].step <= step < spikes[-1].step + max(1, spikes[-1].steps)
+
+
 def peak_line(state: RunState) -> list[Line]:
     """Return the highest peak of the run with its phase, model and module; empty while no peak is known."""
-    found = highest_peak(state)
+    found = run_peak(state)
     if found is None:
         return []
-    phase, record = found
-    owner = peak_owner(state, record)
-    words = f"peak so far {'' if record.peak_exact else '≥'}{short_bytes(record.peak)} in {phase}"
+    owner = peak_owner(state, found.record)
+    words = f"peak {'' if found.is_exact else '≥'}{short_bytes(found.bytes)}"
+    words += f" at step {found.step:,} in {found.phase}" if found.step else f" in {found.phase}"
+    words += " (spike)" if is_spike(state, found.step) else ""
     words += f" with {printable(owner)}" if owner else ""
-    return [(("▲ ", "warning"), (words + _peak_owner(state, phase, record.peak or 0), "muted"))]
+    return [(("▲ ", "warning"), (words + _peak_owner(state, found.phase, found.record.peak or 0), "muted"))]
 
 
 def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:

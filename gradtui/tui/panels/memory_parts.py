@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.freshness import is_memory_stale
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.text import BYTES_WIDTH, MEMORY_PARTS, MemoryPart, bytes_text, parts_of_memory, short_bytes
 from gradtui.tui.rendering import STALE, Line, Span, in_columns, pad
@@ -37,7 +38,7 @@ def legend(breakdown: MemoryMeasured, state: RunState, width: int, *, colour: bo
     is_old = is_memory_stale(state, breakdown)
     entries = [_entry(part, name_width, colour, is_old=is_old) for part in parts]
     columns = max(1, min(_MAX_COLUMNS, (width + _GAP) // (_entry_width(name_width) + _GAP)))
-    heading = _heading(breakdown, width)
+    heading = _heading(state, breakdown, width)
     # Above faint numbers the step must be found at a glance.
     return [((heading, "muted" if is_old else "faint"),), *in_columns(entries, columns, _GAP)]
 
@@ -50,10 +51,10 @@ def names_only(breakdown: MemoryMeasured, state: RunState, *, colour: bool) -> L
     return tuple(spans)
 
 
-def _heading(breakdown: MemoryMeasured, width: int) -> str:
+def _heading(state: RunState, breakdown: MemoryMeasured, width: int) -> str:
     peak = distinct_peak(breakdown)
     bound = "" if breakdown.peak_exact else "≥"
-    ending = "" if peak is None else f", peak {bound}{short_bytes(peak)}"
+    ending = "" if peak is None else f", peak {bound}{short_bytes(above_load(state, peak))}"
     where = f"{breakdown.phase}, step {breakdown.step:,}"
     for text in (f"at the end of {where}{ending}", f"end of {where}{ending}", f"{where}{ending}"):
         if len(text) <= width:

@@ -9,17 +9,20 @@ from functools import lru_cache
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.freshness import is_memory_stale, is_stale
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_at_load
-from gradtui.state.step_curve import StepCurve, age_floor, step_curve
+from gradtui.state.selectors import unexplained_at_load, unexplained_parts
+from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, age_floor, step_curve
 from gradtui.text import BEFORE_TRAINING, MemoryPart, no_profile_text, parts_of_memory, short_bytes
 from gradtui.tui.panels.memory_curve import (
+    SHORT_NAMES,
     Scale,
     columns_of,
     curve_lines,
     in_unit,
     margin_of,
     phase_line,
+    phase_role,
     scale_for,
     unit_of,
 )
@@ -29,7 +32,7 @@ from gradtui.tui.panels.memory_table import chosen_phase
 from gradtui.tui.rendering import STALE, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.widgets import stacked_bar
 
-_MIN_CURVE_ROWS = 2
+_MIN_CURVE_ROWS, _GOOD_CURVE_ROWS = 2, 5
 _WIDE = 44
 """From this panel width on there are a bar, the full names of its parts and a line for the bytes from before training."""
 _LONGEST_OPTIMIZER = 9
@@ -81,13 +84,46 @@ def step_lines(
         return waiting_lines(state, width)[:height]
     notes = warning_lines(state, width)
     numbers = _held_lines(state, held, scale, width, colour=colour) if held is not None else []
+    numbers = [*live_line(state, width), *numbers]
     notes = notes[: max(0, height - len(numbers) - 1 - _MIN_CURVE_ROWS)]
+    if height - len(numbers) - len(notes) > _GOOD_CURVE_ROWS or not notes:
+        # The table by phase has these bytes too.
+        numbers += _before_lines(state, held, width)
     room = height - len(numbers) - len(notes)
     above = _curve(state, step, scale, shares, width, room) if step is not None and scale is not None else []
     if not above:
         above = wrap(((no_profile_text(state), "muted"),), width)[: max(0, room)]
         above += [()] * (room - len(above))
     return [fit(line, width) for line in (*above, *numbers, *notes)][:height]
+
+
+def live_line(state: RunState, width: int) -> list[Line]:
+    """Return the totals at the ends of the newest step's phases with the step; empty before the first step has ended.
+
+    In a narrow panel they have no names: they stand below those of the phases, in the same order and colours.
+    """
+    newest = state.step_memory.newest
+    if newest is None:
+        return []
+    ends = {phase: getattr(newest, phase) for phase in PHASES_OF_STEP}
+    known = {phase: above_load(state, total) for phase, total in ends.items() if total is not None}
+    if not known:
+        return []
+    unit, role = unit_of(max(known.values())), STALE if is_stale(state, newest.step) else "text"
+    numbers = {phase: in_unit(size, unit[1]).strip() for phase, size in known.items()}
+    if width < _WIDE:
+        spans: list[Span] = [(f"@{newest.step:,}", "muted")]
+        for phase, number in numbers.items():
+            spans += [(" ", ""), (number, phase_role(phase) if role != STALE else STALE)]
+        return [tuple(spans)]
+    for names in ({phase: phase.value for phase in known}, SHORT_NAMES):
+        spans = [(f"step {newest.step:,}", "muted")]
+        for phase, number in numbers.items():
+            spans += [(f"  {names[phase]} ", phase_role(phase)), (number, role)]
+        spans.append((f" {unit[0]}", "muted"))
+        if line_width(spans) <= width:
+            break
+    return [tuple(spans)]
 
 
 def _curve(
@@ -130,7 +166,6 @@ def owner_of(state: RunState, step: StepCurve, *, with_phase: bool = True) -> st
 
 def _held_lines(state: RunState, held: MemoryMeasured, scale: Scale | None, width: int, *, colour: bool) -> list[Line]:
     parts = [part for part in parts_of_memory(held.held, state) if part.within_total]
-    before = next((part for part in parts if part.role == BEFORE_TRAINING), None)
     size = unit_of(max((part.size or 0 for part in parts), default=0))
     numbers = _Numbers(width, size, is_memory_stale(state, held), colour=colour)
     if width < _WIDE:
@@ -138,10 +173,10 @@ def _held_lines(state: RunState, held: MemoryMeasured, scale: Scale | None, widt
         # Without a curve, or with that of the same step, the title names it.
         step = f"@{held.step:,}" if held.step and curve is not None and curve.step != held.step else ""
         return _narrow_numbers(_shown(parts, state), step, numbers)
-    own = [part for part in parts if part is not before]
+    own = [part for part in parts if part.role != BEFORE_TRAINING]
     lines = [_bar(held, own, scale, width, colour=colour)]
     lines += numbers.lines([(_name(part, state), part) for part in _shown(own, state)])
-    return lines + ([_before_training(state, before.size, width)] if before is not None and before.size else [])
+    return lines
 
 
 def _narrow_numbers(parts: list[MemoryPart], step: str, numbers: _Numbers) -> list[Line]:
@@ -220,10 +255,14 @@ def _name(part: MemoryPart, state: RunState) -> str:
     return part.name
 
 
-def _before_training(state: RunState, size: int, width: int) -> Line:
+def _before_lines(state: RunState, held: MemoryMeasured | None, width: int) -> list[Line]:
+    """Return the bytes from before training, which have no place in the bar; empty in a narrow panel, where they are a part."""
+    size = unexplained_parts(state, held.held)[0] if held is not None else None
+    if not size or width < _WIDE:
+        return []
     words = f"+{short_bytes(size)} held before training"
     whose = " (Python, libraries)" if state.started is not None and state.started.device in ("", "cpu") else ""
-    return ((words + (whose if len(words + whose) <= width else ""), "muted"),)
+    return [((words + (whose if len(words + whose) <= width else ""), "muted"),)]
 
 
 def step_title(state: RunState, width: int) -> str:

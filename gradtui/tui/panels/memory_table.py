@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_memory import run_peak
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import fullest_phase
 from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
-from gradtui.tui.panels.memory_notes import device_line, graphs_line, growth_line, peak_line, waiting_lines
+from gradtui.tui.panels.memory_notes import (
+    device_line,
+    graphs_line,
+    growth_line,
+    is_spike,
+    peak_line,
+    spike_line,
+    waiting_lines,
+)
 from gradtui.tui.panels.memory_parts import legend, names_only
 from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width
 
@@ -89,8 +98,11 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     peak, device = peak_line(state), device_line(state.device)
     if peak and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
         peak, device = [(*peak[0], _BETWEEN, *device[0])], []
+    found = run_peak(state)
     few = len(MAIN_PHASES) + 1
     warnings = [*graphs_line(state), *growth_line(state)]
+    if found is None or not is_spike(state, found.step):
+        warnings += spike_line(state, width)
     by_value: list[Phase | Line] = [*seen[:few], *warnings, *peak, *seen[few:], *unseen, *device]
     kept = by_value[: max(0, room)]
     return [phase for phase in shown if phase in kept], [line for line in (*warnings, *peak, *device) if line in kept]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import ceil, floor, isfinite
 
-from gradtui.state.markers import model_breaks
+from gradtui.state.markers import Marker, model_breaks
 from gradtui.state.run_state import RunState
 from gradtui.text import number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
@@ -78,10 +78,11 @@ def curves_request(
     height: int,
     x_label: str = "step",
     state: RunState | None = None,
+    more: Sequence[Marker] = (),
 ) -> PlotRequest:
     """Return the request for curves, with the steps between `ends` visible; later curves are drawn on top.
 
-    Curves over the steps of `state` have its markers, and break where other models begin.
+    Curves over the steps of `state` have its markers and those of `more`, and break where other models begin.
     """
     breaks = model_breaks(state) if state is not None else []
     drawn = [
@@ -93,7 +94,7 @@ def curves_request(
     below = [series for each in drawn for series in each[:-1]]
     series = (*below, *(each[-1] for each in drawn))
     whole = whole_range(curves)
-    verticals = vertical_lines(state, whole[0], ends) if state is not None and whole is not None else ()
+    verticals = vertical_lines(state, whole[0], ends, more) if state is not None and whole is not None else ()
     return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends, verticals=verticals)
 
 
@@ -127,6 +128,14 @@ def step_note(
     curve: Curve, ends: tuple[float, float], whole: tuple[float, float], options: PlotOptions, scale: Scale
 ) -> str:
     """Describe the visible part of the run, how many of its steps are kept in `curve`, the scale and the smoothing."""
+    parts = [*visible_part(curve, ends, whole), scale]
+    if options.smoothing > 0:
+        parts.append(f"EMA {options.smoothing:g}")
+    return " · ".join(parts)
+
+
+def visible_part(curve: Curve, ends: tuple[float, float], whole: tuple[float, float]) -> list[str]:
+    """Describe the visible part of the run, and how many of its steps are kept in `curve`; empty for all steps."""
     kept = len(in_sight(curve, *ends).steps)
     first, last = ceil(ends[0]), floor(ends[1])
     parts = []
@@ -134,10 +143,7 @@ def step_note(
         parts.append(f"steps {first:,}–{last:,} of {round(whole[1]):,}")
     if kept < last - first + 1:
         parts.append(f"{kept:,} of {last - first + 1:,} steps shown")
-    parts.append(scale)
-    if options.smoothing > 0:
-        parts.append(f"EMA {options.smoothing:g}")
-    return " · ".join(parts)
+    return parts
 
 
 def _series(curve: Curve, role: str, sparse: str = "") -> Series:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gradtui.state.markers import MarkerKind, markers
+from gradtui.state.markers import Marker, MarkerKind, markers
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.request import VerticalLine
 from gradtui.tui.rendering import MARKERS, printable, width_of
@@ -14,13 +14,16 @@ from gradtui.tui.rendering import MARKERS, printable, width_of
 _RANKS = tuple(MarkerKind)
 
 
-def vertical_lines(state: RunState, start: float, ends: tuple[float, float]) -> tuple[VerticalLine, ...]:
-    """Return the markers between two steps, in the order in which they are preferred where several fall into one column.
+def vertical_lines(
+    state: RunState, start: float, ends: tuple[float, float], more: Sequence[Marker] = ()
+) -> tuple[VerticalLine, ...]:
+    """Return the run's markers and `more` between two steps, in the order in which they are preferred where several fall into
+    one column.
 
     `start` is the first step of the curves: what came before it stands there.
     """
     lines = []
-    for marker in sorted(markers(state), key=lambda each: _RANKS.index(each.kind)):
+    for marker in sorted([*markers(state), *more], key=lambda each: _RANKS.index(each.kind)):
         step, (glyph, role) = max(start, float(marker.step)), MARKERS[marker.kind]
         if ends[0] <= step <= ends[1]:
             words = printable(marker.words)

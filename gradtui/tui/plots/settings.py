@@ -10,6 +10,7 @@ from gradtui.tui.plots.curves import SMOOTHING_LEVELS
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import histogram_plot, histogram_table
 from gradtui.tui.plots.layers import KeptLayers
+from gradtui.tui.plots.memory import memory_plot, memory_plot_table
 from gradtui.tui.plots.norms import norm_plot, norm_table
 from gradtui.tui.plots.options import MAX_PINNED, Plot, PlotOptions
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
@@ -40,6 +41,7 @@ VIEWS: tuple[View, ...] = (
     View("ratio", "Ratio", ratio_plot, ratio_table, "steps", watches=True, smooths=True, pins=True),
     View("histogram", "Histogram", histogram_plot, histogram_table, watches=True),
     View("depth", "Depth", depth_plot, depth_table, "layers", has_orders=True),
+    View("memory", "Memory", memory_plot, memory_plot_table, "steps"),
 )
 """The views in the order of their tabs."""
 

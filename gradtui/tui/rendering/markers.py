@@ -11,4 +11,5 @@ MARKERS: dict[MarkerKind, tuple[str, str]] = {
     MarkerKind.LEARNING_RATE: ("η", "strong"),
     MarkerKind.CHECKPOINTING: ("↻", "activations"),
     MarkerKind.FINDING: ("!", "warning"),
+    MarkerKind.SPIKE: ("▲", "warning"),
 }

@@ -330,7 +330,9 @@ class Dashboard(Screen[None], KeptStrips):
             self.show_panel("memory")
 
     def action_show_gradients(self) -> None:
-        if self._panels.is_shown("gradients"):
+        if self.memory.has_focus:
+            self._open_plots("memory")
+        elif self._panels.is_shown("gradients"):
             self._open_plots()
         else:
             self.show_panel("gradients")
@@ -338,7 +340,7 @@ class Dashboard(Screen[None], KeptStrips):
     def on_curves_panel_plots_wanted(self) -> None:
         self._open_plots()
 
-    def _open_plots(self) -> None:
+    def _open_plots(self, view: str = "") -> None:
         if self.plots is not None:
             return
         from gradtui.tui.plots.settings import PlotSettings
@@ -346,6 +348,8 @@ class Dashboard(Screen[None], KeptStrips):
 
         if self._plot_settings is None:
             self._plot_settings = PlotSettings()
+        if view:
+            self._plot_settings.show(view)
         self._plots = PlotScreen(self._action_context, self.tree_view, self._plot_settings)
         self.app.push_screen(self._plots, self._plots_closed)
 

@@ -121,8 +121,9 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
     (
         "▲",
         "warning",
-        "the peak; ≥: at least",
-        "The peak within a phase, where it is above what the phase ends with; ≥: at least that much.",
+        "peak, or spike; ≥: at least",
+        "The highest total of a phase so far, where it is not its newest one; ≥: at least that much. Over the curves of the "
+        "memory and in the panel: a spike, a step whose peak is far above those around it.",
     ),
     (
         "–",
@@ -145,6 +146,7 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
     ),
 )
 
+# A spike of the memory is among the marks.
 _MARKERS: dict[MarkerKind, str] = {
     MarkerKind.MODEL: "The run has a new model. A curve breaks where none of its models had trained before.",
     MarkerKind.UNFREEZE: "Parameters were unfrozen.",

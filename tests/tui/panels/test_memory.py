@@ -13,7 +13,8 @@ from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.memory import memory_table, memory_title
-from gradtui.tui.panels.memory_step import Drawing, newest, scale_of, step_lines
+from gradtui.tui.panels.memory_notes import spike_line, warning_lines
+from gradtui.tui.panels.memory_step import Drawing, live_line, newest, scale_of, step_lines
 from gradtui.tui.rendering import STALE, Line, line_width
 
 MODEL = coop_model()
@@ -251,3 +252,72 @@ def test_the_exported_table_has_the_points_of_the_curve() -> None:
     assert table.rows[0] == (285, "forward", 80 * MIB)
     assert [row[1] for row in table.rows] == ["forward"] * 2 + ["backward"] * 4 + ["optimizer"] * 2
     assert memory_table(RunState()).rows == ()
+
+
+TOTALS = ev.StepTotals(329, round(143.8 * MIB), round(139.1 * MIB), round(140.4 * MIB), round(143.8 * MIB))
+LIVE = (*RUN, ev.StepMemoryMeasured(9.5, 329, (TOTALS,)))
+SPIKE = ev.MemorySpikeFound(9.6, 320, B, round(207.8 * MIB), round(143.8 * MIB), 1)
+
+
+def lines_at(size: tuple[int, int], *events: ev.Event) -> list[Line]:
+    state = state_after(*events)
+    return step_lines(state, *size, scale_of(state, Drawing()), SHARES)
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [
+        (24, "@329 97.1 92.4 93.7"),
+        (50, "step 329  fwd 97.1  bwd 92.4  opt 93.7 MiB"),
+        (68, "step 329  forward 97.1  backward 92.4  optimizer 93.7 MiB"),
+    ],
+)
+def test_the_totals_of_the_newest_step_are_below_the_curve(width: int, words: str) -> None:
+    """The bytes from before training are subtracted, as in the curve above and in the header."""
+    lines = text(lines_at((width, 12), *LIVE, profile()))
+    assert words in lines
+    assert (
+        lines.index(words) == next(at for at, line in enumerate(lines) if "fwd 37" in line or "forward 37" in line) + 1
+    )
+
+
+def test_a_phase_without_a_reading_is_left_out_and_old_totals_are_dim() -> None:
+    state = state_after(*RUN, ev.StepMemoryMeasured(9.5, 329, (ev.StepTotals(329, None, 100 * MIB, None, None),)))
+    assert text(live_line(state, 50)) == ["step 329  backward 53.3 MiB"]
+    roles = dict(live_line(state, 50)[0])
+    assert roles["53.3"] == "text"
+    state.step, state.steps_per_second = 400, 5.0
+    assert dict(live_line(state, 50)[0])["53.3"] == STALE
+    assert live_line(state_after(*RUN), 50) == []
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [
+        (68, "▲ spike at step 320: ≥161 MiB (+64.0 MiB) in backward"),
+        (50, "▲ spike at step 320: ≥161 MiB (+64.0 MiB)"),
+        (24, "▲ spike @320: ≥161 MiB"),
+        (16, "▲ @320: ≥161 MiB"),
+    ],
+)
+def test_the_newest_spike_has_a_line(width: int, words: str) -> None:
+    found = text(warning_lines(state_after(*LIVE, SPIKE), width))
+    assert found == [words]
+
+
+def test_an_old_spike_stays_and_warns_no_longer() -> None:
+    state = state_after(*LIVE, SPIKE)
+    state.step, state.steps_per_second = 325, 5.0
+    assert spike_line(state, 50)[0][0] == ("▲ ", "warning")
+    state.step = 400
+    assert spike_line(state, 50)[0][0] == ("▲ ", "muted")
+    assert spike_line(state_after(*LIVE), 50) == []
+
+
+def test_where_room_is_short_a_spike_takes_the_line_of_what_was_there_before() -> None:
+    before = "+46.7 MiB held before training (Python, libraries)"
+    assert before in text(lines_at((50, 9), *LIVE, profile()))
+    with_spike = text(lines_at((50, 9), *LIVE, profile(), SPIKE))
+    assert before not in with_spike
+    assert any("spike at step 320" in line for line in with_spike)
+    assert before in text(lines_at((50, 14), *LIVE, profile(), SPIKE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import step_memory
 from fakes import MIB, coop_model, coop_run, held, row_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.reducer import apply
+from gradtui.state.run_memory import above_load, phase_peak, phase_total, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import highest_peak
 from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
 from gradtui.tui.panels.memory_table import MAIN_PHASES, next_phase, phase_table
@@ -55,14 +56,14 @@ def row(lines: tuple[Line, ...], phase: Phase) -> str:
 
 @pytest.mark.parametrize(("share", "is_told"), [(1.2, True), (1.0, True), (0.99, True), (0.7, False)])
 def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: float, is_told: bool) -> None:
-    found = highest_peak(RUNNING)
+    found = run_peak(RUNNING)
     assert found is not None
-    phase, peak = found[0], int((found[1].peak or 0) * share)
+    phase, peak = found.phase, int((found.record.peak or 0) * share)
     block = row_of(MODEL, "text_encoder.blocks.3")
     highest = (None,) * len(MODEL.modules)
     traced = ev.StepMemoryProfiled(9.0, 40, (1, peak), 2, ((phase, 0),), peak, phase, block, (), highest, True)
     shown = text(phase_table(state_after(*coop_run(40), traced), 90, 20).lines)
-    assert "peak so far" in shown
+    assert f"peak ≥{found.bytes / MIB:.1f} MiB at step {found.step}" in shown
     assert ("at text_encoder.blocks.3" in shown) is is_told
 
 
@@ -74,12 +75,14 @@ def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: i
         assert last.held.total is not None
         assert last.peak is not None
         lines = phase_table(RUNNING, width, height, MemoryOptions(phase)).lines
-        assert f"{last.held.total / MIB:.1f} MiB" in row(lines, phase)
+        assert f"{above_load(RUNNING, last.held.total) / MIB:.1f} MiB" in row(lines, phase)
         heading = next(line for line in text(lines).splitlines() if f"{phase}, step" in line)
         bound = "" if last.peak_exact else "≥"
-        assert f"peak {bound}{last.peak / MIB:.1f} MiB" in heading
+        assert f"peak {bound}{above_load(RUNNING, last.peak) / MIB:.1f} MiB" in heading
+        highest = phase_peak(RUNNING, phase)
+        assert highest is not None
         if width > 50:
-            assert f"▲{' ' if last.peak_exact else '≥'}{bytes_text(last.peak)}" in row(lines, phase)
+            assert f"▲{' ' if highest[1] else '≥'}{bytes_text(highest[0])}" in row(lines, phase)
 
 
 def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
@@ -217,7 +220,7 @@ def bar_of_forward(*, colour: bool = True) -> list[tuple[str, str]]:
 
 def test_every_part_has_the_same_role_in_bars_and_legend() -> None:
     legend = [role for line in phase_table(FULL, 90, 20).lines[5:] for _, role in line if role in MEMORY_PARTS]
-    assert [role for _, role in bar_of_forward()] == list(MEMORY_PARTS)
+    assert [role for _, role in bar_of_forward()] == [role for role in MEMORY_PARTS if role != BEFORE_TRAINING]
     assert sorted(legend) == sorted(MEMORY_PARTS)
 
 
@@ -228,12 +231,14 @@ def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alte
 
 
 def test_without_colour_parts_have_patterns_of_their_own() -> None:
-    assert len({part[0] for part, _ in bar_of_forward(colour=False)}) == len(MEMORY_PARTS)
+    assert len({part[0] for part, _ in bar_of_forward(colour=False)}) == len(MEMORY_PARTS) - 1
 
 
 def test_the_highest_peak_names_its_phase() -> None:
-    highest = max(RUNNING.phases.items(), key=lambda entry: entry[1].peak or 0)
-    assert f"{(highest[1].peak or 0) / MIB:.1f} MiB in {highest[0]}" in text(phase_table(RUNNING, 61, 18).lines)
+    phase, record = max(RUNNING.phases.items(), key=lambda entry: entry[1].peak or 0)
+    size = above_load(RUNNING, record.peak or 0)
+    words = f"peak ≥{size / MIB:.1f} MiB at step {record.peak_step} in {phase}"
+    assert words in text(phase_table(RUNNING, 61, 18).lines)
 
 
 def test_the_machine_has_a_line() -> None:
@@ -288,7 +293,8 @@ def test_old_rows_are_dim_and_have_their_step_and_fresh_ones_have_neither(size: 
     lines = phase_table(state, *size).lines
     for phase in (*MAIN_PHASES, Phase.EVAL):
         line = next(line for line in lines if line[0][0][1:].startswith(phase.value))
-        total = bytes_text(state.phases[phase].last.held.total if state.phases[phase].last is not None else None)
+        newest = phase_total(state, phase)
+        total = bytes_text(newest.bytes if newest is not None else None)
         role = next(role for part, role in line if part == f" {total}")
         assert role == (STALE if phase is Phase.EVAL else "text"), phase
         assert ("@40" in text((line,))) is (phase is Phase.EVAL and size[0] == 70)
@@ -309,3 +315,26 @@ def roles_of_legend(state: RunState) -> set[str]:
     begin = next(index for index, line in enumerate(lines) if "at the end of" in text((line,)))
     entries = [line for line in lines[begin + 1 :] if any("parameters" in part for part, _ in line)]
     return {role for part, role in entries[0] if any(letter.isdigit() for letter in part)} | {STALE}
+
+
+@pytest.mark.parametrize("width", [43, 61, 70])
+def test_the_totals_are_of_the_newest_step_and_the_parts_say_which_they_are_of(width: int) -> None:
+    state = step_memory.state(60)
+    state.step = 60
+    newest = step_memory.totals(60)
+    lines = phase_table(state, width, 18).lines
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        assert bytes_text(getattr(newest, phase) - step_memory.BEFORE) in row(lines, phase)
+    sampled = state.phases[Phase.FORWARD].last
+    assert sampled is not None
+    assert f"forward, step {sampled.step}" in text(lines)
+
+
+def test_a_spike_that_is_the_peak_has_one_line() -> None:
+    shown = text(phase_table(step_memory.state(60, {40: 300 * MIB}), 70, 20).lines)
+    size = ((step_memory.totals(40, 300 * MIB).peak or 0) - step_memory.BEFORE) / MIB
+    assert f"▲ peak ≥{size:.0f} MiB at step 40 in forward (spike)" in shown
+    assert shown.count("spike") == 1
+    both = text(phase_table(step_memory.state(60, {20: 300 * MIB, 40: 64 * MIB}), 70, 20).lines)
+    assert "spike at step 40" in both
+    assert "at step 20 in forward" in both

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+import step_memory
 from app_session import Session, session
-from fakes import coop_run
+from fakes import MIB, coop_run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Watch
 from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, Phase
 from gradtui.runner.run_files import RunFiles
+from gradtui.text import short_bytes
 from gradtui.tui.screens.plots import PlotScreen
 
 
@@ -68,15 +70,16 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
     async with session() as run:
         await run.press("down", "g")
         seen = []
-        for _ in range(4):
+        for _ in range(5):
             seen.append(shown(run))
             await run.press("tab")
         assert "total" in seen[0]
         assert "waiting" in seen[1]
         assert "waiting" in seen[2]
         assert "Only ctx has a gradient" in seen[3]
+        assert "Waiting for the first step to end" in seen[4]
         assert shown(run) == seen[0]
-        await run.press("shift+tab")
+        await run.press("shift+tab", "shift+tab")
         assert "Only ctx has a gradient" in shown(run)
 
 
@@ -121,7 +124,7 @@ async def test_scale_smoothing_and_order_are_told_on_the_frame() -> None:
         assert note(run) == "linear · EMA 0.6"
         await run.press("l", "w", "w", "w")
         assert note(run) == "log"
-        await run.press("shift+tab", "r")
+        await run.press("shift+tab", "shift+tab", "r")
         assert "in the order of the calls" in note(run)
 
 
@@ -153,7 +156,7 @@ async def test_the_run_is_held_and_helped_from_here_too() -> None:
 async def test_everything_still_works_when_the_run_has_ended() -> None:
     async with session() as run:
         await run.put(*looked(40), ev.RunEnded(9.5, 40, 0, None))
-        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab")
+        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab")
         assert "total" in shown(run)
         assert not run.sink.submitted
         await run.press("tab", "tab")
@@ -238,3 +241,53 @@ async def test_the_footer_offers_what_applies_to_the_run_now() -> None:
         assert "p pause" in plots(run).keys.text
         await run.put(ev.RunEnded(4.0, 40, 0, None))
         assert not {"p pause", "p resume", "n step"} & {text.strip() for text in plots(run).keys.text.split("  ")}
+
+
+def memory_run() -> list[ev.Event]:
+    return step_memory.events(60, {20: 300 * MIB, 40: 64 * MIB})
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
+async def test_the_memory_of_every_step_has_a_view(size: tuple[int, int]) -> None:
+    async with session(size, memory_run()) as run:
+        await run.press("g")
+        if not isinstance(run.app.screen, PlotScreen):
+            await run.press("g")
+        await run.press("shift+tab")
+        peak = short_bytes((step_memory.totals(60).peak or 0) - step_memory.BEFORE)
+        assert f"peak ≥{peak}" in shown(run)
+        assert "MiB┤" in shown(run)
+        more = (step_memory.totals(20, 300 * MIB).peak or 0) - step_memory.USUAL
+        assert f"▲ +{more // MIB}M" in shown(run)
+        assert "2 spikes, the newest at step 40 in forward" in " ".join(shown(run).split())
+        assert "step 60" in shown(run) + note(run)
+        await run.press("l")
+        assert "from zero" in note(run)
+        await run.press("plus")
+        assert "steps 31–60 of 60" in note(run)
+        assert f"▲ +{more // MIB}M" not in shown(run)
+        await run.press("tab")
+        assert "steps 31–60" in note(run), "the views over steps share their window"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_g_from_the_memory_panel_opens_its_plot(size: tuple[int, int]) -> None:
+    async with session(size, memory_run()) as run:
+        await run.press("m")
+        if run.app.focused is not run.dashboard.memory:
+            await run.press("m")
+        await run.press("g")
+        assert plots(run).table[0] == "memory"
+        await run.press("escape")
+        assert run.app.screen is run.dashboard
+
+
+async def test_the_memory_of_every_step_is_exported_as_the_allocator_counts_it(tmp_path: Path) -> None:
+    files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
+    async with session((120, 36), memory_run(), write_file=files.write) as run:
+        await run.press("g", "shift+tab", "e")
+        names = [path.name for path in tmp_path.rglob("*plot-memory*")]
+        assert len(names) == 1
+        rows = list(csv.DictReader(io.StringIO(next(tmp_path.rglob("*plot-memory*")).read_text())))
+    assert [int(row["peak_bytes"]) for row in rows[:3]] == [step_memory.totals(step).peak for step in (1, 2, 3)]
+    assert int(rows[19]["forward_bytes"]) == step_memory.totals(20, 300 * MIB).forward

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_chain, coop_model, coop_run
+import step_memory
+from fakes import MIB, PrintedLog, RecordingSink, ScriptedSource, coop_chain, coop_model, coop_run
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
@@ -79,3 +80,9 @@ def test_help(snap_compare: Compare) -> None:
 def test_the_norms_on_the_whole_screen(snap_compare: Compare) -> None:
     keys = ("down", "g", "g", "w", "a", "down", "down")
     assert snap_compare(app(), terminal_size=(80, 24), run_before=then(*keys))
+
+
+def test_the_memory_of_every_step_on_the_whole_screen(snap_compare: Compare) -> None:
+    run = step_memory.events(120, {50: 300 * MIB, 90: 64 * MIB}, exact=True)
+    made = GradtuiApp(ScriptedSource(run), RecordingSink(), log=PrintedLog(*LOG), refresh_hz=0)
+    assert snap_compare(made, terminal_size=(120, 36), run_before=then("g", "shift+tab"))

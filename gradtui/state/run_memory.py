@@ -1,0 +1,103 @@
+"""The memory of the run in the figures that the whole screen shares: now, at its peak, and in its spikes. Pure.
+
+Bytes that no category explains before the first forward (Python, libraries, data) are subtracted: training has not added them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.events import MemorySpikeFound
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_state import PhaseRecord, RunState
+from gradtui.state.selectors import unexplained_at_load
+
+_AT_STEP_END = ("optimizer", "backward", "forward")
+
+
+@dataclass(frozen=True)
+class RunPeak:
+    """The highest total of the run so far."""
+
+    bytes: int
+    step: int
+    phase: Phase
+    is_exact: bool
+    """False for a lower bound: no allocator has kept the peak of every step."""
+    record: PhaseRecord
+
+
+@dataclass(frozen=True)
+class PhaseTotal:
+    """The newest known total at the end of a phase."""
+
+    bytes: int
+    step: int
+
+
+def phase_total(state: RunState, phase: Phase) -> PhaseTotal | None:
+    """Return the newest total at the end of a phase; None while unknown.
+
+    That of forward, backward and optimizer step is of nearly every step; a breakdown by category is of a sampled step.
+    """
+    record = state.phases[phase]
+    steps, last = record.totals.steps, record.last
+    if steps and (last is None or steps[-1] >= last.step):
+        return PhaseTotal(above_load(state, round(record.totals.values[-1])), steps[-1])
+    if last is None or last.held.total is None:
+        return None
+    return PhaseTotal(above_load(state, last.held.total), last.step)
+
+
+def phase_peak(state: RunState, phase: Phase) -> tuple[int, bool] | None:
+    """Return the highest total so far within a phase, and whether it is more than a lower bound; None while unknown."""
+    record = state.phases[phase]
+    if record.peak is None:
+        return None
+    is_exact = record.peak_exact and (not len(record.totals) or state.step_memory.peaks_exact)
+    return above_load(state, record.peak), is_exact
+
+
+def above_load(state: RunState, size: int) -> int:
+    """Return a total without the bytes from before the first forward."""
+    return max(0, size - (unexplained_at_load(state) or 0))
+
+
+def memory_now(state: RunState) -> int | None:
+    """Return the bytes held at the end of the newest measured phase; None while unknown."""
+    measured = [record.last for record in state.phases.values() if record.last is not None]
+    last = max(reversed(measured), key=lambda event: event.at) if measured else None
+    newest = last.held.total if last is not None else None
+    of_step = state.step_memory.newest
+    if of_step is not None and (last is None or of_step.step >= last.step):
+        totals = [getattr(of_step, phase) for phase in _AT_STEP_END]
+        newest = next((total for total in totals if total is not None), newest)
+    return None if newest is None else above_load(state, newest)
+
+
+def memory_step(state: RunState) -> int | None:
+    """Return the step of `memory_now`; None while it is unknown."""
+    steps = [record.last.step for record in state.phases.values() if record.last is not None]
+    of_step = state.step_memory.newest
+    return max([*steps, *([of_step.step] if of_step is not None else [])], default=None)
+
+
+def run_peak(state: RunState) -> RunPeak | None:
+    """Return the highest total so far; None while no peak is known."""
+    found = highest_peak(state)
+    if found is None:
+        return None
+    phase, record = found
+    is_exact = record.peak_exact and state.step_memory.peaks_exact
+    return RunPeak(above_load(state, record.peak or 0), record.peak_step, phase, is_exact, record)
+
+
+def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
+    """Return the phase with the highest total so far, None while no peak is known."""
+    known = [(phase, record) for phase, record in state.phases.items() if record.peak is not None]
+    return max(known, key=lambda entry: entry[1].peak or 0, default=None)
+
+
+def largest_spike(state: RunState) -> MemorySpikeFound | None:
+    """Return the highest spike of those that are kept; None if there was none."""
+    return max(state.step_memory.spikes, key=lambda spike: spike.peak, default=None)

@@ -1,0 +1,165 @@
+"""Memory of each step over steps: its peak, the totals at the ends of its phases, and the steps whose peak stands out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gradtui.state.markers import Marker, MarkerKind
+from gradtui.state.run_memory import above_load
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import unexplained_at_load
+from gradtui.state.step_curve import PHASES_OF_STEP
+from gradtui.text import plural, short_bytes
+from gradtui.tui.plots.curves import (
+    GAP,
+    curves_request,
+    in_sight,
+    legend,
+    run_range,
+    table_of,
+    visible_part,
+)
+from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
+from gradtui.tui.plots.table import Table
+from gradtui.tui.rendering import Line, fit, line_width, wrap
+
+PEAK_ROLE = "curve-1"
+PHASE_ROLES = {phase: f"phase-{phase}" for phase in PHASES_OF_STEP}
+_LIMIT_FITS = 1.5
+"""The device's memory is drawn as a line where it is at most this many times the highest visible value."""
+_BELOW = 3
+
+
+def memory_curves(state: RunState) -> list[Curve]:
+    """Return the totals of each step in bytes, the peak last, without the bytes from before the first forward."""
+    return [
+        replace(curve, values=[above_load(state, round(each or 0)) for each in curve.values]) for curve in _raw(state)
+    ]
+
+
+def _raw(state: RunState) -> list[Curve]:
+    totals = [(phase.value, PHASE_ROLES[phase], state.phases[phase].totals) for phase in PHASES_OF_STEP]
+    named = [*totals, ("peak", PEAK_ROLE, state.step_memory.peak)]
+    return [Curve(name, role, each.steps, each.values, can_be_smooth=False) for name, role, each in named if len(each)]
+
+
+def _peak_first(curves: Sequence[Curve]) -> list[Curve]:
+    return sorted(curves, key=lambda curve: curve.role != PEAK_ROLE)
+
+
+def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
+    """Return the plot of the memory of each step."""
+    curves = memory_curves(state)
+    whole = run_range(state, curves)
+    if whole is None:
+        return Plot(tuple(wrap(((_awaited(state), "muted"),), width)), None)
+    ends = options.window.ends(*whole)
+    limit = _limit(state, curves, ends)
+    above, has_step = _legend(state, curves, limit, ends, width)
+    below = tuple(fit(line, width) for line in wrap(((_words(state), "faint"),), width)[:_BELOW])
+    drawn = curves if limit is None else [limit, *curves]
+    request = curves_request(
+        drawn, options, ends, "linear", width, height - len(above) - len(below), state=state, more=_spikes(state)
+    )
+    request = replace(request, unit="bytes", from_zero=options.other_scale)
+    return Plot(above, request, below, whole, _note(curves, ends, whole, options, with_step=not has_step))
+
+
+def memory_plot_table(state: RunState, options: PlotOptions) -> Table:
+    """Return the visible totals by step in bytes, as the allocator counts them."""
+    return table_of([replace(curve, name=f"{curve.name}_bytes") for curve in _peak_first(_raw(state))], options)
+
+
+def _spikes(state: RunState) -> list[Marker]:
+    spikes = state.step_memory.spikes
+    return [Marker(each.step, MarkerKind.SPIKE, f"+{_brief(each.peak - each.usual)}") for each in spikes]
+
+
+def _brief(size: int) -> str:
+    """Return bytes in at most four characters, as the axis does where it is narrow: `64M`, `1.2G`. So it is never cut."""
+    number, unit = short_bytes(size).split()
+    digits = f"{float(number):.1f}" if float(number) < 9.95 else f"{float(number):.0f}"
+    return f"{digits.removesuffix('.0')}{unit[0]}"
+
+
+def _awaited(state: RunState) -> str:
+    if state.ended is not None:
+        return "The run ended before the memory of a step was measured."
+    return "Waiting for the first step to end: the allocated bytes are read at the end of each of its phases."
+
+
+def _limit(state: RunState, curves: Sequence[Curve], ends: tuple[float, float]) -> Curve | None:
+    """Return the memory of the device as a line, if it is near the curves; None otherwise."""
+    size = state.device.device_total if state.device is not None else None
+    seen = [value or 0 for curve in curves for value in in_sight(curve, *ends).values]
+    if size is None or not seen or _is_on_host(state) or size > _LIMIT_FITS * max(seen):
+        return None
+    return Curve("device", REFERENCE_ROLE, ends, (size, size), can_be_smooth=False)
+
+
+def _is_on_host(state: RunState) -> bool:
+    return state.started is None or state.started.device in ("", "cpu")
+
+
+def _legend(
+    state: RunState, curves: Sequence[Curve], limit: Curve | None, ends: tuple[float, float], width: int
+) -> tuple[tuple[Line, ...], bool]:
+    """Return the newest visible values and, if there is room for it, their step; and whether there is."""
+    seen = {curve.name: in_sight(curve, *ends) for curve in curves}
+    entries = [
+        (curve, f"{_bound(state) if curve.name == 'peak' else ''}{_size(seen[curve.name].values)}")
+        for curve in _peak_first(curves)
+    ]
+    if limit is not None:
+        entries.append((limit, _size(limit.values)))
+    lines, words = legend(entries, width), (f"{GAP}{_newest(curves, ends)}", "muted")
+    narrow = legend(entries, max(1, width - line_width((words,))))
+    if len(narrow) > len(lines):
+        return lines, False
+    return (*lines[:-1], (*narrow[-1], words)), True
+
+
+def _newest(curves: Sequence[Curve], ends: tuple[float, float]) -> str:
+    """Return the step of the newest visible values."""
+    steps = [seen.steps[-1] for curve in curves if (seen := in_sight(curve, *ends)).steps]
+    return f"step {round(max(steps)):,}" if steps else ""
+
+
+def _bound(state: RunState) -> str:
+    return "" if state.step_memory.peaks_exact else "≥"
+
+
+def _size(values: Sequence[float | None]) -> str:
+    value = values[-1] if values else None
+    return short_bytes(None if value is None else round(value))
+
+
+def _words(state: RunState) -> str:
+    """Return the newest spike, and what the figures leave out."""
+    memory, before = state.step_memory, unexplained_at_load(state)
+    words = []
+    if memory.spikes:
+        newest = memory.spikes[-1]
+        many = plural(memory.spike_count, "spike") + (", the newest" if memory.spike_count > 1 else "")
+        size, more = short_bytes(above_load(state, newest.peak)), short_bytes(newest.peak - newest.usual)
+        words.append(f"{many} at step {newest.step:,} in {newest.phase}: {_bound(state)}{size} (+{more}).")
+    if not memory.peaks_exact:
+        words.append("Peak ≥: the highest of the totals.")
+    if before is not None:
+        words.append(f"Without {short_bytes(before)} from before training.")
+    return " ".join(words)
+
+
+def _note(
+    curves: Sequence[Curve],
+    ends: tuple[float, float],
+    whole: tuple[float, float],
+    options: PlotOptions,
+    *,
+    with_step: bool,
+) -> str:
+    longest = max(curves, key=lambda curve: len(curve.steps))
+    scale = "from zero" if options.other_scale else "near its values"
+    step = [words] if with_step and (words := _newest(curves, ends)) else []
+    return " · ".join([*step, *visible_part(longest, ends, whole), f"axis {scale}"])

@@ -1,0 +1,119 @@
+"""The plot of the memory of each step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fakes import MIB, device_sample
+from step_memory import BEFORE, state, totals
+
+from gradtui.protocol import events as ev
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
+from gradtui.text import short_bytes
+from gradtui.tui.plots.memory import PEAK_ROLE, PHASE_ROLES, memory_plot, memory_plot_table
+from gradtui.tui.plots.options import PlotOptions
+from gradtui.tui.plots.window import Window
+from gradtui.tui.rendering.lines import Line, line_width
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+def text(lines: tuple[Line, ...]) -> str:
+    return "\n".join("".join(part for part, _ in line) for line in lines)
+
+
+def test_it_draws_the_totals_of_every_step_and_the_peak_on_top() -> None:
+    plot = memory_plot(state(60, exact=True), PlotOptions(), 110, 30)
+    assert plot.request is not None
+    drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
+    steps = tuple(map(float, range(1, 61)))
+    known = [totals(step, exact=True) for step in range(1, 61)]
+    expected = {
+        PHASE_ROLES[phase]: (steps, tuple(getattr(each, phase) - BEFORE for each in known)) for phase in PHASE_ROLES
+    }
+    assert drawn == expected | {PEAK_ROLE: (steps, tuple((each.peak or 0) - BEFORE for each in known))}
+    assert plot.request.series[-1].color == PEAK_ROLE
+    assert (plot.request.unit, plot.request.y_scale, plot.request.from_zero) == ("bytes", "linear", False)
+
+
+@pytest.mark.parametrize("width", [60, 76, 110, 150])
+def test_the_legend_has_the_newest_values_and_their_step_or_the_frame_has_it(width: int) -> None:
+    run = state(60)
+    plot = memory_plot(run, PlotOptions(), width, 30)
+    newest, shown = totals(60), text(plot.above)
+    for name in PHASES:
+        assert f"{name} {short_bytes(getattr(newest, name) - BEFORE)}" in shown
+    assert f"peak ≥{short_bytes((newest.peak or 0) - BEFORE)}" in shown
+    assert ("step 60" in shown) is ("step 60" not in plot.note)
+    assert len(plot.above) <= 2
+    assert all(line_width(line) <= width for line in (*plot.above, *plot.below))
+
+
+def test_zoomed_the_legend_is_of_the_visible_steps() -> None:
+    plot = memory_plot(state(60), PlotOptions(window=Window(20.0, 40.0)), 110, 30)
+    assert "step 40" in text(plot.above)
+    assert f"forward {short_bytes((totals(40).forward or 0) - BEFORE)}" in text(plot.above)
+    assert "steps 20–40 of 60" in plot.note
+
+
+def test_spikes_are_marked_and_the_newest_is_named() -> None:
+    run = state(60, {20: 300 * MIB, 40: 64 * MIB})
+    plot = memory_plot(run, PlotOptions(), 110, 30)
+    assert plot.request is not None
+    marked = {line.x: (line.glyph, line.label) for line in plot.request.verticals if line.glyph == "▲"}
+    usual = 101 * MIB
+    more = {step: totals(step, size).peak or 0 for step, size in ((20, 300 * MIB), (40, 64 * MIB))}
+    assert marked == {float(step): ("▲", f"+{round((peak - usual) / MIB)}M") for step, peak in more.items()}
+    below = " ".join(text(plot.below).split())
+    assert f"2 spikes, the newest at step 40 in forward: ≥{short_bytes(more[40] - BEFORE)}" in below
+    assert f"(+{short_bytes(more[40] - usual)})" in below
+    assert f"Without {short_bytes(BEFORE)} from before training." in below
+
+
+def test_where_an_allocator_keeps_the_peak_it_is_no_lower_bound() -> None:
+    plot = memory_plot(state(60, {40: 64 * MIB}, exact=True), PlotOptions(), 110, 30)
+    assert "≥" not in text(plot.above) + text(plot.below)
+
+
+def test_the_other_scale_begins_at_zero() -> None:
+    plot = memory_plot(state(60), PlotOptions(other_scale=True), 110, 30)
+    assert plot.request is not None
+    assert (plot.request.from_zero, plot.request.y_scale) == (True, "linear")
+    assert "from zero" in plot.note
+
+
+@pytest.mark.parametrize(("total", "is_drawn"), [(130, True), (1000, False)])
+def test_the_limit_of_the_device_is_a_line_where_it_is_near(total: int, is_drawn: bool) -> None:
+    run = state(60, exact=True)
+    assert run.started is not None
+    run.started = replace(run.started, device="cuda:0")
+    apply(run, replace(device_sample(), device_total=total * MIB))
+    plot = memory_plot(run, PlotOptions(), 140, 30)
+    assert plot.request is not None
+    lines = [series.ys for series in plot.request.series if series.color == "reference"]
+    assert lines == ([(total * MIB, total * MIB)] if is_drawn else [])
+    assert (f"device {short_bytes(total * MIB)}" in text(plot.above)) is is_drawn
+
+
+def test_on_the_host_there_is_no_such_line() -> None:
+    run = state(60)
+    apply(run, replace(device_sample(), device_total=130 * MIB))
+    plot = memory_plot(run, PlotOptions(), 140, 30)
+    assert plot.request is not None
+    assert "reference" not in {series.color for series in plot.request.series}
+
+
+def test_the_table_has_the_totals_as_the_allocator_counts_them() -> None:
+    table = memory_plot_table(state(30), PlotOptions(window=Window(10.0, 20.0)))
+    assert table.columns == ("optimizer_step", "peak_bytes", "forward_bytes", "backward_bytes", "optimizer_bytes")
+    known = [totals(step) for step in range(10, 21)]
+    assert table.rows == tuple((t.step, t.peak, t.forward, t.backward, t.optimizer) for t in known)
+
+
+def test_it_says_what_it_waits_for() -> None:
+    assert "Waiting for the first step" in text(memory_plot(RunState(), PlotOptions(), 60, 20).above)
+    ended = RunState()
+    apply(ended, ev.RunEnded(1.0, 0, 0, None))
+    assert "ended before" in text(memory_plot(ended, PlotOptions(), 60, 20).above)
