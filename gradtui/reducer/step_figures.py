@@ -2,6 +2,7 @@
 
 A script may have several optimizers, whose losses must not be compared. The main optimizer is the first one that makes a step.
 Another one takes its place when it has made `_TAKES_OVER` measured steps and the main one none: the script trains in stages.
+An optimizer of the same models as one that is gone continues its curves.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.curves import OptimizerCurves
+from gradtui.state.optimizer_names import models_of, tensors_text
 from gradtui.state.run_state import NormSummary, PhaseRecord, RunState
 from gradtui.state.series import Series
 from gradtui.text import spike_text
@@ -66,9 +68,52 @@ def _take_own(state: RunState, figures: ev.StepFigures) -> None:
 
 
 def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:
-    if optimizer not in state.of_optimizers and len(state.of_optimizers) >= MAX_OPTIMIZERS:
+    known = state.of_optimizers.get(optimizer)
+    if known is not None:
+        return known
+    curves = OptimizerCurves()
+    _name(state, optimizer, curves)
+    former = _former(state, optimizer, curves.models)
+    if former is not None:
+        curves = state.of_optimizers[former]
+        curves.former.add(former)
+        state.of_optimizers = {
+            optimizer if index == former else index: each for index, each in state.of_optimizers.items()
+        }
+        if state.main_optimizer == former:
+            state.main_optimizer = optimizer
+    elif len(state.of_optimizers) < MAX_OPTIMIZERS:
+        state.of_optimizers[optimizer] = curves
+    else:
         return None
-    return state.of_optimizers.setdefault(optimizer, OptimizerCurves())
+    return curves
+
+
+def _former(state: RunState, optimizer: int, models: str) -> int | None:
+    """Return the optimizer of these models that is gone: a script may make a new one for each epoch, or for each batch."""
+    if optimizer >= len(state.optimizers):
+        # There are so many new ones that they are not described at once. If they are all of the same models, this is one more.
+        renewed = [index for index, each in state.of_optimizers.items() if each.former]
+        return renewed[0] if len(renewed) == 1 else None
+    gone = (index for index, each in enumerate(state.optimizers) if each.freed and index in state.of_optimizers)
+    return next((index for index in gone if models and state.of_optimizers[index].models == models), None)
+
+
+def name_optimizers(state: RunState) -> None:
+    """Note which models the optimizers own, as far as these are listed: the names outlive the models."""
+    for index, curves in state.of_optimizers.items():
+        _name(state, index, curves)
+
+
+def _name(state: RunState, index: int, curves: OptimizerCurves) -> None:
+    if not 0 <= index < len(state.optimizers):
+        return
+    optimizer = state.optimizers[index]
+    models, only = models_of(state.tree, optimizer)
+    if models:
+        curves.models, curves.only_model = models, only
+    elif not curves.models and state.tree.models:
+        curves.models = tensors_text(optimizer)
 
 
 def _is_main(state: RunState, optimizer: int, count: int = 1) -> bool:

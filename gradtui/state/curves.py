@@ -16,6 +16,12 @@ class OptimizerCurves:
     gradient_norm: Series = field(default_factory=Series)
     loss_of: str = ""
     """How the losses of several backwards are combined: `mean` or `sum`; empty where a step has one backward."""
+    models: str = ""
+    """The models whose parameters the optimizer owns, or owned as long as they were listed; empty while unknown."""
+    only_model: int | None = None
+    """The number of the model, if there is only one."""
+    former: set[int] = field(default_factory=set)
+    """Indexes of the optimizers of the same models, by now gone, whose curves these were before."""
 
 
 @dataclass
