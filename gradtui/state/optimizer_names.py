@@ -94,7 +94,9 @@ def _parts(tree: TreeState, root: int, owned: Sequence[int]) -> list[int]:
     if _count(tree, root, owned) == module.subtree_parameters or _has_own(tree, root, owned):
         return [root]
     within = [child for child in children(tree, root) if _count(tree, child, owned)]
-    return [_topmost(tree, child, owned) for child in within] if len(within) <= _MAX_PARTS else [root]
+    # Another optimizer may own the rest of a part that this one does not own as a whole.
+    are_whole = all(_count(tree, child, owned) == tree.modules[child].subtree_parameters for child in within)
+    return within if are_whole and len(within) <= _MAX_PARTS else [root]
 
 
 def _topmost(tree: TreeState, root: int, owned: Sequence[int]) -> int:
