@@ -102,7 +102,7 @@ def run_of(listed: ev.ModelsFound, owners: Sequence[OptimizerInfo], *events: Ite
 
 def gan(count: int = 40, of: Sequence[str] = ()) -> list[ev.Event]:
     """The discriminator, which steps first, is the second optimizer."""
-    listed = models(Node("Generator", "Generator", (), (linear("net"),)), Node("Discriminator", "Discriminator", (), (linear("net"),)))  # fmt: skip
+    listed = models(*(Node(name, name, (), (linear("net"),)) for name in ("Generator", "Discriminator")))
     owners = owner(listed, "Generator"), owner(listed, "Discriminator")
     return run_of(listed, owners, steps([1, 0] * (count // 2), 2, of=of))
 

@@ -7,6 +7,8 @@ the present step, so that a marker stands at the same place in both. At 80x24 th
 the y axes stay, because a bend can be dated by its marker but not be measured without a scale. Where a chart has less than
 four rows, or the loss is unknown, the norms have all of it; the legend still has the loss.
 
+Where several optimizers step in turns, as in a GAN, each has a loss and a total norm in a colour of its own.
+
 Values in the legend have fixed places and belong to one step, that of the norms in the tree (`curves_legend.py`).
 """
 
@@ -17,24 +19,31 @@ from collections.abc import Iterator, Sequence
 from textual.message import Message
 
 from gradtui.state.markers import model_breaks
+from gradtui.state.optimizer_turns import OptimizerTurns, optimizer_turns
 from gradtui.state.run_state import RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text import nonfinite_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
+from gradtui.text.optimizers import main_loss_of
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
-from gradtui.tui.panels.curves_legend import LOSS_ROLE, ROW_ROLE, RowNorms, legend_line, step_shown
+from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, step_shown
+from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
+from gradtui.tui.plots.losses import LOSS_ROLE
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis, stretched
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
 _ROOM_FOR_MEANING = 70
+_SEPARATOR = " · "
 
 
 def curves_title(state: RunState) -> str:
     """Describe the norms and how often they are measured."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
+    turns = optimizer_turns(state)
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
     of = (
         " of this rank's part"
@@ -43,21 +52,39 @@ def curves_title(state: RunState) -> str:
         if state.tree.is_sharded
         else ""
     )
-    return f"L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
+    of += f" of 1 of {turns.parts:,} optimizers" if turns.parts else ""
+    losses = _losses_title(state, turns)
+    return f"{losses}{_SEPARATOR if losses else ''}L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
+
+
+def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
+    """Say of what the losses are, where that is not plain: of several backwards, or of several optimizers without an axis."""
+    curves = [each.curves for each in turns.shown if each.has_own_loss]
+    if curves and not on_one_axis([each.loss.values for each in curves]):
+        return "each loss on a scale of its own"
+    kinds = {each.loss_of for each in curves} or {main_loss_of(state)}
+    of = kinds.pop() if len(kinds) == 1 else ""
+    return f"loss: {of} of micro-steps" if of else ""
 
 
 def curves_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
     """Return the curves to draw. The plotter marks values that are not finite."""
     breaks = model_breaks(state)
-    loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
-    # The first series is drawn first, so that the total lies on top of the total before clipping.
-    norms = [
-        *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
-        *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
-    ]
-    if row is not None:
-        norms += _of_each_model(ROW_ROLE, row.steps, row.values, breaks)
-    losses = tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks))
+    turns = optimizer_turns(state)
+    of_row = [*_of_each_model(ROW_ROLE, row.steps, row.values, breaks)] if row is not None else []
+    if turns.shown:
+        losses, norms = _of_optimizers(turns, breaks)
+        # The row may be the model of an optimizer, whose colour counts more then.
+        norms = [*of_row, *norms]
+    else:
+        loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
+        losses = [*_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks)]
+        # The first series is drawn first, so that the total lies on top of the total before clipping.
+        norms = [
+            *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
+            *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
+            *of_row,
+        ]
     first = min((series.xs[0] for series in (*norms, *losses)), default=0.0)
     last = max(first, float(state.step))
     return PlotRequest(
@@ -66,9 +93,20 @@ def curves_request(state: RunState, row: RowNorms | None, width: int, height: in
         tuple(norms),
         y_scale="log",
         x_limits=(first, last),
-        above=losses,
+        above=tuple(losses),
         verticals=vertical_lines(state, first, (first, last)),
     )
+
+
+def _of_optimizers(turns: OptimizerTurns, breaks: Sequence[int]) -> tuple[list[Series], list[Series]]:
+    """Return the losses and the norms of the optimizers; the first one, which is drawn last, lies on top."""
+    curves = [(role, each) for role, each in zip(ROLES, turns.shown)]
+    own = [(role, each.curves.loss) for role, each in curves if each.has_own_loss]
+    heights = stretched([loss.values for _, loss in own])
+    losses = [_of_each_model(role, loss.steps, values, breaks) for (role, loss), values in zip(own, heights)]
+    norms = [(role, each.curves.gradient_norm) for role, each in curves]
+    totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
+    return [part for each in reversed(losses) for part in each], [part for each in reversed(totals) for part in each]
 
 
 def _of_each_model(
@@ -127,9 +165,13 @@ class CurvesPanel(LineView):
         if text:
             return wrap(((text, "muted"),), width)
         alarm, micro_steps = _bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
-        request = self._curve.request(width, height - 1 - len(alarm) - len(micro_steps), self._request)
+        turns = optimizer_turns(self._state)
+        by_optimizer = optimizer_legend(self._state, turns, self._row, width, most_lines(height)) if turns.shown else []
+        above = len(alarm) + len(micro_steps) + max(1, len(by_optimizer))
+        request = self._curve.request(width, height - above, self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("curves", request).lines
-        return [*alarm, legend_line(self._state, self._step, self._row, width), *micro_steps, *picture]
+        legend = by_optimizer or [legend_line(self._state, self._step, self._row, width)]
+        return [*alarm, *legend, *micro_steps, *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._step = self.selection, None, step_shown(self._state)
