@@ -29,6 +29,8 @@ def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
         if curves is not None:
             curves.loss.extend(losses.steps, losses.losses)
             curves.loss_of = ""
+            for step, loss in zip(losses.steps, losses.losses):
+                curves.loss_extremes.take(step, loss)
         if _is_main(state, losses.optimizer, len(losses.steps)):
             state.loss.extend(losses.steps, losses.losses)
     for figures in event.figures:
@@ -62,9 +64,11 @@ def _take_own(state: RunState, figures: ev.StepFigures) -> None:
         return
     if figures.loss is not None:
         curves.loss.append(figures.step, figures.loss)
+        curves.loss_extremes.take(figures.step, figures.loss)
         curves.loss_of = figures.loss_of
     if figures.total is not None:
         curves.gradient_norm.append(figures.step, figures.total)
+        curves.norm_extremes.take(figures.step, figures.total)
 
 
 def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:

@@ -57,7 +57,7 @@ def optimizer_turns(state: RunState) -> OptimizerTurns:
     for index in indices[:MAX_SHOWN]:
         curves = state.of_optimizers[index]
         is_own = not any(_is_same(each.curves.loss, curves.loss) for each in shown)
-        shown.append(ShownOptimizer(index, names[index], curves, is_own, _steps(state, index)))
+        shown.append(ShownOptimizer(index, names[index], curves, is_own, steps_of(state, index)))
     return OptimizerTurns(tuple(shown), len(indices) - len(shown))
 
 
@@ -95,7 +95,8 @@ def _is_same(one: Series, other: Series) -> bool:
     return bool(newest) and 2 * len(newest.intersection(one.values[-_WITHIN:])) >= len(newest)
 
 
-def _steps(state: RunState, index: int) -> int:
+def steps_of(state: RunState, index: int) -> int:
+    """Return the steps of an optimizer with curves, and of those of the same models that were gone before it."""
     counts = state.optimizer_steps
     every = state.of_optimizers[index].former.union({index})
     return sum(counts[each] for each in every if 0 <= each < len(counts))
