@@ -2,7 +2,8 @@
 
 A script may have several optimizers, whose losses must not be compared. The main optimizer is the first one that makes a step.
 Another one takes its place when it has made `_TAKES_OVER` measured steps and the main one none: the script trains in stages.
-An optimizer of the same models as one that is gone continues its curves.
+An optimizer of the same parameters as an earlier one, or of the same models as one that is gone, continues its curves: some
+scripts make a new one now and then, or for each batch.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ MAX_SPIKES = 256
 
 def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
     for losses in event.losses:
-        curves = _curves_of(state, losses.optimizer)
+        optimizer = _continued(state, losses.optimizer)
+        curves = _curves_of(state, optimizer)
         if curves is not None:
             curves.loss.extend(losses.steps, losses.losses)
             curves.loss_of = ""
             for step, loss in zip(losses.steps, losses.losses):
                 curves.loss_extremes.take(step, loss)
-        if _is_main(state, losses.optimizer, len(losses.steps)):
+        if _is_main(state, optimizer, len(losses.steps)):
             state.loss.extend(losses.steps, losses.losses)
     for figures in event.figures:
         take_figures(state, figures)
@@ -39,8 +41,11 @@ def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
 
 def take_figures(state: RunState, figures: ev.StepFigures) -> None:
     """Add the figures of one step to the curves."""
-    _take_own(state, figures)
-    if not _is_main(state, figures.optimizer):
+    optimizer = _continued(state, figures.optimizer)
+    _take_own(state, figures, optimizer)
+    if figures.total is not None:
+        state.micro_norms.applied(figures.step)
+    if not _is_main(state, optimizer):
         return
     if figures.loss is not None:
         state.loss.append(figures.step, figures.loss)
@@ -51,15 +56,14 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
         if figures.clipped_at is not None and math.isfinite(figures.clipped_at):
             state.clip_thresholds.append(figures.step, figures.clipped_at)
     if figures.total is not None:
-        state.micro_norms.applied(figures.step)
         state.gradient_norm.append(figures.step, figures.total)
         if state.norm_summary.of_earlier_models:
             state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
         _summarise(state.norm_summary, figures.step, figures.total, as_applied=figures.as_applied)
 
 
-def _take_own(state: RunState, figures: ev.StepFigures) -> None:
-    curves = _curves_of(state, figures.optimizer)
+def _take_own(state: RunState, figures: ev.StepFigures, optimizer: int) -> None:
+    curves = _curves_of(state, optimizer)
     if curves is None:
         return
     if figures.loss is not None:
@@ -71,36 +75,46 @@ def _take_own(state: RunState, figures: ev.StepFigures) -> None:
         curves.norm_extremes.take(figures.step, figures.total)
 
 
-def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:
-    known = state.of_optimizers.get(optimizer)
-    if known is not None:
-        return known
-    curves = OptimizerCurves()
-    _name(state, optimizer, curves)
-    former = _former(state, optimizer, curves.models)
-    if former is not None:
-        curves = state.of_optimizers[former]
-        curves.former.add(former)
+def _continued(state: RunState, optimizer: int) -> int:
+    """Return the optimizer under whose index the curves of this one are. Those of one that is gone become its own."""
+    if optimizer in state.of_optimizers:
+        return optimizer
+    known = state.optimizers
+    parameters = known[optimizer].parameters if 0 <= optimizer < len(known) else ()
+    same = (each for each in state.of_optimizers if 0 <= each < len(known) and known[each].parameters == parameters)
+    first = next(same, None) if parameters else None
+    if first is not None:
+        state.of_optimizers[first].former.add(optimizer)
+        return first
+    gone = _gone(state, optimizer)
+    if gone is not None:
+        state.of_optimizers[gone].former.add(gone)
         state.of_optimizers = {
-            optimizer if index == former else index: each for index, each in state.of_optimizers.items()
+            optimizer if index == gone else index: each for index, each in state.of_optimizers.items()
         }
-        if state.main_optimizer == former:
+        if state.main_optimizer == gone:
             state.main_optimizer = optimizer
-    elif len(state.of_optimizers) < MAX_OPTIMIZERS:
-        state.of_optimizers[optimizer] = curves
-    else:
-        return None
-    return curves
+    return optimizer
 
 
-def _former(state: RunState, optimizer: int, models: str) -> int | None:
-    """Return the optimizer of these models that is gone: a script may make a new one for each epoch, or for each batch."""
+def _gone(state: RunState, optimizer: int) -> int | None:
+    """Return the optimizer of the same models that no longer exists."""
     if optimizer >= len(state.optimizers):
         # There are so many new ones that they are not described at once. If they are all of the same models, this is one more.
         renewed = [index for index, each in state.of_optimizers.items() if each.former]
         return renewed[0] if len(renewed) == 1 else None
-    gone = (index for index, each in enumerate(state.optimizers) if each.freed and index in state.of_optimizers)
-    return next((index for index in gone if models and state.of_optimizers[index].models == models), None)
+    freed = [index for index, each in enumerate(state.optimizers) if each.freed and index in state.of_optimizers]
+    models = models_of(state.tree, state.optimizers[optimizer])[0] if freed and optimizer >= 0 else ""
+    return next((index for index in freed if models and state.of_optimizers[index].models == models), None)
+
+
+def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:
+    if optimizer not in state.of_optimizers:
+        if len(state.of_optimizers) >= MAX_OPTIMIZERS:
+            return None
+        state.of_optimizers[optimizer] = OptimizerCurves()
+        _name(state, optimizer, state.of_optimizers[optimizer])
+    return state.of_optimizers[optimizer]
 
 
 def name_optimizers(state: RunState) -> None:

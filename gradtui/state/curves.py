@@ -46,7 +46,7 @@ class OptimizerCurves:
     only_model: int | None = None
     """The number of the model, if there is only one."""
     former: set[int] = field(default_factory=set)
-    """Indexes of the optimizers of the same models, by now gone, whose curves these were before."""
+    """Indexes of other optimizers of the same parameters or models whose steps these are too, most of which are gone."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ def _action(
 PLOT_ACTIONS: tuple[Action, ...] = (
     _action(
         "next_view", ("tab",), "Next view",
-        "Loss or norm over steps, how far steps move the weights, how the elements of a gradient are spread, or norm by layer.",
+        "Norm or loss over steps, how far steps move the weights, how the elements of a gradient are spread, or norm by layer.",
         "turn(1)", "view", mouse="click on its name",
     ),
     _action("previous_view", ("shift+tab",), "View before", "The same, the other way round.", "turn(-1)"),

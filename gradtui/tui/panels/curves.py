@@ -29,9 +29,8 @@ from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
-from gradtui.tui.plots.losses import LOSS_ROLE
 from gradtui.tui.plots.optimizers import ROLES, on_one_axis, stretched
-from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, NormCurve, Selection
+from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
@@ -103,18 +102,26 @@ def _of_optimizers(turns: OptimizerTurns, breaks: Sequence[int]) -> tuple[list[S
     curves = [(role, each) for role, each in zip(ROLES, turns.shown)]
     own = [(role, each.curves.loss) for role, each in curves if each.has_own_loss]
     heights = stretched([loss.values for _, loss in own])
-    losses = [_of_each_model(role, loss.steps, values, breaks) for (role, loss), values in zip(own, heights)]
+    losses = [
+        _of_each_model(role, loss.steps, values, breaks, is_whole=True) for (role, loss), values in zip(own, heights)
+    ]
     norms = [(role, each.curves.gradient_norm) for role, each in curves]
     totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
     return [part for each in reversed(losses) for part in each], [part for each in reversed(totals) for part in each]
 
 
 def _of_each_model(
-    role: str, steps: Sequence[int], values: Sequence[float | None], breaks: Sequence[int]
+    role: str,
+    steps: Sequence[int],
+    values: Sequence[float | None],
+    breaks: Sequence[int],
+    *,
+    is_whole: bool = False,
 ) -> Iterator[Series]:
-    """Yield a series for each set of models."""
+    """Yield a series for each set of models. With `is_whole` the steps between those of a curve are of other optimizers."""
+    sparse = "" if is_whole else f"{role}-raw"
     for part in parts(steps, breaks):
-        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), sparse=f"{role}-raw")
+        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), sparse=sparse)
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:

@@ -13,8 +13,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text import NUMBER_WIDTH, number_text
-from gradtui.tui.plots.losses import LOSS_ROLE
-from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE
+from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, line_width, pad, printable, width_of
 
 ROW_ROLE = "curve-2"

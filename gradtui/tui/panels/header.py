@@ -231,8 +231,9 @@ def _loss(state: RunState, layout: _Layout) -> Line:
     number: Span = (pad(number_text(loss).strip(), NUMBER_WIDTH), role)
     if not layout.spark:
         return (("loss ", "faint"), number)
-    name = elide(main_name(state), layout.spark - 1)
-    whose: Line = ((f"{name} ", "muted"),) if width_of(name) >= min(_LEAST_OWNER, width_of(main_name(state))) else ()
+    name = main_name(state)
+    short = elide(name, layout.spark - 1)
+    whose: Line = ((f"{short} ", "muted"),) if name and width_of(short) >= min(_LEAST_OWNER, width_of(name)) else ()
     room = layout.spark - line_width(whose)
     value: Line = (("loss ", "faint"), *whose, number)
     if is_old and step is not None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import set_cell_size
+
 from gradtui.state.freshness import is_stale
 from gradtui.state.optimizer_turns import OptimizerTurns, ShownOptimizer
 from gradtui.state.run_state import RunState
@@ -19,6 +21,7 @@ from gradtui.tui.rendering import STALE, Line, Span, elide, elide_start, line_wi
 _GAP: Span = ("  ", "")
 _MAX_ROW = 24
 """Cells of the name of the selected row."""
+_ELIDED = 8
 _NUMBER = 5
 """Cells of most numbers; a longer one moves what is behind it."""
 
@@ -42,6 +45,7 @@ _FORMS = (
     _Form(9, norm=False),
     _Form(9, norm=False, step=False),
     _Form(5, norm=False, step=False),
+    _Form(4, norm=False, step=False, number=0),
     _Form(3, norm=False, step=False, number=0),
 )
 
@@ -86,7 +90,11 @@ def _row(state: RunState, row: RowNorms) -> list[Span]:
 def _entry(state: RunState, each: ShownOptimizer, role: str, form: _Form) -> list[Span]:
     loss, norm = each.curves.loss, each.curves.gradient_norm
     loss_step, norm_step = (series.steps[-1] if len(series) else None for series in (loss, norm))
-    spans: list[Span] = [(elide(printable(each.name), form.name), role)]
+    name = printable(each.name)
+    # In few cells an ellipsis would take one of the letters that tell the names apart.
+    spans: list[Span] = [
+        (elide(name, form.name) if form.name >= _ELIDED else set_cell_size(name, form.name).rstrip(), role)
+    ]
     has_loss = each.has_own_loss and loss_step is not None
     if has_loss:
         spans += [(" ", ""), _value(state, loss.last, loss_step, form)]

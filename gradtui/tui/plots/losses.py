@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.state.optimizer_turns import optimizer_turns
@@ -9,12 +10,12 @@ from gradtui.state.run_state import RunState
 from gradtui.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
-from gradtui.tui.plots.optimizers import ROLES, on_one_axis, stretched_curves
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis, stretched
 from gradtui.tui.plots.options import Curve, Plot, PlotOptions
+from gradtui.tui.plots.rows import LOSS_ROLE
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
-LOSS_ROLE = "curve-4"
 _AWAITED = "Waiting for the first backward pass: gradtui reads the loss when it begins."
 _NONE = "The run had no loss: no backward pass of it began at a single number."
 
@@ -42,7 +43,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
     seen = [in_sight(curve, *ends) for curve in curves]
     is_common = scale == "log" or on_one_axis([curve.values for curve in seen])
-    drawn = curves if is_common else stretched_curves(curves, seen)
+    drawn = curves if is_common else _stretched(curves, seen)
     request = curves_request(drawn[::-1], options, ends, scale, width, height - len(above), state=state)
     longest = max(curves, key=lambda curve: len(curve.steps))
     notes = [step_note(longest, ends, whole, options, scale)]
@@ -59,3 +60,8 @@ def loss_table(state: RunState, options: PlotOptions) -> Table:
     curves = loss_curves(state)
     named = [replace(curve, name=f"loss {curve.name}") for curve in curves] if len(curves) > 1 else curves
     return table_of(named, options)
+
+
+def _stretched(curves: Sequence[Curve], seen: Sequence[Curve]) -> list[Curve]:
+    values = stretched([curve.values for curve in curves], [curve.values for curve in seen])
+    return [replace(curve, values=each) for curve, each in zip(curves, values)]

@@ -10,8 +10,8 @@ from gradtui.state.shown_norms import shown_norms
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
-from gradtui.tui.plots.optimizers import ROLES, pinned_roles
-from gradtui.tui.plots.options import REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
+from gradtui.tui.plots.optimizers import ROLES
+from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, is_part
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
@@ -21,7 +21,7 @@ def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     """Return the curves to draw, the most important last."""
     shown, turns = shown_norms(state), optimizer_turns(state)
     curves = _of_optimizers(turns) if turns.shown else _totals(state)
-    rows = list(zip(options.pinned, pinned_roles(len(turns.shown))))
+    rows = list(zip(options.pinned, _pinned_roles(len(turns.shown))))
     if (
         options.selection is not None
         and options.selection not in options.pinned
@@ -46,6 +46,13 @@ def _of_optimizers(turns: OptimizerTurns) -> list[Curve]:
     """Return the total norm of each optimizer's gradients, that of the first one last."""
     named = [(each.name, role, each.curves.gradient_norm) for each, role in zip(turns.shown, ROLES)]
     return [Curve(name, role, norm.steps, norm.values) for name, role, norm in reversed(named)]
+
+
+def _pinned_roles(shown: int) -> tuple[str, ...]:
+    """Return the colours of pinned rows beside the curves of so many optimizers."""
+    # The total before clipping is not drawn beside them: it is of one of them.
+    free = [role for role in (*PINNED_ROLES, CLIP_ROLE) if role not in ROLES[:shown]]
+    return (*free, *PINNED_ROLES)[: len(PINNED_ROLES)]
 
 
 def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:

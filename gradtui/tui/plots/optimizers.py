@@ -7,15 +7,10 @@ the axis is that of the first one, and the others are stretched to the same heig
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import isfinite
-
-from gradtui.tui.plots.options import PINNED_ROLES, Curve
 
 ROLES = ("curve-1", "curve-5", "curve-4", "curve-6")
 """By optimizer. An optimizer has one colour for its loss and its norm."""
-_FURTHER = "curve-3"
-"""The colour of the total before clipping, which is not drawn beside several optimizers: it is of one of them."""
 _LEAST = 0.15
 """The least part of the height of a common axis on which the course of a curve can be read."""
 
@@ -42,18 +37,6 @@ def stretched(curves: Sequence[Values], seen: Sequence[Values] | None = None) ->
     if axis is None or on_one_axis(seen):
         return [*curves]
     return [curves[0], *(_onto(values, _range(part), axis) for values, part in zip(curves[1:], seen[1:]))]
-
-
-def stretched_curves(curves: Sequence[Curve], seen: Sequence[Curve]) -> list[Curve]:
-    """Return these curves in the same way."""
-    values = stretched([curve.values for curve in curves], [curve.values for curve in seen])
-    return [replace(curve, values=each) for curve, each in zip(curves, values)]
-
-
-def pinned_roles(shown: int) -> tuple[str, ...]:
-    """Return the colours of pinned rows beside the curves of so many optimizers."""
-    free = [role for role in (*PINNED_ROLES, _FURTHER) if role not in ROLES[:shown]]
-    return (*free, *PINNED_ROLES)[: len(PINNED_ROLES)]
 
 
 def _range(values: Values) -> tuple[float, float] | None:

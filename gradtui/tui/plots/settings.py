@@ -37,22 +37,20 @@ class View:
 
 
 VIEWS: tuple[View, ...] = (
-    View("loss", "Loss", loss_plot, loss_table, "steps", smooths=True),
     View("norm", "Norm", norm_plot, norm_table, "steps", smooths=True, pins=True),
+    View("loss", "Loss", loss_plot, loss_table, "steps", smooths=True),
     View("ratio", "Ratio", ratio_plot, ratio_table, "steps", watches=True, smooths=True, pins=True),
     View("histogram", "Histogram", histogram_plot, histogram_table, watches=True),
     View("depth", "Depth", depth_plot, depth_table, "layers", has_orders=True),
 )
 """The views in the order of their tabs."""
-_FIRST = "norm"
-"""The view to begin with."""
 
 
 class PlotSettings:
     """The user's choices, from which `options` makes the settings of the current view."""
 
     def __init__(self) -> None:
-        self.view: View = next(view for view in VIEWS if view.id == _FIRST)
+        self.view: View = VIEWS[0]
         self.changes = 0
         """Incremented with every choice, so that a picture from before it is not shown after it."""
         self._windows: dict[str, Window] = {}
