@@ -12,7 +12,7 @@ from gradtui.protocol.vocabulary import OptimizerInfo
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 
-SCALE = (4.0, 0.5, 0.25, 2.0, 8.0)
+SCALE = (1.0, 0.5, 0.25, 2.0, 8.0)
 
 
 def linear(name: str, width: int = 4) -> Node:

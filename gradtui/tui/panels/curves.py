@@ -29,7 +29,7 @@ from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
-from gradtui.tui.plots.optimizers import ROLES, on_one_axis, stretched
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
@@ -60,7 +60,7 @@ def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
     """Say of what the losses are, where that is not plain: of several backwards, or of several optimizers without an axis."""
     curves = [each.curves for each in turns.shown if each.has_own_loss]
     if curves and not on_one_axis([each.loss.values for each in curves]):
-        return "each loss on a scale of its own"
+        return "own scale each"
     kinds = {each.loss_of for each in curves} or {main_loss_of(state)}
     of = kinds.pop() if len(kinds) == 1 else ""
     return f"loss: {of} of micro-steps" if of else ""
@@ -69,10 +69,10 @@ def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
 def curves_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
     """Return the curves to draw. The plotter marks values that are not finite."""
     breaks = model_breaks(state)
-    turns = optimizer_turns(state)
+    turns, apart = optimizer_turns(state), False
     of_row = [*_of_each_model(ROW_ROLE, row.steps, row.values, breaks)] if row is not None else []
     if turns.shown:
-        losses, norms = _of_optimizers(turns, breaks)
+        losses, norms, apart = _of_optimizers(turns, breaks)
         # The row may be the model of an optimizer, whose colour counts more then.
         norms = [*of_row, *norms]
     else:
@@ -93,21 +93,27 @@ def curves_request(state: RunState, row: RowNorms | None, width: int, height: in
         y_scale="log",
         x_limits=(first, last),
         above=tuple(losses),
+        apart=apart,
         verticals=vertical_lines(state, first, (first, last)),
     )
 
 
-def _of_optimizers(turns: OptimizerTurns, breaks: Sequence[int]) -> tuple[list[Series], list[Series]]:
-    """Return the losses and the norms of the optimizers; the first one, which is drawn last, lies on top."""
+def _of_optimizers(turns: OptimizerTurns, breaks: Sequence[int]) -> tuple[list[Series], list[Series], bool]:
+    """Return the losses and the norms of the optimizers, and whether the losses have no common scale.
+
+    On a common scale the first one, which is drawn last, lies on top.
+    """
     curves = [(role, each) for role, each in zip(ROLES, turns.shown)]
     own = [(role, each.curves.loss) for role, each in curves if each.has_own_loss]
-    heights = stretched([loss.values for _, loss in own])
-    losses = [
-        _of_each_model(role, loss.steps, values, breaks, is_whole=True) for (role, loss), values in zip(own, heights)
-    ]
+    losses = [_of_each_model(role, loss.steps, loss.values, breaks, is_whole=True) for role, loss in own]
     norms = [(role, each.curves.gradient_norm) for role, each in curves]
     totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
-    return [part for each in reversed(losses) for part in each], [part for each in reversed(totals) for part in each]
+    apart = not on_one_axis([loss.values for _, loss in own])
+    return (
+        [part for each in (losses if apart else reversed(losses)) for part in each],
+        [part for each in reversed(totals) for part in each],
+        apart,
+    )
 
 
 def _of_each_model(

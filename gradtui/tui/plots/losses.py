@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.state.optimizer_turns import optimizer_turns
@@ -10,7 +9,7 @@ from gradtui.state.run_state import RunState
 from gradtui.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
-from gradtui.tui.plots.optimizers import ROLES, on_one_axis, stretched
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis
 from gradtui.tui.plots.options import Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import LOSS_ROLE
 from gradtui.tui.plots.table import Table
@@ -41,14 +40,15 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     scale: Scale = "log" if options.other_scale else "linear"
     above = legend_of(curves, ends, short, width)
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
-    seen = [in_sight(curve, *ends) for curve in curves]
-    is_common = scale == "log" or on_one_axis([curve.values for curve in seen])
-    drawn = curves if is_common else _stretched(curves, seen)
-    request = curves_request(drawn[::-1], options, ends, scale, width, height - len(above), state=state)
+    is_common = scale == "log" or on_one_axis([in_sight(curve, *ends).values for curve in curves])
+    drawn = curves[::-1] if is_common else curves
+    request = curves_request(drawn, options, ends, scale, width, height - len(above), state=state)
+    if not is_common:
+        request = replace(request, series=(), above=request.series, apart=True)
     longest = max(curves, key=lambda curve: len(curve.steps))
     notes = [step_note(longest, ends, whole, options, scale)]
     if not is_common:
-        notes.append(f"axis of {curves[0].name}, others stretched to it")
+        notes.append("each on a scale of its own")
     of = loss_of_text(main_loss_of(state))
     if of and len(curves) == 1:
         notes.append(of)
@@ -60,8 +60,3 @@ def loss_table(state: RunState, options: PlotOptions) -> Table:
     curves = loss_curves(state)
     named = [replace(curve, name=f"loss {curve.name}") for curve in curves] if len(curves) > 1 else curves
     return table_of(named, options)
-
-
-def _stretched(curves: Sequence[Curve], seen: Sequence[Curve]) -> list[Curve]:
-    values = stretched([curve.values for curve in curves], [curve.values for curve in seen])
-    return [replace(curve, values=each) for curve, each in zip(curves, values)]
