@@ -107,11 +107,15 @@ def gan(count: int = 40, of: Sequence[str] = ()) -> list[ev.Event]:
     return run_of(listed, owners, steps([1, 0] * (count // 2), 2, of=of))
 
 
-def sac(count: int = 40) -> list[ev.Event]:
-    """Two critics with one optimizer, the actor, and log_alpha, which belongs to no model."""
+def sac(count: int = 40, sizes: Sequence[float] = (1.0, 1.0, 1.0)) -> list[ev.Event]:
+    """Two critics with one optimizer, the actor, and log_alpha, which belongs to no model. `sizes` multiply their losses."""
     listed = models(*(Node(name, kind, (), (linear("l1"),)) for name, kind in SAC_MODELS))
     owners = owner(listed, "qf1", "qf2"), owner(listed, "actor"), owner(listed, unknown=1)
-    return run_of(listed, owners, steps([0, 0, 1, 2] * (count // 4), 3))
+    return run_of(
+        listed,
+        owners,
+        steps([0, 0, 1, 2] * (count // 4), 3, loss=lambda index, step: sizes[index] * loss_at(index, step)),
+    )
 
 
 SAC_MODELS = (("actor", "Actor"), ("qf1", "Critic"), ("qf2", "Critic"), ("qt1", "Critic"), ("qt2", "Critic"))

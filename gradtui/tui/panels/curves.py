@@ -29,7 +29,7 @@ from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
-from gradtui.tui.plots.optimizers import ROLES, on_one_axis
+from gradtui.tui.plots.optimizers import ROLES, loss_range, on_one_axis
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
@@ -58,10 +58,10 @@ def curves_title(state: RunState) -> str:
 
 def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
     """Say of what the losses are, where that is not plain: of several backwards, or of several optimizers without an axis."""
-    curves = [each.curves for each in turns.shown if each.has_own_loss]
-    if curves and not on_one_axis([each.loss.values for each in curves]):
+    own = [each for each in turns.shown if each.has_own_loss]
+    if not on_one_axis(map(loss_range, own)):
         return "own scale each"
-    kinds = {each.loss_of for each in curves} or {main_loss_of(state)}
+    kinds = {each.curves.loss_of for each in own} or {main_loss_of(state)}
     of = kinds.pop() if len(kinds) == 1 else ""
     return f"loss: {of} of micro-steps" if of else ""
 
@@ -104,11 +104,12 @@ def _of_optimizers(turns: OptimizerTurns, breaks: Sequence[int]) -> tuple[list[S
     On a common scale the first one, which is drawn last, lies on top.
     """
     curves = [(role, each) for role, each in zip(ROLES, turns.shown)]
-    own = [(role, each.curves.loss) for role, each in curves if each.has_own_loss]
-    losses = [_of_each_model(role, loss.steps, loss.values, breaks, is_whole=True) for role, loss in own]
+    own = [(role, each) for role, each in curves if each.has_own_loss]
+    series = [(role, each.curves.loss) for role, each in own]
+    losses = [_of_each_model(role, loss.steps, loss.values, breaks, is_whole=True) for role, loss in series]
     norms = [(role, each.curves.gradient_norm) for role, each in curves]
     totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
-    apart = not on_one_axis([loss.values for _, loss in own])
+    apart = not on_one_axis(loss_range(each) for _, each in own)
     return (
         [part for each in (losses if apart else reversed(losses)) for part in each],
         [part for each in reversed(totals) for part in each],

@@ -9,7 +9,7 @@ from gradtui.state.run_state import RunState
 from gradtui.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
-from gradtui.tui.plots.optimizers import ROLES, on_one_axis
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
 from gradtui.tui.plots.options import Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import LOSS_ROLE
 from gradtui.tui.plots.table import Table
@@ -40,7 +40,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     scale: Scale = "log" if options.other_scale else "linear"
     above = legend_of(curves, ends, short, width)
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
-    is_common = scale == "log" or on_one_axis([in_sight(curve, *ends).values for curve in curves])
+    is_common = scale == "log" or on_one_axis(range_of(in_sight(curve, *ends).values) for curve in curves)
     drawn = curves[::-1] if is_common else curves
     request = curves_request(drawn, options, ends, scale, width, height - len(above), state=state)
     if not is_common:

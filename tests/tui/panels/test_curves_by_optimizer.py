@@ -16,7 +16,7 @@ from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.panels.optimizer_legend import optimizer_legend
 from gradtui.tui.plots.losses import loss_plot, loss_table
 from gradtui.tui.plots.norms import norm_plot, norm_table
-from gradtui.tui.plots.optimizers import ROLES, on_one_axis
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
 from gradtui.tui.rendering import Line, line_width
@@ -47,10 +47,7 @@ def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
 
 
 def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() -> None:
-    state = state_after(sac(40))
-    for index, factor in ((0, 100.0), (2, 0.01)):
-        loss = state.of_optimizers[index].loss
-        loss.values = [value * factor for value in loss.values]
+    state = state_after(sac(40, sizes=(100.0, 1.0, 0.01)))
     request = curves_request(state, None, 60, 12)
     assert request.apart
     assert [series.color for series in request.above] == [*ROLES[:3]]
@@ -72,7 +69,7 @@ def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() 
     ],
 )
 def test_when_losses_can_be_read_on_one_axis(curves: list[list[float | None]], is_common: bool) -> None:
-    assert on_one_axis(curves) is is_common
+    assert on_one_axis(map(range_of, curves)) is is_common
 
 
 def test_one_optimizer_and_stages_look_as_they_do() -> None:
