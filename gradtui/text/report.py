@@ -247,10 +247,16 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
     turns = optimizer_turns(state)
     main = main_of(turns, state)
     steps = max(main.steps if main is not None else state.step - norms.since_step, norms.measured_steps)
-    since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
+    is_stage = norms.since_step and norms.since_step == state.main_since
+    why = "another optimizer began" if is_stage else "the models changed"
+    since = f" since {why} at step {norms.since_step:,}" if norms.since_step else ""
     read = "1 step" if steps == 1 else f"{norms.measured_steps:,} of {steps:,} steps"
     whose = f" of {printable(main.name)}" if main is not None else ""
     whose += f" of one of {turns.parts} optimizers" if turns.parts else ""
+    if state.main_optimizer == -1 and not norms.since_step:
+        # Recordings of earlier versions do not say which optimizer made a step.
+        stepped = sum(count > 0 for count in state.optimizer_steps)
+        whose += f" of {stepped} optimizers" if stepped > 1 else ""
     # A process has norms of its parts only, and the combined ones are not kept for all steps.
     whose += " of the parts that this rank has" if state.tree.is_sharded else ""
     return f"gradient norm {', '.join(parts)}, read at {read}{whose}{since}{_left_out(state)}"

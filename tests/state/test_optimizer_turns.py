@@ -160,6 +160,11 @@ def test_the_report_says_whose_norms_it_describes() -> None:
     assert f"gradient norm of Generator {of_norm(0, 2, 40)}" in lines
 
 
+def test_the_report_on_stages_says_since_when() -> None:
+    (line,) = (line for line in report_lines(state_after(stages(20))) if line.startswith("gradient norm "))
+    assert line.endswith("read at 20 of 20 steps since another optimizer began at step 21")
+
+
 def renewed(listed: ev.ModelsFound, gone: int, *, are_described: bool = True) -> ev.OptimizersFound:
     """The optimizers of the only model after `gone` of them have been freed."""
     freed = OptimizerInfo("Adam", 1, (), 2, freed=True)
