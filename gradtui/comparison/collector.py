@@ -35,6 +35,10 @@ class SeriesCollector:
 
     def __init__(self, state: RunState) -> None:
         self._state = state
+        self._since = 0
+        """The first step of the main optimizer, whose loss and norms these are."""
+        self._is_taken = False
+        """The curves that were taken from the state have the figures of the present event."""
         self.loss: list[tuple[int, float]] = []
         self.gradient_norm: list[tuple[int, float]] = []
         self.times: list[Reported] = []
@@ -51,13 +55,16 @@ class SeriesCollector:
 
     def take(self, event: ev.Event) -> None:
         """Take an event."""
+        self._is_taken = self._state.main_since != self._since
+        if self._is_taken:
+            self._begin_again()
         if isinstance(event, ev.Progress):
             self._progress(event)
         elif isinstance(event, ev.GradientsMeasured):
             self._gradients(event)
         elif isinstance(event, ev.StepsMeasured):
             for losses in event.losses:
-                if losses.optimizer == self._state.main_optimizer:
+                if self._is_main(losses.optimizer):
                     self.loss += zip(losses.steps, losses.losses)
             for figures in event.figures:
                 self._figures(figures.step, figures.optimizer, figures.loss, figures.total)
@@ -105,13 +112,26 @@ class SeriesCollector:
             self._every *= _THINNED
 
     def _figures(self, step: int, optimizer: int, loss: float | None, total: float | None) -> None:
-        if optimizer != self._state.main_optimizer:
+        if not self._is_main(optimizer):
             # Losses of different optimizers are not comparable.
             return
         if loss is not None:
             self.loss.append((step, loss))
         if total is not None:
             self.gradient_norm.append((step, total))
+
+    def _is_main(self, optimizer: int) -> bool:
+        main, curves = self._state.main_optimizer, self._state.of_optimizers
+        if self._is_taken:
+            return False
+        return optimizer == main or (main in curves and optimizer in curves[main].former)
+
+    def _begin_again(self) -> None:
+        """Take the curves of the optimizer that is the main one now, as far as it has made them without the former one."""
+        self._since = since = self._state.main_since
+        curves = self._state.of_optimizers.get(self._state.main_optimizer or 0)
+        self.loss = [each for each in curves.loss if each[0] >= since] if curves is not None else []
+        self.gradient_norm = [each for each in curves.gradient_norm if each[0] >= since] if curves is not None else []
 
     def _present_paths(self) -> tuple[str, ...]:
         tree = self._state.tree

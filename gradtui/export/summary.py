@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.atomic_file import write_atomically
-from gradtui.export import forecasts, gradients
+from gradtui.export import forecasts, gradients, optimizers
 from gradtui.export.step_memory import step_memory
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
@@ -30,7 +30,7 @@ SCHEMA = 1
 def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
     """Return the summary of a run; `dropped` counts the events that were not drained in time."""
     started, ended = state.started, state.ended
-    models, optimizers = _models(state), _optimizers(state)
+    models, owners = _models(state), _optimizers(state)
     phases = {phase.value: _phase(state, state.phases[phase]) for phase in Phase}
     state = replace(state, tree=reported_tree(state))
     return {
@@ -47,7 +47,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "micro_steps": state.micro_steps,
         "skipped_steps": state.skipped_steps,
         "models": models,
-        "optimizers": optimizers,
+        "optimizers": owners,
         "phases": phases,
         "memory": step_memory(state),
         "step_peak": _step_peak(state),
@@ -55,6 +55,8 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "checkpointed": _checkpointed(state),
         "living_graphs": _living_graphs(state),
         "gradient_norm": gradients.gradient_norm(state),
+        "losses": optimizers.losses(state),
+        "gradient_norms": optimizers.gradient_norms(state),
         "bad_step": _bad_step(state),
         "modules": gradients.modules(state),
         "parameters": _parameters(state),

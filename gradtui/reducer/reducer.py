@@ -86,6 +86,7 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
         for each in state.interventions
     ]
     state.optimizers = tuple(relisted_optimizer(optimizer, new) for optimizer in state.optimizers)
+    step_figures.name_optimizers(state)
     replaces = not _still_trains(before, event)
     if event.step > 0:
         _note_change(state, event, before, replaces)
@@ -147,6 +148,7 @@ def _optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
     state.optimizer_steps += [0] * (len(event.optimizers) - len(state.optimizer_steps))
     for optimizer in event.optimizers[known:]:
         state.note(event, "model", f"found optimizer {optimizer.type_name}")
+    step_figures.name_optimizers(state)
 
 
 def _progress(state: RunState, event: ev.Progress) -> None:

@@ -2,7 +2,8 @@
 
 A script may have several optimizers, whose losses must not be compared. The main optimizer is the first one that makes a step.
 Another one takes its place when it has made `_TAKES_OVER` measured steps and the main one none: the script trains in stages.
-An optimizer of the same parameters as an earlier one continues its curves: some scripts make a new one now and then.
+An optimizer of the same parameters as an earlier one, or of the same models as one that is gone, continues its curves: some
+scripts make a new one now and then, or for each batch.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.curves import OptimizerCurves
+from gradtui.state.optimizer_names import models_of, tensors_text
 from gradtui.state.run_state import NormSummary, PhaseRecord, RunState
 from gradtui.state.series import Series
 from gradtui.text import spike_text
@@ -24,11 +26,13 @@ MAX_SPIKES = 256
 
 def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
     for losses in event.losses:
-        optimizer = _first_of_same(state, losses.optimizer)
+        optimizer = _continued(state, losses.optimizer)
         curves = _curves_of(state, optimizer)
         if curves is not None:
             curves.loss.extend(losses.steps, losses.losses)
             curves.loss_of = ""
+            for step, loss in zip(losses.steps, losses.losses):
+                curves.loss_extremes.take(step, loss)
         if _is_main(state, optimizer, len(losses.steps)):
             state.loss.extend(losses.steps, losses.losses)
     for figures in event.figures:
@@ -37,7 +41,7 @@ def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
 
 def take_figures(state: RunState, figures: ev.StepFigures) -> None:
     """Add the figures of one step to the curves."""
-    optimizer = _first_of_same(state, figures.optimizer)
+    optimizer = _continued(state, figures.optimizer)
     _take_own(state, figures, optimizer)
     if figures.total is not None:
         state.micro_norms.applied(figures.step)
@@ -64,25 +68,70 @@ def _take_own(state: RunState, figures: ev.StepFigures, optimizer: int) -> None:
         return
     if figures.loss is not None:
         curves.loss.append(figures.step, figures.loss)
+        curves.loss_extremes.take(figures.step, figures.loss)
         curves.loss_of = figures.loss_of
     if figures.total is not None:
         curves.gradient_norm.append(figures.step, figures.total)
+        curves.norm_extremes.take(figures.step, figures.total)
 
 
-def _first_of_same(state: RunState, optimizer: int) -> int:
-    """Return the first optimizer with curves that has the same parameters as this one."""
-    known = state.optimizers
-    if optimizer in state.of_optimizers or not 0 <= optimizer < len(known) or not known[optimizer].parameters:
+def _continued(state: RunState, optimizer: int) -> int:
+    """Return the optimizer under whose index the curves of this one are. Those of one that is gone become its own."""
+    if optimizer in state.of_optimizers:
         return optimizer
-    parameters = known[optimizer].parameters
+    known = state.optimizers
+    parameters = known[optimizer].parameters if 0 <= optimizer < len(known) else ()
     same = (each for each in state.of_optimizers if 0 <= each < len(known) and known[each].parameters == parameters)
-    return next(same, optimizer)
+    first = next(same, None) if parameters else None
+    if first is not None:
+        state.of_optimizers[first].former.add(optimizer)
+        return first
+    gone = _gone(state, optimizer)
+    if gone is not None:
+        state.of_optimizers[gone].former.add(gone)
+        state.of_optimizers = {
+            optimizer if index == gone else index: each for index, each in state.of_optimizers.items()
+        }
+        if state.main_optimizer == gone:
+            state.main_optimizer = optimizer
+    return optimizer
+
+
+def _gone(state: RunState, optimizer: int) -> int | None:
+    """Return the optimizer of the same models that no longer exists."""
+    if optimizer >= len(state.optimizers):
+        # There are so many new ones that they are not described at once. If they are all of the same models, this is one more.
+        renewed = [index for index, each in state.of_optimizers.items() if each.former]
+        return renewed[0] if len(renewed) == 1 else None
+    freed = [index for index, each in enumerate(state.optimizers) if each.freed and index in state.of_optimizers]
+    models = models_of(state.tree, state.optimizers[optimizer])[0] if freed and optimizer >= 0 else ""
+    return next((index for index in freed if models and state.of_optimizers[index].models == models), None)
 
 
 def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:
-    if optimizer not in state.of_optimizers and len(state.of_optimizers) >= MAX_OPTIMIZERS:
-        return None
-    return state.of_optimizers.setdefault(optimizer, OptimizerCurves())
+    if optimizer not in state.of_optimizers:
+        if len(state.of_optimizers) >= MAX_OPTIMIZERS:
+            return None
+        state.of_optimizers[optimizer] = OptimizerCurves()
+        _name(state, optimizer, state.of_optimizers[optimizer])
+    return state.of_optimizers[optimizer]
+
+
+def name_optimizers(state: RunState) -> None:
+    """Note which models the optimizers own, as far as these are listed: the names outlive the models."""
+    for index, curves in state.of_optimizers.items():
+        _name(state, index, curves)
+
+
+def _name(state: RunState, index: int, curves: OptimizerCurves) -> None:
+    if not 0 <= index < len(state.optimizers):
+        return
+    optimizer = state.optimizers[index]
+    models, only = models_of(state.tree, optimizer)
+    if models:
+        curves.models, curves.only_model = models, only
+    elif not curves.models and state.tree.models:
+        curves.models = tensors_text(optimizer)
 
 
 def _is_main(state: RunState, optimizer: int, count: int = 1) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 from gradtui.printable import printable
 from gradtui.report.chart_parts import Chart, Spec, Steps, over_steps, step_axis, tooltip
-from gradtui.report.contents import Contents, Curve, Mark
+from gradtui.report.contents import Contents, Mark
+from gradtui.report.curves import Curve
 from gradtui.report.memory_charts import phases_chart, step_chart, totals_chart
 from gradtui.text import number_text, short_rate
 
@@ -21,6 +22,10 @@ def charts(contents: Contents) -> list[Chart]:
     steps, marks = _steps(contents), contents.marks
     found = [
         _curves("loss", "Loss over steps", [contents.loss], steps, contents),
+        *(
+            _curves(other_loss(at), "Loss of another optimizer over steps", [curve], steps, contents)
+            for at, curve in enumerate(contents.other_losses)
+        ),
         _curves("norms", "L2 norm of all gradients over steps", contents.norms, steps, contents),
         _rates(contents.rates, steps, marks),
         phases_chart(contents.memory),
@@ -30,9 +35,14 @@ def charts(contents: Contents) -> list[Chart]:
     return [chart for chart in found if chart is not None]
 
 
+def other_loss(at: int) -> str:
+    """Return the name of the chart of the loss of another optimizer than the main one."""
+    return f"loss-{at + 2}"
+
+
 def _steps(contents: Contents) -> Steps:
     """Return the first and the last step of all charts over steps."""
-    lines = [curve.points for curve in (contents.loss, *contents.norms, *contents.rates)]
+    lines = [curve.points for curve in (contents.loss, *contents.other_losses, *contents.norms, *contents.rates)]
     lines += [points for _, points in contents.memory.totals]
     ends = [step for points in lines for step, _ in points[:1] + points[-1:]]
     first = min(ends, default=0)

@@ -11,6 +11,15 @@ from dataclasses import dataclass, replace
 from gradtui.diagnostics import all_rules
 from gradtui.export.rule_pages import rule_page
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.report.curves import (
+    Curve,
+    change_of_optimizer,
+    curve_of,
+    fact_curves,
+    main_curves,
+    other_losses,
+    total_norms,
+)
 from gradtui.report.memory_contents import MemoryContents, memory_contents
 from gradtui.report.module_rows import ModuleTable, module_table
 from gradtui.report.rank_contents import RankContents, rank_contents
@@ -22,7 +31,6 @@ from gradtui.state.model_records import model_labels, model_records, reported_tr
 from gradtui.state.run_memory import run_peak
 from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.state.selectors import has_trained
-from gradtui.state.series import Series
 from gradtui.text import (
     DASH,
     change_results,
@@ -43,6 +51,7 @@ from gradtui.text import (
 from gradtui.text.effects import effect_clauses
 from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines, verified_result
+from gradtui.text.optimizers import main_name, steps_by_optimizer
 
 MAX_FINDINGS = 100
 _MAX_PATHS = 20
@@ -76,15 +85,6 @@ class StateRow:
     state: ParameterState
     count: str
     meaning: str
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A line over steps. Values that are not finite are left out of `points`, and their steps are in `not_finite`."""
-
-    name: str
-    points: tuple[tuple[int, float], ...]
-    not_finite: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,10 @@ class Contents:
     """Further sentences about what trains."""
     memory: MemoryContents
     loss: Curve
+    """That of the main optimizer; with `loss_of` its name, if several optimizers step in turns."""
+    loss_of: str
+    other_losses: tuple[Curve, ...]
+    """Those of the other optimizers that step in turns, by their names. No chart compares them with each other."""
     norms: tuple[Curve, ...]
     rates: tuple[Curve, ...]
     marks: tuple[Mark, ...]
@@ -176,11 +180,13 @@ def contents_of(run: RecordedRun) -> Contents:
         table_step=state.tree.norms_step,
         notes=tuple(_notes(state)),
         memory=memory_contents(state),
-        loss=_curve("loss", state.loss),
+        loss=curve_of("loss", main_curves(state)[0]),
+        loss_of=main_name(state),
+        other_losses=tuple(other_losses(state)),
         norms=tuple(_norms(state)),
         rates=tuple(_rates(run)),
         marks=tuple(Mark(each.step, each.kind.value, each.words) for each in markers(state)),
-        breaks=tuple(model_breaks(state)),
+        breaks=tuple(sorted({*model_breaks(state), *change_of_optimizer(state)})),
         bad_step=nonfinite_text(state.bad_step) if state.bad_step is not None else "",
         findings=tuple(_finding(each) for each in findings[:MAX_FINDINGS]),
         findings_omitted=max(0, len(findings) - MAX_FINDINGS),
@@ -201,16 +207,17 @@ def _facts(state: RunState) -> Iterator[Fact]:
     time_ = seconds_text(state.seconds).strip()
     skipped = f", {state.skipped_steps:,} skipped" if state.skipped_steps else ""
     micro = f", {plural(state.micro_steps, 'micro-step')}" if state.micro_steps != state.step else ""
-    yield Fact("Steps", f"{state.step:,}", f"in {time_}{micro}{skipped}")
+    makers = steps_by_optimizer(state)
+    yield Fact("Steps", f"{state.step:,}", f"in {time_}{micro}{skipped}{f': {makers}' if makers else ''}")
     trained = [record for record in _records(state) if record.trainable]
     if trained:
         elements = sum(record.trainable or 0 for record in trained)
         of = sum(record.parameters for record in trained)
         yield Fact("Trainable", f"{elements:,}", f"{_percent(elements, of)} of {count_text(of).strip()} parameters")
-    since = max(model_breaks(state), default=0)
-    for label, curve in (("Loss", state.loss), ("Gradient norm", state.gradient_norm)):
+    # What came before belongs to other models, or to another optimizer.
+    since = max((*model_breaks(state), *change_of_optimizer(state)), default=0)
+    for label, curve in fact_curves(state):
         if curve.last is not None:
-            # What came before belongs to other models.
             first = bisect_right(curve.steps, since) if curve.steps[-1] > since else 0
             note = f"from {number_text(curve.values[first]).strip()} at step {curve.steps[first]:,}"
             yield Fact(label, number_text(curve.last).strip(), note if first < len(curve) - 1 else "")
@@ -301,17 +308,12 @@ def _models(state: RunState) -> Iterator[Model]:
         )
 
 
-def _curve(name: str, series: Series) -> Curve:
-    points = tuple((step, value) for step, value in series if math.isfinite(value))
-    return Curve(name, points, tuple(step for step, value in series if not math.isfinite(value)))
-
-
 def _norms(state: RunState) -> Iterator[Curve]:
-    yield _curve("gradient norm", state.gradient_norm)
+    yield from total_norms(state)
     if len(state.before_clipping):
-        yield _curve("before clipping", state.before_clipping)
+        yield curve_of("before clipping", state.before_clipping)
     if len(state.clip_thresholds):
-        yield _curve("clipped at", state.clip_thresholds)
+        yield curve_of("clipped at", state.clip_thresholds)
 
 
 def _rates(run: RecordedRun) -> Iterator[Curve]:
@@ -319,7 +321,7 @@ def _rates(run: RecordedRun) -> Iterator[Curve]:
     optimizers = run.state.optimizers
     seen: set[tuple[tuple[int, float], ...]] = set()
     for (optimizer, group), series in run.rates.items():
-        curve = _curve("", series)
+        curve = curve_of("", series)
         if len({value for _, value in curve.points}) < 2 or curve.points in seen:
             continue
         seen.add(curve.points)

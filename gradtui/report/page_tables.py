@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gradtui.report.chart_parts import Chart
+from gradtui.report.charts import other_loss
 from gradtui.report.contents import Contents, sentence
 from gradtui.report.html_elements import Markup, tag
 from gradtui.report.memory_contents import (
@@ -34,7 +36,15 @@ def curves_section(contents: Contents, charts: Mapping[str, Chart]) -> Markup:
         title,
         tag("p", sentence(contents.bad_step), class_="bad") if contents.bad_step else None,
         _chooser() if any(chart.has_steps for chart in charts.values()) else None,
-        figure(charts.get("loss"), "Loss", " ".join(filter(None, (_log_sentence(charts.get("loss")), dashed)))),
+        figure(
+            charts.get("loss"),
+            f"Loss of {contents.loss_of}" if contents.other_losses else "Loss",
+            " ".join(filter(None, (_log_sentence(charts.get("loss")), dashed))),
+        ),
+        *(
+            figure(charts.get(other_loss(at)), f"Loss of {curve.name}", _log_sentence(charts.get(other_loss(at))))
+            for at, curve in enumerate(contents.other_losses)
+        ),
         figure(charts.get("norms"), "Gradient norm", f"L2 norm of all gradients. {_log_sentence(charts.get('norms'))}"),
         figure(charts.get("rates"), "Learning rates", "Those that have changed."),
         folded("The numbers of these curves", _numbers(contents)),
@@ -69,7 +79,8 @@ def _chooser() -> Markup:
 
 
 def _numbers(contents: Contents) -> Markup:
-    curves = [curve for curve in (contents.loss, *contents.norms) if curve.points]
+    others = [replace(curve, name=f"loss of {curve.name}") for curve in contents.other_losses]
+    curves = [curve for curve in (contents.loss, *others, *contents.norms) if curve.points]
     texts = [_number] * len(curves) + [short_rate] * len(contents.rates)
     curves += contents.rates
     steps = sorted({step for curve in curves for step, _ in curve.points})

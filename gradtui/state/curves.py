@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
 from gradtui.state.series import Series
+
+
+@dataclass
+class Extremes:
+    """The extremes of all finite values of a curve, of which the curve itself may have lost some."""
+
+    measured: int = 0
+    """Number of values, those that are not finite included."""
+    smallest: float | None = None
+    smallest_step: int | None = None
+    largest: float | None = None
+    largest_step: int | None = None
+
+    def take(self, step: int, value: float) -> None:
+        """Add a value."""
+        self.measured += 1
+        if not math.isfinite(value):
+            return
+        if self.smallest is None or value < self.smallest:
+            self.smallest, self.smallest_step = value, step
+        if self.largest is None or value > self.largest:
+            self.largest, self.largest_step = value, step
 
 
 @dataclass
@@ -14,8 +37,16 @@ class OptimizerCurves:
 
     loss: Series = field(default_factory=Series)
     gradient_norm: Series = field(default_factory=Series)
+    loss_extremes: Extremes = field(default_factory=Extremes)
+    norm_extremes: Extremes = field(default_factory=Extremes)
     loss_of: str = ""
     """How the losses of several backwards are combined: `mean` or `sum`; empty where a step has one backward."""
+    models: str = ""
+    """The models whose parameters the optimizer owns, or owned as long as they were listed; empty while unknown."""
+    only_model: int | None = None
+    """The number of the model, if there is only one."""
+    former: set[int] = field(default_factory=set)
+    """Indexes of other optimizers of the same parameters or models whose steps these are too, most of which are gone."""
 
 
 @dataclass

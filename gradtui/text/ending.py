@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.findings import Level, by_gravity
-from gradtui.state.model_records import model_records, reported_tree, state_counts
+from gradtui.state.model_records import reported_tree, state_counts
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.text.effects import largest_result
@@ -15,11 +15,12 @@ from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines, verified_text
 from gradtui.text.memory import graph_lines, peak_text
 from gradtui.text.nonfinite import nonfinite_text
+from gradtui.text.optimizers import loss_courses, norm_courses
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import STATE_WORDS, problem_lines
 from gradtui.text.ranks import first_error, ranks_outcome
-from gradtui.text.report import model_lines, place_of, schedule_lines, untrained_lines
-from gradtui.text.units import number_text, plural, size_text
+from gradtui.text.report import place_of, schedule_lines, steps_words, trained_models, untrained_lines
+from gradtui.text.units import plural, size_text
 
 MOST_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
@@ -31,6 +32,7 @@ _WORDS = {STATE_NAMES[state]: words for state, words in STATE_WORDS.items() if s
 """The words of the screen for the states that `state_counts` names."""
 
 _MODELS = 2
+"""Models with a row each; more of them share one."""
 _LABEL_WIDTH = 9
 
 
@@ -97,8 +99,7 @@ def _outcome(state: RunState) -> list[EndRow]:
             return [*rows, EndRow("trained", "the rank that is shown has made no step", Level.WARNING)]
         first, *more = untrained_lines(state)
         return [*rows, EndRow("trained", first, Level.WARNING), *(EndRow("", line) for line in more)]
-    by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
-    text = f"{plural(state.step, 'step')}{by_hand}, {plural(state.micro_steps, 'micro-step')} in {state.seconds:.1f} s"
+    text = f"{steps_words(state)}, {plural(state.micro_steps, 'micro-step')} in {state.seconds:.1f} s"
     if state.skipped_steps:
         text += f", {state.skipped_steps} skipped"
     if state.ended is not None and state.ended.exit_code:
@@ -107,28 +108,14 @@ def _outcome(state: RunState) -> list[EndRow]:
 
 
 def _training(state: RunState) -> list[EndRow]:
-    models = [line.removeprefix("model ") for line in model_lines(state)][-_MODELS:]
-    earlier = len([each for each in model_records(state) if each.part_of is None or each.has_trained]) - len(models)
-    rows = [EndRow("trained", model) for model in models]
-    if earlier > 0 and rows:
-        rows[-1] = EndRow("trained", f"{rows[-1].text}; {plural(earlier, 'earlier model')}")
+    rows = [EndRow("trained", text) for text in trained_models(state, _MODELS)]
     counts = state_counts(state, reported_tree(state))
     if counts:
         rows.append(
             EndRow("tensors", ", ".join(f"{_WORDS.get(name, name)} {count:,}" for name, count in counts.items()))
         )
-    if state.loss.last is not None:
-        steps, values = state.loss.steps, state.loss.values
-        rows.append(EndRow("loss", _course(values[0], steps[0], values[-1], steps[-1])))
-    norms = state.norm_summary
-    if norms.last is not None:
-        rows.append(EndRow("norm", _course(norms.first, norms.first_step, norms.last, norms.last_step)))
-    return rows
-
-
-def _course(first: float | None, first_step: int | None, last: float, last_step: int | None) -> str:
-    end = f"{number_text(last).strip()} (step {last_step:,})"
-    return end if first_step == last_step else f"{number_text(first).strip()} (step {first_step:,}) → {end}"
+    rows += [EndRow("loss", text) for text in loss_courses(state)]
+    return [*rows, *(EndRow("norm", text) for text in norm_courses(state))]
 
 
 def _memory(state: RunState) -> list[EndRow]:

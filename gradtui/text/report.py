@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+from gradtui.printable import printable
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.cost_record import CostRecord
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
+from gradtui.state.optimizer_turns import optimizer_turns
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_memory import memory_now
 from gradtui.state.run_state import ModelRecord, NormSummary, PhaseRecord, RunState
@@ -18,6 +20,7 @@ from gradtui.text.frontier import frontier_sentence
 from gradtui.text.memory import graph_lines, most_saved_text
 from gradtui.text.models import record_text, same_storage_lines, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
+from gradtui.text.optimizers import main_of, newest_values, others_norm_courses, steps_by_optimizer
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_text
@@ -35,10 +38,14 @@ def progress_line(state: RunState) -> str:
     parts = [f"step {state.step:,}"]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
-    if state.loss.last is not None:
+    losses, norms, shown = _newest(state, "loss", 4), _newest(state, "gradient_norm", 3), shown_norms(state)
+    if losses:
+        parts.append(f"loss {losses}")
+    elif state.loss.last is not None:
         parts.append(f"loss {state.loss.last:.4g}{_of_step(state, state.loss.steps[-1])}")
-    shown = shown_norms(state)
-    if shown.total.last is not None:
+    if norms:
+        parts.append(f"gradient norm {norms}")
+    elif shown.total.last is not None:
         bound = "≥ " if shown.is_part else ""
         parts.append(f"gradient norm {bound}{shown.total.last:.3g}{_of_step(state, shown.total.steps[-1])}")
     held = memory_now(state)
@@ -54,6 +61,12 @@ def _of_step(state: RunState, step: int) -> str:
     return f" (step {step:,})" if step != state.step else ""
 
 
+def _newest(state: RunState, of: str, digits: int) -> str:
+    """Return `Generator 0.6907 (step 82), Discriminator 1.706 (step 81)`; empty unless several optimizers step in turns."""
+    values = newest_values(state, of)
+    return ", ".join(f"{name} {value:.{digits}g}{_of_step(state, step)}" for name, step, value in values)
+
+
 def schedule_lines(state: RunState) -> list[str]:
     """Return how the run deviated from its schedule; empty if it did not."""
     return [f"schedule: {note}" for note in state.schedule_notes]
@@ -66,9 +79,9 @@ def report_lines(state: RunState) -> list[str]:
     endings += schedule_lines(state)
     if state.step == 0 and state.micro_steps == 0:
         return [*untrained_lines(state), *finding_lines(state), *endings]
-    by_hand = " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
+    by_hand, of = _by_hand(state), steps_by_optimizer(state)
     lines = [
-        f"{state.step} steps{by_hand}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
+        f"{state.step} steps{by_hand}{f' ({of})' if of else ''}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
     lines += finding_lines(state)
@@ -92,11 +105,50 @@ def report_lines(state: RunState) -> list[str]:
     return lines + _cost_lines(state.cost) + checkpoint_lines(state) + endings
 
 
+def steps_words(state: RunState) -> str:
+    """Return the number of steps and who made them: `1,066 steps (Generator 533, Discriminator 533)`."""
+    of = steps_by_optimizer(state)
+    return f"{plural(state.step, 'step')}{_by_hand(state)}{f' ({of})' if of else ''}"
+
+
+def _by_hand(state: RunState) -> str:
+    return " without an optimizer" if state.step and not sum(state.optimizer_steps) else ""
+
+
+def trained_models(state: RunState, most: int) -> list[str]:
+    """Return the models that trained to the end, each in words or, if there are more than `most`, in one line.
+
+    Where none of them did, the newest ones stand for them. The others are counted.
+    """
+    labels, records = model_labels(state), _reported_records(state)
+    named = [each for each in records if each.current and each.has_trained and not each.evaluated_only]
+    named = named or records[-most:]
+    if len(named) > most:
+        elements = [f"{labels[each.number]} {each.trainable or 0:,}" for each in named[:_MODELS_SHOWN]]
+        left = len(named) - _MODELS_SHOWN
+        lines = [f"{', '.join(elements)}{f' and {left} more models' if left > 0 else ''} trainable"]
+    else:
+        lines = [_model_words(each, labels[each.number]) for each in named]
+    others = [each for each in records if each not in named]
+    evaluated = sum(each.current and each.evaluated_only for each in others)
+    earlier = sum(not each.current for each in others)
+    rest = len(others) - evaluated - earlier
+    counted = [f"{evaluated} only evaluated"] if evaluated else []
+    counted += [plural(earlier, "earlier model")] if earlier else []
+    counted += [plural(rest, "other model")] if rest else []
+    if counted and lines:
+        lines[-1] += f"; {', '.join(counted)}"
+    return lines
+
+
+def _reported_records(state: RunState) -> list[ModelRecord]:
+    # A model that became part of another one before it was trained is not reported as a model of its own.
+    return [each for each in model_records(state) if each.part_of is None or each.has_trained]
+
+
 def model_lines(state: RunState) -> list[str]:
     """Return a line for each of the newest models."""
-    labels = model_labels(state)
-    # A model that became part of another one before it was trained is not reported as a model of its own.
-    records = [each for each in model_records(state) if each.part_of is None or each.has_trained]
+    labels, records = model_labels(state), _reported_records(state)
     shown = records[-max(_MODELS_SHOWN, len(state.tree.models)) :]
     left_out = [f"{len(records) - len(shown)} earlier models are not listed"] if len(shown) < len(records) else []
     return left_out + [f"model {_model_words(record, labels[record.number])}" for record in shown]
@@ -174,6 +226,7 @@ def _gradient_lines(state: RunState) -> list[str]:
     norms = state.norm_summary
     if norms.last is not None:
         lines.append(_norm_line(state, norms))
+        lines += [f"gradient norm of {text}" for text in others_norm_courses(state)]
         if norms.unconfirmed_steps:
             count = f"at {norms.unconfirmed_steps:,} of these steps"
             lines.append(
@@ -191,11 +244,19 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
     if norms.measured_steps > 2:
         named = (("min", norms.smallest, norms.smallest_step), ("max", norms.largest, norms.largest_step))
         parts += [f"{name} {norm:.3g} (step {step:,})" for name, norm, step in named if norm is not None]
-    steps = max(state.step - norms.since_step, norms.measured_steps)
-    since = f" since the models changed at step {norms.since_step:,}" if norms.since_step else ""
+    turns = optimizer_turns(state)
+    main = main_of(turns, state)
+    steps = max(main.steps if main is not None else state.step - norms.since_step, norms.measured_steps)
+    is_stage = norms.since_step and norms.since_step == state.main_since
+    why = "another optimizer began" if is_stage else "the models changed"
+    since = f" since {why} at step {norms.since_step:,}" if norms.since_step else ""
     read = "1 step" if steps == 1 else f"{norms.measured_steps:,} of {steps:,} steps"
-    stepped = sum(count > 0 for count in state.optimizer_steps)
-    whose = f" of {stepped} optimizers" if stepped > 1 and not norms.since_step else ""
+    whose = f" of {printable(main.name)}" if main is not None else ""
+    whose += f" of one of {turns.parts} optimizers" if turns.parts else ""
+    if state.main_optimizer == -1 and not norms.since_step:
+        # Recordings of earlier versions do not say which optimizer made a step.
+        stepped = sum(count > 0 for count in state.optimizer_steps)
+        whose += f" of {stepped} optimizers" if stepped > 1 else ""
     # A process has norms of its parts only, and the combined ones are not kept for all steps.
     whose += " of the parts that this rank has" if state.tree.is_sharded else ""
     return f"gradient norm {', '.join(parts)}, read at {read}{whose}{since}{_left_out(state)}"

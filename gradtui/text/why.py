@@ -150,7 +150,16 @@ def _owner(state: RunState, index: int) -> list[str]:
     group = info.group_of[info.parameters.index(index)] if len(info.group_of) == len(info.parameters) else 0
     settings = groups[group] if group < len(groups) else None
     rate = settings.learning_rate if settings is not None else None
-    return [f"{info.type_name} owns it{f', lr {short_rate(rate)}' if rate is not None else ''}."]
+    return [
+        f"{info.type_name} owns it{f', lr {short_rate(rate)}' if rate is not None else ''}{_share(state, owners[0])}."
+    ]
+
+
+def _share(state: RunState, optimizer: int) -> str:
+    """Return how many of the steps the optimizer has made, where others step too."""
+    counts = state.optimizer_steps
+    made = counts[optimizer] if optimizer < len(counts) else 0
+    return f", and has made {made:,} of {state.step:,} steps" if sum(count > 0 for count in counts) > 1 and made else ""
 
 
 def _way(state: RunState, path: str) -> list[str]:

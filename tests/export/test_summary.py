@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import step_memory
-from fakes import GIB, MIB, coop_model, coop_run, coop_states, device_sample, held, started
+from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, started
+from optimizer_runs import linear, models, owner, run_of
 
 from gradtui.export.summary import SCHEMA, summarise, write
 from gradtui.protocol import events as ev
@@ -27,12 +28,14 @@ TOP = {
     "device", "ledger", "torch",
     "steps", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "memory", "step_peak", "device_memory",
     "checkpointed", "living_graphs",
-    "gradient_norm", "bad_step", "modules", "parameters", "buffers", "freezes",
+    "gradient_norm", "losses", "gradient_norms", "bad_step", "modules", "parameters", "buffers", "freezes",
     "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
     "problems", "cost", "ranks", "report",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "buckets", "other", "total"}  # fmt: skip
+BY_OPTIMIZER = {"name", "optimizer", "is_main", "steps", "first", "last", "min", "max", "measured_steps",
+                "first_step", "last_step", "min_step", "max_step"}  # fmt: skip
 KEYS = {
     "models": {
         "name", "type", "current", "evaluated_only", "part_of",
@@ -45,6 +48,8 @@ KEYS = {
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "first_step", "last_step", "min_step", "max_step", "of_steps", "unconfirmed_steps",
                       "micro_steps", "gradient"},
+    "losses": {*BY_OPTIMIZER, "of_backwards"},
+    "gradient_norms": BY_OPTIMIZER,
     "modules": {"path", "type", "gradient_norm", "gradient_norm_steps", "gradient", "saved_bytes", "subtree_saved_bytes"},
     "parameters": {
         "path", "names", "same_storage", "shape", "local_count",
@@ -87,7 +92,7 @@ def test_a_run_has_every_documented_key() -> None:
         assert set(phase) == KEYS["phase"]
         assert phase["bytes_end"] is None or set(phase["bytes_end"]) == BYTES
     assert any(phase["bytes_end"] for phase in summary["phases"].values())
-    for part in ("models", "optimizers", "modules", "parameters"):
+    for part in ("models", "optimizers", "modules", "parameters", "losses", "gradient_norms"):
         assert summary[part]
         for row in summary[part]:
             assert set(row) == KEYS[part]
@@ -401,3 +406,26 @@ def test_host_time_and_device_time_of_phases_and_of_our_own_operations() -> None
     assert (data["seconds"], data["device_seconds"], data["device_steps"]) == (2.0, None, 0)
     assert told["cost"]["device_us_per_step"] == pytest.approx(2_000)
     assert told["cost"]["us_per_step"] == pytest.approx(2_500)
+
+
+def test_losses_and_norms_of_each_optimizer_keep_their_extremes_over_a_long_run() -> None:
+    count = 6000
+    losses = {step: 1 + math.sin(step) + 1 / step for step in range(1, count + 1)}
+    listed = models(Node("Net", "Net", (), (linear("l1"),)))
+    events = run_of(listed, [owner(listed, "Net")])
+    figures = [
+        ev.StepsMeasured(1.0, step, (ev.StepFigures(step, 0, loss, total=2 * loss),)) for step, loss in losses.items()
+    ]
+    bad = ev.StepsMeasured(1.0, count + 1, (ev.StepFigures(count + 1, 0, math.nan),))
+    summary = round_trip(run(*events, *figures, bad))
+    (loss,), (norm,) = summary["losses"], summary["gradient_norms"]
+    low, high = min(losses, key=losses.__getitem__), max(losses, key=losses.__getitem__)
+    assert (loss["min"], loss["min_step"], loss["max"], loss["max_step"]) == (losses[low], low, losses[high], high)
+    assert (loss["first"], loss["last"], loss["last_step"], loss["measured_steps"]) == (
+        losses[1],
+        None,
+        count + 1,
+        count + 1,
+    )
+    assert (norm["min"], norm["max"], norm["measured_steps"]) == (2 * losses[low], 2 * losses[high], count)
+    assert (loss["name"], loss["optimizer"], loss["is_main"], loss["of_backwards"]) == ("Net", 0, True, None)

@@ -25,8 +25,8 @@ def _action(
 PLOT_ACTIONS: tuple[Action, ...] = (
     _action(
         "next_view", ("tab",), "Next view",
-        "Norm over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, or memory "
-        "over steps.",
+        "Norm or loss over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, or "
+        "memory over steps.",
         "turn(1)", "view", mouse="click on its name",
     ),
     _action("previous_view", ("shift+tab",), "View before", "The same, the other way round.", "turn(-1)"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradtui.tui.charts.request import PlotRequest
+from gradtui.tui.charts.request import PlotRequest, Series
 
 MarkKind = Literal["nan", "inf", "-inf", "nonpositive"]
 
@@ -29,6 +29,8 @@ MIN_WIDTH_WITH_LABELS = 24
 MIN_HEIGHT_WITH_X_AXIS = 6
 MIN_HEIGHT_WITH_Y_AXIS = 4
 MIN_ROWS_OF_LANES = 4
+MIN_ROWS_OF_LOWER_LANE = 2
+"""Below lanes of curves without a common scale; these have all rows if there are fewer."""
 MIN_HEIGHT_WITH_HEADER = 5
 
 
@@ -125,6 +127,14 @@ def label_start(tick: CellTick, columns: int) -> int:
     return max(0, min(tick.cell - (len(tick.label) - 1) // 2, columns - len(tick.label)))
 
 
+def curves_above(request: PlotRequest) -> dict[str, list[Series]]:
+    """Return the series of each lane above the others, by the colour of its curve if each curve has a lane."""
+    lanes: dict[str, list[Series]] = {}
+    for series in request.above:
+        lanes.setdefault(series.color.removesuffix("-raw") if request.apart else "", []).append(series)
+    return lanes
+
+
 def layout_of(request: PlotRequest) -> Layout:
     """Return the layout for a request's size. It does not depend on the values of its series."""
     width, height = max(request.width, 0), max(request.height, 0)
@@ -135,4 +145,10 @@ def layout_of(request: PlotRequest) -> Layout:
         labels = SHORT_LABEL_WIDTH
     rows = height - header - (2 if framed else 0)
     above = rows // 2 if request.above and rows >= MIN_ROWS_OF_LANES else 0
+    if request.apart and above:
+        # A cell has one colour: each of these curves needs a row, and several curves in one row are of no use.
+        above = max(above, len(curves_above(request)))
+        above = above if rows - above >= MIN_ROWS_OF_LOWER_LANE else rows
+    if request.above and not request.series:
+        above = rows
     return Layout(header, framed, width - (labels + 1 if labels else 0), rows, labels, above)

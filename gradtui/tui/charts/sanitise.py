@@ -23,11 +23,12 @@ from gradtui.tui.charts.chart import (
     MarkKind,
     Polyline,
     Vertical,
+    curves_above,
     label_start,
     layout_of,
 )
 from gradtui.tui.charts.request import ALARM, PlotRequest, Scale, Series, Unit, VerticalLine
-from gradtui.tui.charts.ticks import LARGEST, Axis, linear_axis, log_axis, step_axis
+from gradtui.tui.charts.ticks import LARGEST, Axis, linear_axis, log_axis, opened, step_axis
 
 DOT_COLUMNS = 2
 """Dots side by side in a braille cell. Points are thinned to two in each such dot column."""
@@ -37,6 +38,10 @@ DOT_ROWS = 4
 _DENSE = 2
 """Samples at most this many dot columns apart look like a line; the line between others would claim what was not measured."""
 _BETWEEN_LANES = 0.25
+_BELOW = 1e-6
+"""In rows: so far below a lane the values begin of the one under it, where a cell can have the colour of one of them only."""
+_MIN_ROWS_WITH_TICKS = 2
+"""Rows of each of several lanes with a y axis."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class _Lane:
     from_zero: bool
     top: int
     rows: int
+    has_ticks: bool = True
 
 
 def sanitise(request: PlotRequest) -> Chart:
@@ -110,7 +116,8 @@ def sanitise(request: PlotRequest) -> Chart:
         if y_axis is not None:
             bottom = layout.rows - lane.top - lane.rows
             # A row of dots between the lanes stays empty.
-            up = _Projection.onto(y_axis, bottom + (_BETWEEN_LANES if bottom else 0.0), layout.rows - lane.top)
+            top = layout.rows - lane.top - (_BELOW if request.apart and lane.top else 0.0)
+            up = _Projection.onto(y_axis, bottom + (_BETWEEN_LANES if bottom else 0.0), top)
             curves += _curves(lane, across, up)
             # In a lane of two rows, ticks may share a row.
             labels = {layout.rows - 1 - up.cell(tick.value): tick.label for tick in y_axis.ticks}
@@ -122,11 +129,20 @@ def sanitise(request: PlotRequest) -> Chart:
 def _lanes(request: PlotRequest, layout: Layout) -> list[_Lane]:
     lower = [_samples_of(series, request.y_scale) for series in request.series]
     rows = layout.rows - layout.above
-    lanes = [_Lane(lower, request.y_scale, request.unit, request.from_zero, layout.above, rows)]
-    if layout.above:
-        upper = [_samples_of(series, "linear") for series in request.above]
-        lanes.insert(0, _Lane(upper, "linear", "", False, 0, layout.above))
-    return lanes
+    below = _Lane(lower, request.y_scale, request.unit, request.from_zero, layout.above, rows)
+    return [*_upper_lanes(request, layout.above), *([below] if rows > 0 or not layout.above else [])]
+
+
+def _upper_lanes(request: PlotRequest, rows: int) -> list[_Lane]:
+    """Return the lane above, or a lane for each curve above, as far as there are rows for them."""
+    curves = [*curves_above(request).values()][:rows]
+    count = len(curves)
+    has_ticks = count == 1 or rows >= _MIN_ROWS_WITH_TICKS * count
+    tops = [rows * number // max(1, count) for number in range(count + 1)]
+    return [
+        _Lane([_samples_of(series, "linear") for series in every], "linear", "", False, top, below - top, has_ticks)
+        for every, top, below in zip(curves, tops, tops[1:])
+    ]
 
 
 def _verticals(lines: Sequence[VerticalLine], across: _Projection) -> tuple[Vertical, ...]:
@@ -195,6 +211,9 @@ def _y_axis(lane: _Lane, layout: Layout) -> Axis | None:
     low, high = min(map(min, drawable)), max(map(max, drawable))
     if lane.scale == "log":
         return log_axis(log10(low), log10(high), lane.rows)
+    if not lane.has_ticks:
+        # The whole height is for the curve.
+        return Axis(*opened(low, high), ())
     return linear_axis(low, high, lane.rows, lane.unit, lane.from_zero, layout.labels or LABEL_WIDTH)
 
 

@@ -67,7 +67,7 @@ def linear_axis(
     """
     if from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    low, high = _opened(low, high)
+    low, high = opened(low, high)
     name, size = fixed_unit(unit, max(abs(low), abs(high)))
     low, high = low / size, high / size
     spacing = max(min(_ROWS_PER_TICK, rows / 2), rows / _MAX_TICKS)
@@ -114,8 +114,8 @@ def step_axis(low: float, high: float, columns: int) -> Axis:
     return Axis(low, high, _distinct(tuple(Tick(value, label) for value, label in zip(values, labels))))
 
 
-def _opened(low: float, high: float) -> tuple[float, float]:
-    """Widen limits until their labels can differ; values that are all close to zero give 0 to 1."""
+def opened(low: float, high: float) -> tuple[float, float]:
+    """Return limits that are widened until their labels can differ; values that are all close to zero give 0 to 1."""
     largest = max(abs(low), abs(high))
     if largest < 1 / LARGEST:
         return 0.0, 1.0

@@ -7,6 +7,8 @@ the present step, so that a marker stands at the same place in both. At 80x24 th
 the y axes stay, because a bend can be dated by its marker but not be measured without a scale. Where a chart has less than
 four rows, or the loss is unknown, the norms have all of it; the legend still has the loss.
 
+Where several optimizers step in turns, as in a GAN, each has a loss and a total norm in a colour of its own.
+
 Values in the legend have fixed places and belong to one step, that of the norms in the tree (`curves_legend.py`).
 """
 
@@ -17,24 +19,30 @@ from collections.abc import Iterator, Sequence
 from textual.message import Message
 
 from gradtui.state.markers import model_breaks
+from gradtui.state.optimizer_turns import OptimizerTurns, optimizer_turns
 from gradtui.state.run_state import RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text import nonfinite_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
+from gradtui.text.optimizers import main_loss_of
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Series
-from gradtui.tui.panels.curves_legend import LOSS_ROLE, ROW_ROLE, RowNorms, legend_line, step_shown
-from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, NormCurve, Selection
+from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, step_shown
+from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
+from gradtui.tui.plots.optimizers import ROLES, loss_range, on_one_axis
+from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
 _ROOM_FOR_MEANING = 70
+_SEPARATOR = " · "
 
 
 def curves_title(state: RunState) -> str:
     """Describe the norms and how often they are measured."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
+    turns = optimizer_turns(state)
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
     of = (
         " of this rank's part"
@@ -43,21 +51,39 @@ def curves_title(state: RunState) -> str:
         if state.tree.is_sharded
         else ""
     )
-    return f"L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
+    of += f" of 1 of {turns.parts:,} optimizers" if turns.parts else ""
+    losses = _losses_title(state, turns)
+    return f"{losses}{_SEPARATOR if losses else ''}L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
+
+
+def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
+    """Say of what the losses are, where that is not plain: of several backwards, or of several optimizers without an axis."""
+    own = [each for each in turns.shown if each.has_own_loss]
+    if not on_one_axis(map(loss_range, own)):
+        return "own scale each"
+    kinds = {each.curves.loss_of for each in own} or {main_loss_of(state)}
+    of = kinds.pop() if len(kinds) == 1 else ""
+    return f"loss: {of} of micro-steps" if of else ""
 
 
 def curves_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
     """Return the curves to draw. The plotter marks values that are not finite."""
     breaks = model_breaks(state)
-    loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
-    # The first series is drawn first, so that the total lies on top of the total before clipping.
-    norms = [
-        *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
-        *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
-    ]
-    if row is not None:
-        norms += _of_each_model(ROW_ROLE, row.steps, row.values, breaks)
-    losses = tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks))
+    turns, apart = optimizer_turns(state), False
+    of_row = [*_of_each_model(ROW_ROLE, row.steps, row.values, breaks)] if row is not None else []
+    if turns.shown:
+        losses, norms, apart = _of_optimizers(turns, breaks)
+        # The row may be the model of an optimizer, whose colour counts more then.
+        norms = [*of_row, *norms]
+    else:
+        loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
+        losses = [*_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks)]
+        # The first series is drawn first, so that the total lies on top of the total before clipping.
+        norms = [
+            *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
+            *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
+            *of_row,
+        ]
     first = min((series.xs[0] for series in (*norms, *losses)), default=0.0)
     last = max(first, float(state.step))
     return PlotRequest(
@@ -66,17 +92,43 @@ def curves_request(state: RunState, row: RowNorms | None, width: int, height: in
         tuple(norms),
         y_scale="log",
         x_limits=(first, last),
-        above=losses,
+        above=tuple(losses),
+        apart=apart,
         verticals=vertical_lines(state, first, (first, last)),
     )
 
 
+def _of_optimizers(turns: OptimizerTurns, breaks: Sequence[int]) -> tuple[list[Series], list[Series], bool]:
+    """Return the losses and the norms of the optimizers, and whether the losses have no common scale.
+
+    On a common scale the first one, which is drawn last, lies on top.
+    """
+    curves = [(role, each) for role, each in zip(ROLES, turns.shown)]
+    own = [(role, each) for role, each in curves if each.has_own_loss]
+    series = [(role, each.curves.loss) for role, each in own]
+    losses = [_of_each_model(role, loss.steps, loss.values, breaks, is_whole=True) for role, loss in series]
+    norms = [(role, each.curves.gradient_norm) for role, each in curves]
+    totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
+    apart = not on_one_axis(loss_range(each) for _, each in own)
+    return (
+        [part for each in (losses if apart else reversed(losses)) for part in each],
+        [part for each in reversed(totals) for part in each],
+        apart,
+    )
+
+
 def _of_each_model(
-    role: str, steps: Sequence[int], values: Sequence[float | None], breaks: Sequence[int]
+    role: str,
+    steps: Sequence[int],
+    values: Sequence[float | None],
+    breaks: Sequence[int],
+    *,
+    is_whole: bool = False,
 ) -> Iterator[Series]:
-    """Yield a series for each set of models."""
+    """Yield a series for each set of models. With `is_whole` the steps between those of a curve are of other optimizers."""
+    sparse = "" if is_whole else f"{role}-raw"
     for part in parts(steps, breaks):
-        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), sparse=f"{role}-raw")
+        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), sparse=sparse)
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:
@@ -127,9 +179,13 @@ class CurvesPanel(LineView):
         if text:
             return wrap(((text, "muted"),), width)
         alarm, micro_steps = _bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
-        request = self._curve.request(width, height - 1 - len(alarm) - len(micro_steps), self._request)
+        turns = optimizer_turns(self._state)
+        by_optimizer = optimizer_legend(self._state, turns, self._row, width, most_lines(height)) if turns.shown else []
+        above = len(alarm) + len(micro_steps) + max(1, len(by_optimizer))
+        request = self._curve.request(width, height - above, self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("curves", request).lines
-        return [*alarm, legend_line(self._state, self._step, self._row, width), *micro_steps, *picture]
+        legend = by_optimizer or [legend_line(self._state, self._step, self._row, width)]
+        return [*alarm, *legend, *micro_steps, *picture]
 
     def _request(self, width: int, height: int) -> PlotRequest:
         chosen, self._row, self._step = self.selection, None, step_shown(self._state)

@@ -13,10 +13,10 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import total_norm_at, value_at
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text import NUMBER_WIDTH, number_text
-from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE
+from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, line_width, pad, printable, width_of
 
-LOSS_ROLE, ROW_ROLE = "curve-4", "curve-2"
+ROW_ROLE = "curve-2"
 _GAP: Span = (" ", "")
 _MIN_NAME = 6
 _LEAST_NUMBER = 5

@@ -27,6 +27,7 @@ from gradtui.text import (
     steps_text,
     time_left_text,
 )
+from gradtui.text.optimizers import main_name
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.time_left import time_left
 from gradtui.tui.rendering import STALE, Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of
@@ -45,6 +46,8 @@ _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.OUT_OF_SIGHT: ("✖", "lost", "warning"),
 }
 _BRAND = " gradtui "
+_LEAST_OWNER, _LEAST_COURSE = 4, 4
+"""Cells in which it is shown whose loss it is, and the course of the loss beside that."""
 _LEAST_NAME = 6
 """Cells in which the script's name is shown beside the rank."""
 _LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6
@@ -219,17 +222,27 @@ def _steps(state: RunState, layout: _Layout) -> Line:
 
 
 def _loss(state: RunState, layout: _Layout) -> Line:
-    """Return the newest loss with its course; if it is old, with its step, as far as there is room."""
+    """Return the newest loss with its course; if it is old, with its step, as far as there is room.
+
+    Where several optimizers step in turns it is that of the main one, whose name takes the place of the course.
+    """
     loss, step = state.loss.last, state.loss.steps[-1] if len(state.loss) else None
     is_old = is_stale(state, step)
     role = "error" if loss is not None and not math.isfinite(loss) else STALE if is_old else "text"
-    value: Line = (("loss ", "faint"), (pad(number_text(loss).strip(), NUMBER_WIDTH), role))
+    number: Span = (pad(number_text(loss).strip(), NUMBER_WIDTH), role)
     if not layout.spark:
-        return value
+        return (("loss ", "faint"), number)
+    name = main_name(state)
+    short = elide(name, layout.spark - 1)
+    whose: Line = ((f"{short} ", "muted"),) if name and width_of(short) >= min(_LEAST_OWNER, width_of(name)) else ()
+    room = layout.spark - line_width(whose)
+    value: Line = (("loss ", "faint"), *whose, number)
     if is_old and step is not None:
-        words = next((text for text in (f"step {step:,}", f"@{step:,}") if width_of(text) <= layout.spark), "")
-        return (*value, (pad(words, layout.spark), "muted"))
-    return (*value, *sparkline(state.loss.values[-layout.spark :], layout.spark, "muted"))
+        words = next((text for text in (f"step {step:,}", f"@{step:,}") if width_of(text) <= room), "")
+        return (*value, (pad(words, room), "muted"))
+    if room < _LEAST_COURSE:
+        return (*value, (" " * room, ""))
+    return (*value, *sparkline(state.loss.values[-room:], room, "muted"))
 
 
 def _learning_rate(state: RunState) -> str:

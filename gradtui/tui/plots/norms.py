@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradtui.state.optimizer_turns import OptimizerTurns, optimizer_turns
 from gradtui.state.run_state import RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
+from gradtui.tui.plots.optimizers import ROLES
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, is_part
 from gradtui.tui.plots.table import Table
@@ -17,12 +19,9 @@ from gradtui.tui.rendering import wrap
 
 def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     """Return the curves to draw, the most important last."""
-    shown = shown_norms(state)
-    total, before, clipped = shown.total, state.before_clipping, state.clip_thresholds
-    curves = [Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, can_be_smooth=False)]
-    curves.append(Curve("before clipping", CLIP_ROLE, before.steps, before.values))
-    curves.append(Curve("total", TOTAL_ROLE, total.steps, total.values))
-    rows = list(zip(options.pinned, PINNED_ROLES))
+    shown, turns = shown_norms(state), optimizer_turns(state)
+    curves = _of_optimizers(turns) if turns.shown else _totals(state)
+    rows = list(zip(options.pinned, _pinned_roles(len(turns.shown))))
     if (
         options.selection is not None
         and options.selection not in options.pinned
@@ -34,6 +33,28 @@ def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     return [curve for curve in curves if len(curve.steps)]
 
 
+def _totals(state: RunState) -> list[Curve]:
+    total, before, clipped = shown_norms(state).total, state.before_clipping, state.clip_thresholds
+    return [
+        Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, can_be_smooth=False),
+        Curve("before clipping", CLIP_ROLE, before.steps, before.values),
+        Curve("total", TOTAL_ROLE, total.steps, total.values),
+    ]
+
+
+def _of_optimizers(turns: OptimizerTurns) -> list[Curve]:
+    """Return the total norm of each optimizer's gradients, that of the first one last."""
+    named = [(each.name, role, each.curves.gradient_norm) for each, role in zip(turns.shown, ROLES)]
+    return [Curve(name, role, norm.steps, norm.values) for name, role, norm in reversed(named)]
+
+
+def _pinned_roles(shown: int) -> tuple[str, ...]:
+    """Return the colours of pinned rows beside the curves of so many optimizers."""
+    # The total before clipping is not drawn beside them: it is of one of them.
+    free = [role for role in (*PINNED_ROLES, CLIP_ROLE) if role not in ROLES[:shown]]
+    return (*free, *PINNED_ROLES)[: len(PINNED_ROLES)]
+
+
 def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the norms."""
     curves = norm_curves(state, options)
@@ -42,20 +63,35 @@ def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
-    above = legend_of(sorted(curves, key=_position), ends, short, width)
+    above = legend_of(_in_order(state, curves), ends, short, width)
     request = curves_request(curves, options, ends, scale, width, height - len(above), state=state)
     longest = max(curves, key=lambda curve: len(curve.steps))
-    return Plot(above, request, range=whole, note=step_note(longest, ends, whole, options, scale))
+    note = step_note(longest, ends, whole, options, scale)
+    parts = optimizer_turns(state).parts
+    return Plot(above, request, range=whole, note=f"{note} · total of 1 of {parts:,} optimizers" if parts else note)
 
 
 def norm_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible norms by step, all L2."""
-    curves = sorted(norm_curves(state, options), key=_position)
+    curves = _in_order(state, norm_curves(state, options))
+    shown = {id(each.curves.gradient_norm.values) for each in optimizer_turns(state).shown}
+    if shown:
+        return table_of(
+            [replace(c, name=f"total_norm {c.name}") if id(c.values) in shown else c for c in curves], options
+        )
     return table_of([replace(c, name=_COLUMNS.get(c.role, c.name)) for c in curves], options)
 
 
 _COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFERENCE_ROLE: "clip_threshold"}
 """Column names by role. Rows of the tree have none of these roles."""
+
+
+def _in_order(state: RunState, curves: list[Curve]) -> list[Curve]:
+    """Return totals before rows of the tree, those of optimizers in the order of their first steps."""
+    names = [each.name for each in optimizer_turns(state).shown]
+    if names:
+        return sorted(curves, key=lambda curve: names.index(curve.name) if curve.name in names else len(names))
+    return sorted(curves, key=_position)
 
 
 def _position(curve: Curve) -> int:

@@ -16,8 +16,8 @@ from gradtui.tui.rendering import printable
 
 _CURVES_KEPT = 12
 CELLS_A_CALL = 200_000
-TOTAL_ROLE, CLIP_ROLE = "curve-1", "curve-3"
-"""Roles of the total norm and of the total before clipping."""
+TOTAL_ROLE, CLIP_ROLE, LOSS_ROLE = "curve-1", "curve-3", "curve-4"
+"""Roles of the total norm, of the total before clipping, and of the loss."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from gradtui.tui.plots.curves import SMOOTHING_LEVELS
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import histogram_plot, histogram_table
 from gradtui.tui.plots.layers import KeptLayers
+from gradtui.tui.plots.losses import loss_plot, loss_table
 from gradtui.tui.plots.memory import memory_plot, memory_plot_table
 from gradtui.tui.plots.norms import norm_plot, norm_table
 from gradtui.tui.plots.options import MAX_PINNED, Plot, PlotOptions
@@ -38,6 +39,7 @@ class View:
 
 VIEWS: tuple[View, ...] = (
     View("norm", "Norm", norm_plot, norm_table, "steps", smooths=True, pins=True),
+    View("loss", "Loss", loss_plot, loss_table, "steps", smooths=True),
     View("ratio", "Ratio", ratio_plot, ratio_table, "steps", watches=True, smooths=True, pins=True),
     View("histogram", "Histogram", histogram_plot, histogram_table, watches=True),
     View("depth", "Depth", depth_plot, depth_table, "layers", has_orders=True),

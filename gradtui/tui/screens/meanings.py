@@ -221,7 +221,18 @@ _FINDING_WORDS: tuple[tuple[str, str], ...] = (
 )
 
 _HEADER_WORDS: tuple[tuple[str, str], ...] = (
-    ("step · micro", "executed optimizer steps, and backward passes where these are not as many"),
+    (
+        "step · micro",
+        "executed steps of all optimizers together, and backward passes where these are not as many; the dialog at the end of "
+        "the run has the steps of each optimizer",
+    ),
+    (
+        "loss",
+        "the newest loss. Losses of different optimizers are not comparable: where several step in turns, as in a GAN, it is "
+        "that of the main one, the first that steps, with its name where there is room. Another one takes its place when the "
+        "main one no longer steps. Of a step with several backward passes it is their mean, or their sum where the script "
+        "divides each loss by their number",
+    ),
     ("until", "the next step at which training pauses: a breakpoint, or the one to which it runs"),
     ("memory, peak", "what is allocated now, and the most there was"),
     (

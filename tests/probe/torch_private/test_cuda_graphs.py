@@ -34,6 +34,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return FakeCuda(monkeypatch)
 
 
+@pytest.mark.usefixtures("as_on_a_device")
 def test_a_reading_under_way_is_not_asked_about_while_a_graph_is_captured(cuda: FakeCuda) -> None:
     with watched() as seen:
         training = Training()

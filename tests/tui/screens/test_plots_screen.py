@@ -20,6 +20,7 @@ from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, Phase
 from gradtui.runner.run_files import RunFiles
 from gradtui.text import short_bytes
+from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.screens.plots import PlotScreen
 
 
@@ -70,14 +71,15 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
     async with session() as run:
         await run.press("down", "g")
         seen = []
-        for _ in range(5):
+        for _ in VIEWS:
             seen.append(shown(run))
             await run.press("tab")
         assert "total" in seen[0]
-        assert "waiting" in seen[1]
+        assert "loss" in seen[1]
         assert "waiting" in seen[2]
-        assert "Only ctx has a gradient" in seen[3]
-        assert "Waiting for the first step to end" in seen[4]
+        assert "waiting" in seen[3]
+        assert "Only ctx has a gradient" in seen[4]
+        assert "Waiting for the first step to end" in seen[5]
         assert shown(run) == seen[0]
         await run.press("shift+tab", "shift+tab")
         assert "Only ctx has a gradient" in shown(run)
@@ -86,6 +88,7 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
 async def test_the_row_under_the_cursor_is_watched_while_its_view_is_open() -> None:
     async with session() as run:
         await run.press("down", "g")
+        await run.press("tab")
         assert not run.sink.submitted
         await run.press("tab")
         assert run.sink.submitted == [Watch(1, ("ctx",))]
@@ -159,7 +162,7 @@ async def test_everything_still_works_when_the_run_has_ended() -> None:
         await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab")
         assert "total" in shown(run)
         assert not run.sink.submitted
-        await run.press("tab", "tab")
+        await run.press("tab", "tab", "tab")
         assert "100 elements" in shown(run)
 
 
@@ -203,7 +206,7 @@ async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) 
 async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tmp_path: Path) -> None:
     async with session((80, 24), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         # There are no numbers of a gradient that nobody has looked at.
-        await run.press("g", "tab", "tab", "e")
+        await run.press("g", "tab", "tab", "tab", "e")
         for said in (each.text for each in run.said):
             assert said.count("\n") == 2
             assert "The current view has no numbers." in said
@@ -225,7 +228,7 @@ async def test_where_nothing_can_be_written_one_line_says_so() -> None:
 
 async def test_nobody_watches_any_more_when_the_screen_is_gone() -> None:
     async with session() as run:
-        await run.press("down", "g", "tab")
+        await run.press("down", "g", "tab", "tab")
         assert run.sink.submitted == [Watch(1, ("ctx",))]
     assert run.sink.submitted[-1] == Watch(2, ())
 

@@ -1,0 +1,115 @@
+"""Losses and norms of a run by optimizer, in words: those of different optimizers are never compared. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from gradtui.printable import printable
+from gradtui.state.optimizer_turns import OptimizerTurns, ShownOptimizer, optimizer_turns
+from gradtui.state.run_state import RunState
+from gradtui.state.series import Series
+from gradtui.text.units import number_text, plural
+
+_LOSS_OF = {"mean": "the mean of a step's micro-steps", "sum": "the sum of a step's micro-steps"}
+
+
+def steps_by_optimizer(state: RunState) -> str:
+    """Return `Generator 533, Discriminator 533`; empty unless several optimizers step in turns."""
+    turns = optimizer_turns(state)
+    if turns.parts:
+        return f"of {turns.parts:,} optimizers of one model"
+    named = [f"{printable(each.name)} {each.steps:,}" for each in turns.shown]
+    return ", ".join(named) + _others(turns)
+
+
+def loss_of_text(loss_of: str) -> str:
+    """Say how the losses of a step's backwards are combined; empty for a single backward."""
+    return _LOSS_OF.get(loss_of, "")
+
+
+def main_loss_of(state: RunState) -> str:
+    """Return how the main optimizer's losses combine those of several backwards, a key of `loss_of_text`."""
+    curves = state.of_optimizers.get(state.main_optimizer) if state.main_optimizer is not None else None
+    return curves.loss_of if curves is not None else ""
+
+
+def loss_courses(state: RunState) -> list[str]:
+    """Return the first and the last loss, of each optimizer if several step in turns: `G 2.31 (step 2) → 0.71 (step 1,066)`."""
+    turns = optimizer_turns(state)
+    if not turns.shown:
+        text, of = course(state.loss, state.main_since), loss_of_text(main_loss_of(state))
+        return [f"{text}, each {of}" if of else text] if text else []
+    own = [each for each in turns.shown if each.has_own_loss]
+    kinds = {each.curves.loss_of for each in own}
+    lines = []
+    for each in own:
+        text, of = course(each.curves.loss), loss_of_text(each.curves.loss_of)
+        # What is true of all of them is said once.
+        said = of and (len(kinds) > 1 or each is own[0])
+        if text:
+            name = f"{printable(each.name)} " if len(own) > 1 else ""
+            lines.append(f"{name}{text}" + (f", each {of}" if said else ""))
+    return _counted(lines, turns)
+
+
+def norm_courses(state: RunState) -> list[str]:
+    """Return the first and the last total norm in the same way."""
+    turns = optimizer_turns(state)
+    if turns.shown:
+        named = ((each.name, course(each.curves.gradient_norm)) for each in turns.shown)
+        return _counted([f"{printable(name)} {text}" for name, text in named if text], turns)
+    norms = state.norm_summary
+    if norms.last is None or norms.last_step is None:
+        return []
+    text = _course(norms.first, norms.first_step, norms.last, norms.last_step)
+    return [f"{text}, of the parameters of one of {turns.parts:,} optimizers" if turns.parts else text]
+
+
+def others_norm_courses(state: RunState) -> list[str]:
+    """Return the same without that of the main optimizer, which the report describes in full."""
+    turns = optimizer_turns(state)
+    named = (
+        (each.name, course(each.curves.gradient_norm)) for each in turns.shown if each.index != state.main_optimizer
+    )
+    return _counted([f"{printable(name)} {text}" for name, text in named if text], turns)
+
+
+def newest_values(state: RunState, of: str) -> Iterator[tuple[str, int, float]]:
+    """Yield name, step and newest value of the optimizers that step in turns: of their `loss` or `gradient_norm`."""
+    for each in optimizer_turns(state).shown:
+        series = each.curves.loss if of == "loss" else each.curves.gradient_norm
+        if len(series) and (of != "loss" or each.has_own_loss):
+            yield printable(each.name), series.steps[-1], series.values[-1]
+
+
+def main_name(state: RunState) -> str:
+    """Return the name of the main optimizer if several step in turns, else an empty text."""
+    main = main_of(optimizer_turns(state), state)
+    return printable(main.name) if main is not None else ""
+
+
+def main_of(turns: OptimizerTurns, state: RunState) -> ShownOptimizer | None:
+    """Return the main optimizer if it is shown."""
+    return next((each for each in turns.shown if each.index == state.main_optimizer), None)
+
+
+def course(series: Series, since: int = 0) -> str:
+    """Return the first value from a step on and the last one, each with its step; empty without any."""
+    first = bisect_left(series.steps, since)
+    if first >= len(series):
+        return ""
+    return _course(series.values[first], series.steps[first], series.values[-1], series.steps[-1])
+
+
+def _course(first: float | None, first_step: int | None, last: float, last_step: int) -> str:
+    end = f"{number_text(last).strip()} (step {last_step:,})"
+    return end if first_step == last_step else f"{number_text(first).strip()} (step {first_step:,}) → {end}"
+
+
+def _counted(lines: list[str], turns: OptimizerTurns) -> list[str]:
+    return [*lines[:-1], lines[-1] + _others(turns)] if lines else []
+
+
+def _others(turns: OptimizerTurns) -> str:
+    return f"; {plural(turns.omitted, 'more optimizer')}" if turns.omitted else ""

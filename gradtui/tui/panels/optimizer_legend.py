@@ -1,0 +1,126 @@
+"""The legend of the curves where several optimizers step in turns: a loss and a total norm of each, by name. UI thread; pure.
+
+The newest values of different optimizers are of different steps, so each optimizer has a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import set_cell_size
+
+from gradtui.state.freshness import is_stale
+from gradtui.state.optimizer_turns import OptimizerTurns, ShownOptimizer
+from gradtui.state.run_state import RunState
+from gradtui.text import number_text
+from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms
+from gradtui.tui.plots.optimizers import ROLES
+from gradtui.tui.rendering import STALE, Line, Span, elide, elide_start, line_width, pad, printable, width_of
+
+_GAP: Span = ("  ", "")
+_MAX_ROW = 24
+"""Cells of the name of the selected row."""
+_ELIDED = 8
+_NUMBER = 5
+"""Cells of most numbers; a longer one moves what is behind it."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How much of an entry is shown."""
+
+    name: int
+    norm: bool = True
+    step: bool = True
+    number: int = _NUMBER
+
+
+_FORMS = (
+    _Form(48),
+    _Form(20),
+    _Form(13),
+    _Form(9),
+    _Form(13, norm=False),
+    _Form(9, norm=False),
+    _Form(9, norm=False, step=False),
+    _Form(5, norm=False, step=False),
+    _Form(4, norm=False, step=False, number=0),
+    _Form(3, norm=False, step=False, number=0),
+)
+
+
+def most_lines(height: int) -> int:
+    """Return how many lines a panel of this height has for the legend."""
+    return 1 if height < 8 else 2 if height < 16 else 4
+
+
+def optimizer_legend(state: RunState, turns: OptimizerTurns, row: RowNorms | None, width: int, most: int) -> list[Line]:
+    """Return the names of the optimizers in the colours of their curves, with the newest values, in at most `most` lines.
+
+    The norm of the selected row is behind them if it fits.
+    """
+    lines: list[list[Span]] = []
+    for form in _FORMS:
+        entries = [_entry(state, each, role, form) for each, role in zip(turns.shown, ROLES)]
+        if turns.omitted:
+            entries.append([(f"+{turns.omitted}", "faint")])
+        named = [[("Loss ", "muted"), *entries[0]], *entries[1:]]
+        # The title of the panel says it too.
+        entries = named if _fit(_lines(named, width), width, most) else entries
+        lines = _lines(entries, width)
+        if _fit(lines, width, most):
+            break
+    if row is not None:
+        with_row = _lines([*entries, _row(state, row)], width)
+        lines = with_row if _fit(with_row, width, most) else lines
+    return [tuple(line) for line in lines[:most]]
+
+
+def _fit(lines: Sequence[Sequence[Span]], width: int, most: int) -> bool:
+    return len(lines) <= most and all(line_width(line) <= width for line in lines)
+
+
+def _row(state: RunState, row: RowNorms) -> list[Span]:
+    now, step = (row.values[-1], row.steps[-1]) if row.values else (None, None)
+    name = elide_start(printable(row.name), _MAX_ROW)
+    return [(f"{name} ", ROW_ROLE), ("‖g‖ ", "muted"), _value(state, now, step, _FORMS[0])]
+
+
+def _entry(state: RunState, each: ShownOptimizer, role: str, form: _Form) -> list[Span]:
+    loss, norm = each.curves.loss, each.curves.gradient_norm
+    loss_step, norm_step = (series.steps[-1] if len(series) else None for series in (loss, norm))
+    name = printable(each.name)
+    # In few cells an ellipsis would take one of the letters that tell the names apart.
+    spans: list[Span] = [
+        (elide(name, form.name) if form.name >= _ELIDED else set_cell_size(name, form.name).rstrip(), role)
+    ]
+    has_loss = each.has_own_loss and loss_step is not None
+    if has_loss:
+        spans += [(" ", ""), _value(state, loss.last, loss_step, form)]
+    if has_loss and form.step and (not form.norm or norm_step != loss_step):
+        spans.append((f" @{loss_step:,}", _step_role(state, loss_step)))
+    if form.norm or not has_loss:
+        spans += [(" ‖g‖ ", "muted"), _value(state, norm.last, norm_step, form)]
+        if form.step and norm_step is not None:
+            spans.append((f" @{norm_step:,}", _step_role(state, norm_step)))
+    return spans
+
+
+def _value(state: RunState, value: float | None, step: int | None, form: _Form) -> Span:
+    text = number_text(value).strip()
+    return pad(text, max(form.number, width_of(text))), STALE if value is not None and is_stale(state, step) else "text"
+
+
+def _step_role(state: RunState, step: int | None) -> str:
+    return "muted" if is_stale(state, step) else "faint"
+
+
+def _lines(entries: Sequence[list[Span]], width: int) -> list[list[Span]]:
+    lines: list[list[Span]] = []
+    for entry in entries:
+        if lines and line_width(lines[-1]) + width_of(_GAP[0]) + line_width(entry) <= width:
+            lines[-1] += [_GAP, *entry]
+        else:
+            lines.append(list(entry))
+    return lines

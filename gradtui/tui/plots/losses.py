@@ -1,0 +1,62 @@
+"""The loss over steps: one curve, or one of each optimizer where several step in turns. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradtui.state.optimizer_turns import optimizer_turns
+from gradtui.state.run_state import RunState
+from gradtui.text.optimizers import loss_of_text, main_loss_of
+from gradtui.tui.charts.request import Scale
+from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
+from gradtui.tui.plots.options import Curve, Plot, PlotOptions
+from gradtui.tui.plots.rows import LOSS_ROLE
+from gradtui.tui.plots.table import Table
+from gradtui.tui.rendering import wrap
+
+_AWAITED = "Waiting for the first backward pass: gradtui reads the loss when it begins."
+_NONE = "The run had no loss: no backward pass of it began at a single number."
+
+
+def loss_curves(state: RunState) -> list[Curve]:
+    """Return the curves, that of the first optimizer first."""
+    shown = optimizer_turns(state).shown
+    curves = [
+        Curve(each.name, role, each.curves.loss.steps, each.curves.loss.values)
+        for each, role in zip(shown, ROLES)
+        if each.has_own_loss
+    ] or [Curve("loss", LOSS_ROLE, state.loss.steps, state.loss.values)]
+    return [curve for curve in curves if len(curve.steps)]
+
+
+def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
+    """Return the plot of the losses."""
+    curves = loss_curves(state)
+    whole = run_range(state, curves)
+    if whole is None:
+        return Plot(tuple(wrap(((_AWAITED if state.ended is None else _NONE, "muted"),), width)), None)
+    ends = options.window.ends(*whole)
+    scale: Scale = "log" if options.other_scale else "linear"
+    above = legend_of(curves, ends, short, width)
+    # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
+    is_common = scale == "log" or on_one_axis(range_of(in_sight(curve, *ends).values) for curve in curves)
+    drawn = curves[::-1] if is_common else curves
+    request = curves_request(drawn, options, ends, scale, width, height - len(above), state=state)
+    if not is_common:
+        request = replace(request, series=(), above=request.series, apart=True)
+    longest = max(curves, key=lambda curve: len(curve.steps))
+    notes = [step_note(longest, ends, whole, options, scale)]
+    if not is_common:
+        notes.append("each on a scale of its own")
+    of = loss_of_text(main_loss_of(state))
+    if of and len(curves) == 1:
+        notes.append(of)
+    return Plot(above, request, range=whole, note=" · ".join(notes))
+
+
+def loss_table(state: RunState, options: PlotOptions) -> Table:
+    """Return the visible losses by step."""
+    curves = loss_curves(state)
+    named = [replace(curve, name=f"loss {curve.name}") for curve in curves] if len(curves) > 1 else curves
+    return table_of(named, options)

@@ -1,0 +1,175 @@
+"""The curves where several optimizers step in turns: what is drawn of each, its colour, and its values in the legend."""
+
+from __future__ import annotations
+
+import pytest
+from app_session import session
+from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, state_after
+
+from gradtui.protocol import events as ev
+from gradtui.state.optimizer_turns import optimizer_turns
+from gradtui.state.run_state import RunState
+from gradtui.text import number_text
+from gradtui.tui.panels.curves import curves_request, curves_title
+from gradtui.tui.panels.curves_legend import RowNorms
+from gradtui.tui.panels.header import HeaderState, header_line
+from gradtui.tui.panels.optimizer_legend import optimizer_legend
+from gradtui.tui.plots.losses import loss_plot, loss_table
+from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
+from gradtui.tui.plots.options import PlotOptions
+from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
+from gradtui.tui.rendering import Line, line_width
+
+
+def text_of(line: Line) -> str:
+    return "".join(text for text, _ in line)
+
+
+def number(value: float) -> str:
+    return number_text(value).strip()
+
+
+def legend(state: RunState, width: int, most: int = 1, row: RowNorms | None = None) -> list[Line]:
+    return optimizer_legend(state, optimizer_turns(state), row, width, most)
+
+
+def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
+    request = curves_request(state_after(gan(40)), None, 60, 12)
+    d, g = ROLES[:2]
+    steps = {1: tuple(map(float, range(1, 41, 2))), 0: tuple(map(float, range(2, 41, 2)))}
+    for lane, value in ((request.above, loss_at), (request.series, norm_at)):
+        # The first optimizer is drawn last, and lies on top.
+        assert [series.color for series in lane] == [g, d]
+        for series, optimizer in zip(lane, (0, 1)):
+            assert series.xs == steps[optimizer]
+            assert series.ys == tuple(value(optimizer, int(step)) for step in series.xs)
+
+
+def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() -> None:
+    state = state_after(sac(40, sizes=(100.0, 1.0, 0.01)))
+    request = curves_request(state, None, 60, 12)
+    assert request.apart
+    assert [series.color for series in request.above] == [*ROLES[:3]]
+    assert curves_title(state) == "own scale each · L2"
+    assert not curves_request(state_after(gan(40)), None, 60, 12).apart
+    assert curves_title(state_after(gan(40))) == "L2"
+
+
+@pytest.mark.parametrize(
+    ("curves", "is_common"),
+    [
+        ([[1.0, 2.0], [1.5, 3.0]], True),
+        ([[1.0, 2.0], [100.0, 300.0]], False),
+        ([[1.0, 2.0], [-300.0, -100.0]], False),
+        ([[1.0, 2.0], [1.9, 1.95]], False),
+        ([[1.0, 2.0], [5.0]], True),
+        ([[1.0, 2.0], [None, float("nan")]], True),
+        ([], True),
+    ],
+)
+def test_when_losses_can_be_read_on_one_axis(curves: list[list[float | None]], is_common: bool) -> None:
+    assert on_one_axis(map(range_of, curves)) is is_common
+
+
+def test_one_optimizer_and_stages_look_as_they_do() -> None:
+    request = curves_request(state_after(stages(20)), None, 60, 12)
+    assert [series.color for series in request.above] == [LOSS_ROLE]
+    assert [series.color for series in request.series] == [TOTAL_ROLE]
+    assert request.above[0].xs == tuple(map(float, range(1, 41)))
+
+
+def test_of_an_optimizer_for_each_parameter_the_main_one_is_drawn_and_counted() -> None:
+    state = state_after(per_parameter(20))
+    request = curves_request(state, None, 60, 12)
+    assert [len(request.above), len(request.series)] == [1, 1]
+    assert curves_title(state) == "L2 of 1 of 40 optimizers"
+
+
+def test_the_title_says_how_a_loss_combines_several_backwards() -> None:
+    assert curves_title(state_after(gan(8, of=("mean", "mean")))) == "loss: mean of micro-steps · L2"
+
+
+@pytest.mark.parametrize(("width", "most"), [(100, 1), (70, 2), (52, 1), (52, 2), (27, 1), (20, 1), (8, 1), (1, 1)])
+def test_the_legend_fits(width: int, most: int) -> None:
+    for events in (gan(40), sac(40)):
+        lines = legend(state_after(events), width, most)
+        assert 1 <= len(lines) <= most
+        if width >= 27:
+            assert all(line_width(line) <= width for line in lines)
+
+
+def test_values_have_the_step_of_their_optimizer() -> None:
+    (line,) = legend(state_after(gan(40)), 100)
+    d, g = number(loss_at(1, 39)), number(loss_at(0, 40))
+    dn, gn = number(norm_at(1, 39)), number(norm_at(0, 40))
+    assert text_of(line).split() == [
+        *("Loss", "Discriminator", d, "‖g‖", dn, "@39"),
+        *("Generator", g, "‖g‖", gn, "@40"),
+    ]
+    assert dict(line)["Discriminator"] == ROLES[0]
+    assert dict(line)["Generator"] == ROLES[1]
+
+
+def test_a_norm_of_another_step_than_the_loss_has_its_own_step() -> None:
+    state = state_after([*gan(40), ev.StepsMeasured(4.0, 41, (ev.StepFigures(41, 1, 0.75),))])
+    (line,) = legend(state, 100)
+    assert f"Discriminator 0.750 @41 ‖g‖ {number(norm_at(1, 39))} @39" in text_of(line)
+
+
+def test_the_row_is_there_if_it_fits() -> None:
+    row = RowNorms("Generator.net.weight", [38], [0.123])
+    wide, narrow = legend(state_after(gan(40)), 120, 1, row), legend(state_after(gan(40)), 70, 1, row)
+    assert "Generator.net.weight ‖g‖ 0.123" in text_of(wide[0])
+    assert "weight" not in text_of(narrow[0])
+
+
+@pytest.mark.parametrize("width", [80, 120, 140, 160, 200, 220])
+def test_the_header_names_the_optimizer_where_there_is_room(width: int) -> None:
+    state = state_after(gan(40))
+    line = header_line(state, HeaderState(), width)
+    text, alone = text_of(line), text_of(header_line(state_after(gan(0)), HeaderState(), width))
+    assert line_width(line) == width
+    assert ("loss Disc" in text) is (width >= 140)
+    assert number(loss_at(1, 39)) in text
+    assert text.index("lr ") == alone.index("lr ") if "lr " in alone else True
+
+
+def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
+    state, options = state_after(gan(40)), PlotOptions()
+    for plot in (loss_plot(state, options, 100, 20), norm_plot(state, options, 100, 20)):
+        assert plot.request is not None
+        assert [series.color for series in plot.request.series] == [ROLES[1], ROLES[0]]
+        assert text_of(plot.above[0]).split()[1::3] == ["Discriminator", "Generator"]
+    table = loss_table(state, options)
+    assert table.columns == ("optimizer_step", "loss Discriminator", "loss Generator")
+    assert norm_table(state, options).columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator")
+
+
+def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:
+    state, options = state_after(stages(20)), PlotOptions()
+    plot = loss_plot(state, options, 100, 20)
+    assert plot.request is not None
+    assert [series.color for series in plot.request.series] == [LOSS_ROLE]
+    assert loss_table(state, options).columns == ("optimizer_step", "loss")
+    waiting = loss_plot(RunState(), options, 100, 20)
+    assert waiting.request is None
+    assert "Waiting for the first backward pass" in text_of(waiting.above[0])
+
+
+def test_the_total_before_clipping_is_not_drawn_beside_several_optimizers() -> None:
+    clipped = ev.StepFigures(41, 1, 0.75, total=1.0, before_clipping=3.0, clipped_at=1.0)
+    state = state_after([*gan(40), ev.StepsMeasured(4.0, 41, (clipped,))])
+    assert len(state.before_clipping) == 1
+    assert CLIP_ROLE not in {series.color for series in curves_request(state, None, 60, 12).series}
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
+async def test_the_panel_of_a_gan(size: tuple[int, int]) -> None:
+    async with session(size, gan(40)) as run:
+        lines = [text_of(line) for line in run.dashboard.gradients.lines_for(*run.dashboard.gradients.size)]
+        assert number(loss_at(1, 39)) in lines[0]
+        assert number(loss_at(0, 40)) in " ".join(lines[:2])
+        await run.press("g", "tab")
+        seen = run.app.screen.query_one("#plot")
+        assert "Generator" in text_of(seen.lines_for(*seen.size)[0])  # type: ignore[attr-defined]
