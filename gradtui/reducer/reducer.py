@@ -142,15 +142,6 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
     state.growth, state.unexplained_first, state.traced, state.operations = GrowthWatch(), None, None, None
 
 
-def _optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
-    known = len(state.optimizers)
-    state.optimizers = event.optimizers
-    state.optimizer_steps += [0] * (len(event.optimizers) - len(state.optimizer_steps))
-    for optimizer in event.optimizers[known:]:
-        state.note(event, "model", f"found optimizer {optimizer.type_name}")
-    step_figures.name_optimizers(state)
-
-
 def _progress(state: RunState, event: ev.Progress) -> None:
     state.micro_steps += event.micro_steps
     state.skipped_steps += event.skipped_steps
@@ -342,7 +333,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,
     ev.DeviceFound: _device_found,
-    ev.OptimizersFound: _optimizers_found,
+    ev.OptimizersFound: step_figures.optimizers_found,
     ev.Progress: _progress,
     ev.UnregisteredFound: _unregistered,
     ev.CheckpointAlive: _checkpoint_alive,

@@ -24,6 +24,15 @@ MAX_OPTIMIZERS = 64
 MAX_SPIKES = 256
 
 
+def optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
+    known = len(state.optimizers)
+    state.optimizers = event.optimizers
+    state.optimizer_steps += [0] * (len(event.optimizers) - len(state.optimizer_steps))
+    for optimizer in event.optimizers[known:]:
+        state.note(event, "model", f"found optimizer {optimizer.type_name}")
+    name_optimizers(state)
+
+
 def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
     for losses in event.losses:
         optimizer = _continued(state, losses.optimizer)
