@@ -115,7 +115,7 @@ def _legend(
         entries.append((limit, _size(limit.values)))
     lines, words = legend(entries, width), (f"{GAP}{_newest(curves, ends)}", "muted")
     narrow = legend(entries, max(1, width - line_width((words,))))
-    if len(narrow) > len(lines):
+    if len(narrow) > len(lines) or line_width((*narrow[-1], words)) > width:
         return lines, False
     return (*lines[:-1], (*narrow[-1], words)), True
 

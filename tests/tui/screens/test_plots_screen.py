@@ -79,7 +79,7 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
         assert "waiting" in seen[2]
         assert "waiting" in seen[3]
         assert "Only ctx has a gradient" in seen[4]
-        assert "Waiting for the first step to end" in seen[5]
+        assert "forward" in seen[5]
         assert shown(run) == seen[0]
         await run.press("shift+tab", "shift+tab")
         assert "Only ctx has a gradient" in shown(run)
@@ -159,7 +159,7 @@ async def test_the_run_is_held_and_helped_from_here_too() -> None:
 async def test_everything_still_works_when_the_run_has_ended() -> None:
     async with session() as run:
         await run.put(*looked(40), ev.RunEnded(9.5, 40, 0, None))
-        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab")
+        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab", "tab")
         assert "total" in shown(run)
         assert not run.sink.submitted
         await run.press("tab", "tab", "tab")
