@@ -179,7 +179,7 @@ def test_a_recording_that_is_cut_off_is_exported_up_to_there(
 
     with open(recording, "rb") as file:
         whole = zstandard.ZstdDecompressor().stream_reader(file).read()
-    (tmp_path / "cut.jsonl").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "cut.jsonl").write_bytes(whole[: whole.index(b"\n", len(whole) // 2) - 1])
     assert export(tmp_path / "cut.jsonl", "--csv", tmp_path / "out") == 0
     assert "the recording ends in the middle of a line" in capsys.readouterr().err
     steps = (tmp_path / "out" / "steps.csv").read_text().splitlines()
