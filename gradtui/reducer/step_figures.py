@@ -13,8 +13,9 @@ import math
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.curves import OptimizerCurves
+from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_names import models_of, tensors_text
-from gradtui.state.run_state import NormSummary, PhaseRecord, RunState
+from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.series import Series
 from gradtui.text import spike_text
 

@@ -23,6 +23,7 @@ from gradtui.state.curves import OptimizerCurves, StepMemoryCurves
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.job import JobState
+from gradtui.state.norm_summary import NormSummary
 from gradtui.state.prediction import ChangesTogether, Prediction
 from gradtui.state.rate_jumps import RateJumps
 from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
@@ -180,30 +181,6 @@ class ModelChange:
     """The types of the models that are new in it."""
     replaces: bool
     """No model that has trained is in it: later losses and norms are those of other models."""
-
-
-@dataclass
-class NormSummary:
-    """First, last and extreme values of the total gradient norm of one set of models."""
-
-    since_step: int = 0
-    """The step at which the models of these norms were found; 0 for the first ones."""
-    of_earlier_models: bool = False
-    """Other models have been found since: the next norm begins a new summary."""
-    replaced_at: int = 0
-    """The step at which those other models were found."""
-    first: float | None = None
-    first_step: int | None = None
-    last: float | None = None
-    last_step: int | None = None
-    smallest: float | None = None
-    smallest_step: int | None = None
-    largest: float | None = None
-    largest_step: int | None = None
-    measured_steps: int = 0
-    not_finite_steps: int = 0
-    unconfirmed_steps: int = 0
-    """Measured steps whose gradients may have changed between the reading and the update."""
 
 
 @dataclass(frozen=True)

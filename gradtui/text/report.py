@@ -8,10 +8,11 @@ from gradtui.printable import printable
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.cost_record import CostRecord
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
+from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_turns import optimizer_turns
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_memory import memory_now
-from gradtui.state.run_state import ModelRecord, NormSummary, PhaseRecord, RunState
+from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text.findings import finding_lines
 from gradtui.text.forecast import forecast_error_words

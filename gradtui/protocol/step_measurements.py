@@ -1,0 +1,89 @@
+"""Measurements of every step: loss, gradient norm and memory totals, and the spikes found in the totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.measurements import Event, Measurement
+from gradtui.protocol.vocabulary import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """What the probe measured of one step of one optimizer. None where it was not measured."""
+
+    step: int
+    optimizer: int
+    """Index of the optimizer that made the step; -1 where the script updates its parameters itself."""
+    loss: float | None
+    loss_of: str = ""
+    """How `loss` combines those of the step's backwards: `mean`, or `sum` where the script divides each loss by their number.
+    Empty for a single backward."""
+    total: float | None = None
+    """The L2 norm of all gradients as they were applied."""
+    before_clipping: float | None = None
+    """As in `GradientsMeasured`."""
+    clipped_at: float | None = None
+    as_applied: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StepLosses:
+    """The losses of some steps of one optimizer, in their order. The figures of these steps have none."""
+
+    optimizer: int
+    steps: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepsMeasured(Measurement):
+    """Loss and total norm of steps for which there is no `GradientsMeasured`, the newest step last.
+
+    `losses` are those of steps with a single backward that were handled together.
+    """
+
+    figures: tuple[StepFigures, ...]
+    losses: tuple[StepLosses, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTotals:
+    """Memory of one step in bytes, without its parts. None where it was not measured.
+
+    `peak_exact` is False where no allocator keeps a peak: `peak` is then the highest of the totals.
+    """
+
+    step: int
+    forward: int | None
+    """The total when backward began; of several backwards the highest."""
+    backward: int | None
+    """The total when backward ended; of several backwards the highest."""
+    optimizer: int | None
+    """The total when the optimizer's step had ended."""
+    peak: int | None
+    peak_exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepMemoryMeasured(Measurement):
+    """Memory of each of some steps, the newest step last. `exact` is False where the totals are estimates."""
+
+    totals: tuple[StepTotals, ...]
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpikeFound(Event):
+    """The peak of `step` was far above those of the steps before and after it (`spikes.py` has the rule)."""
+
+    phase: Phase
+    """The phase with the highest total."""
+    peak: int
+    """The highest total of the step in bytes."""
+    usual: int
+    """The median of the steps before it, in bytes."""
+    number: int
+    """The number of this spike in the run, from 1. After the first ones only some are emitted."""
+    steps: int = 1
+    """How many steps in a row it lasted."""
