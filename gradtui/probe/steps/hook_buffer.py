@@ -103,7 +103,8 @@ class HookEventBuffer:
         self.add = self._taken.extend
         """Appends kind and time in one call: a Ctrl+C may come between any two calls."""
         self.flush_at = 0
-        """When the buffer is due to be replayed at the end of a step, by the clock's nanoseconds."""
+        """When the buffer is due to be replayed at the end of a step, by the clock's nanoseconds. A new `begin` keeps it: the
+        forward of a long step may begin shortly before its end."""
         self.flush_within_at = 0
         """When it is due at the end of a backward, since the step takes long."""
         self.asking_ns = 0
@@ -116,7 +117,7 @@ class HookEventBuffer:
         self._frozen, self.frozen = frozen, frozen.freezes
         self.model, self.optimizer = weakref.ref(model), weakref.ref(optimizer)
         self.steps_left, self.between, self.within, self.is_bare = steps, False, 0, is_bare
-        self.flush_at, self.flush_within_at = now + _FLUSH_NS, now + _FLUSH_WITHIN_NS
+        self.flush_within_at = now + _FLUSH_WITHIN_NS
         self.thread = self.idle = get_ident()
 
     def __len__(self) -> int:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import Any
 
 import loops
@@ -321,3 +322,21 @@ def test_what_a_loss_function_raises_shows_no_frame_of_ours(told: list[int]) -> 
             loss(output, None)
     ours = str(Path(gradtui.__file__).parent)
     assert [entry for entry in raised.traceback if str(entry.path).startswith(ours)] == []
+
+
+def test_a_buffer_that_begins_late_in_a_step_is_due_as_before() -> None:
+    """A step of half a second whose forward begins 0.1 s before its end is told at its end, not one step later."""
+    told: list[list[int]] = []
+    buffer = HookEventBuffer((), lambda events: told.append([*events]))
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    registry = SimpleNamespace(freezes={})
+    buffer.begin(0, model, optimizer, registry, steps=2, is_bare=True)  # type: ignore[arg-type]
+    buffer.between = True
+    buffer.add((STEP, 500_000_000))
+    buffer.flush(500_000_000)
+    buffer.leave()
+    buffer.begin(900_000_000, model, optimizer, registry, steps=2, is_bare=True)  # type: ignore[arg-type]
+    assert buffer.flush_at < 1_000_000_000
+    assert buffer.flush_within_at > 1_000_000_000
+    assert told == [[STEP, 500_000_000]]
