@@ -95,7 +95,7 @@ class StepTotalsReader:
     def step_ended(self, step: int, optimizer: int) -> None:
         """End the current step, whose number is `step`, of the optimizer with this index."""
         if self._totals:
-            self.interval.read(step)
+            self.interval.was_read(step)
             get = self._totals.get
             if self._peak_since != step - 1:
                 # It may be that of a step before, which was not read.
