@@ -173,3 +173,16 @@ async def test_the_panel_of_a_gan(size: tuple[int, int]) -> None:
         await run.press("g", "tab")
         seen = run.app.screen.query_one("#plot")
         assert "Generator" in text_of(seen.lines_for(*seen.size)[0])  # type: ignore[attr-defined]
+
+
+async def test_the_legend_has_the_row_under_the_cursor_as_soon_as_it_is_selected() -> None:
+    norms = tuple(0.1 * (index + 1) for index in range(4))
+    measured = ev.GradientsMeasured(4.0, 40, 1.0, 0.5, norms)
+    async with session((220, 50), [*gan(40), measured]) as run:
+        panel = run.dashboard.gradients
+        for index in (3, 1, 2):
+            run.dashboard.tree_view.show_row(~index)
+            await run.pilot.pause()
+            assert panel.selection is not None
+            legend = " ".join(text_of(line) for line in panel.lines[:3])
+            assert f"{panel.selection.name} ‖g‖ {number(norms[index])}" in legend
