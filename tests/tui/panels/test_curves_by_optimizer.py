@@ -168,7 +168,9 @@ def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
     for plot in (loss_plot(state, options, 100, 20), norm_plot(state, options, 100, 20)):
         assert plot.request is not None
         assert [series.color for series in plot.request.series] == [ROLES[1], ROLES[0]]
-        assert text_of(plot.above[0]).split()[1::3] == ["Discriminator", "Generator"]
+        words = text_of(plot.above[0]).split()
+        assert words[1::4] == ["Discriminator", "Generator"]
+        assert words[3::4] == ["@39", "@40"]
     table = loss_table(state, options)
     assert table.columns == ("optimizer_step", "loss Discriminator", "loss Generator")
     assert norm_table(state, options).columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator")
