@@ -10,6 +10,7 @@ from typing import Any
 
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.state.aggregated_stats import AggregatedStats, aggregated_stats
+from gradtui.state.optimizer_turns import summarised_steps
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import norm_steps_of, subtree, subtree_saved_bytes
 from gradtui.state.series import joint_norm
@@ -30,7 +31,7 @@ def gradient_norm(state: RunState) -> dict[str, Any]:
         "max": norms.largest,
         "max_step": norms.largest_step,
         "measured_steps": norms.measured_steps,
-        "of_steps": max(state.step - norms.since_step, norms.measured_steps),
+        "of_steps": summarised_steps(state),
         "unconfirmed_steps": norms.unconfirmed_steps,
         "not_finite_steps": norms.not_finite_steps,
         "micro_steps": {"step": micro_step, "accumulated": list(map(number, accumulated))} if accumulated else None,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from gradtui.state.curves import FormerMain, OptimizerCurves, StepsSince
 from gradtui.state.norm_summary import NormSummary
-from gradtui.state.optimizer_turns import ends_of, steps_of
+from gradtui.state.optimizer_turns import ends_of, main_steps
 from gradtui.state.run_state import RunState
 
 _TAKES_OVER = 8
@@ -90,11 +90,13 @@ def _take_over(state: RunState, optimizer: int, since: StepsSince) -> bool:
     state.others_since.clear()
     state.norm_summary = NormSummary(since_step=since.first)
     curves = state.of_optimizers.get(optimizer)
+    ends = ends_of(curves) if curves is not None else None
+    if optimizer < 0:
+        state.norm_summary.steps_before = since.first - 1
+    elif ends is None or ends[0] < since.first:
+        state.norm_summary.steps_before = max(0, main_steps(state) - since.count)
     if curves is None:
         return True
-    ends = ends_of(curves)
-    if ends is not None and ends[0] < since.first:
-        state.norm_summary.steps_before = max(0, steps_of(state, optimizer) - since.count)
     _append_own(state, curves)
     return False
 

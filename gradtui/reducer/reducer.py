@@ -13,6 +13,7 @@ from gradtui.reducer.kept_forecasts import keep_forecast
 from gradtui.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.state.curves import StepMemoryCurves
 from gradtui.state.growth import GrowthWatch
+from gradtui.state.optimizer_turns import main_steps
 from gradtui.state.run_state import ModelChange, RunState, TreeState
 from gradtui.state.selectors import is_classified, subtree
 from gradtui.state.series import Series
@@ -94,7 +95,9 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
         if is_classified(before):
             state.trained_tree = before
         if state.norm_summary.measured_steps:
-            state.norm_summary.of_earlier_models, state.norm_summary.replaced_at = True, event.step
+            summary = state.norm_summary
+            summary.of_earlier_models, summary.replaced_at = True, event.step
+            summary.steps_when_replaced = main_steps(state) if state.main_optimizer != -1 else event.step
     _note_gone(state, event, before)
     names = ", ".join(model.type_name for model in event.models)
     state.note(event, "model", f"found {names} ({plural(len(event.parameters), 'tensor')})")

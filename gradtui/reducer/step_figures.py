@@ -70,7 +70,8 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
     if figures.total is not None:
         state.gradient_norm.append(figures.step, figures.total)
         if state.norm_summary.of_earlier_models:
-            state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
+            former = state.norm_summary
+            state.norm_summary = NormSummary(since_step=former.replaced_at, steps_before=former.steps_when_replaced)
         summarise(state.norm_summary, figures.step, figures.total, as_applied=figures.as_applied)
 
 

@@ -12,11 +12,13 @@ class NormSummary:
     since_step: int = 0
     """The step at which the models of these norms were found; 0 for the first ones."""
     steps_before: int = 0
-    """Steps that the main optimizer had made before."""
+    """Steps that the main optimizer had made before those that are summarised."""
     of_earlier_models: bool = False
     """Other models have been found since: the next norm begins a new summary."""
     replaced_at: int = 0
     """The step at which those other models were found."""
+    steps_when_replaced: int = 0
+    """Steps that the main optimizer had made then."""
     first: float | None = None
     first_step: int | None = None
     last: float | None = None

@@ -95,6 +95,21 @@ def _is_same(one: Series, other: Series) -> bool:
     return bool(newest) and 2 * len(newest.intersection(one.values[-_WITHIN:])) >= len(newest)
 
 
+def main_steps(state: RunState) -> int:
+    """Return the steps of the main optimizer; all steps where the script has none, or it is unknown."""
+    main = state.main_optimizer
+    if main is None or main < 0:
+        return state.step
+    if main in state.of_optimizers:
+        return steps_of(state, main)
+    return state.optimizer_steps[main] if main < len(state.optimizer_steps) else 0
+
+
+def summarised_steps(state: RunState) -> int:
+    """Return the steps of the main optimizer, measured or not, over which `norm_summary` goes."""
+    return max(main_steps(state) - state.norm_summary.steps_before, state.norm_summary.measured_steps)
+
+
 def steps_of(state: RunState, index: int) -> int:
     """Return the steps of an optimizer with curves, and of those of the same models that were gone before it."""
     counts = state.optimizer_steps

@@ -9,7 +9,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.cost_record import CostRecord
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.norm_summary import NormSummary
-from gradtui.state.optimizer_turns import optimizer_turns
+from gradtui.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_memory import memory_now
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
@@ -247,7 +247,7 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
         parts += [f"{name} {norm:.3g} (step {step:,})" for name, norm, step in named if norm is not None]
     turns = optimizer_turns(state)
     main = main_of(turns, state)
-    steps = max(main.steps if main is not None else state.step - norms.since_step, norms.measured_steps)
+    steps = summarised_steps(state)
     is_stage = norms.since_step and norms.since_step == state.main_since
     why = "another optimizer began" if is_stage else "the models changed"
     since = f" since {why} at step {norms.since_step:,}" if norms.since_step else ""

@@ -22,6 +22,7 @@ from optimizer_runs import (
     two_of_one_model,
 )
 
+from gradtui.export.gradients import gradient_norm
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
 from gradtui.reducer import apply
@@ -163,6 +164,39 @@ def test_the_report_says_whose_norms_it_describes() -> None:
 def test_the_report_on_stages_says_since_when() -> None:
     (line,) = (line for line in report_lines(state_after(stages(20))) if line.startswith("gradient norm "))
     assert line.endswith("read at 20 of 20 steps since another optimizer began at step 21")
+
+
+def of_steps(state: RunState) -> tuple[int, int]:
+    """How many norms the summary has, and of how many steps."""
+    norms = gradient_norm(state)
+    (main,) = (line for line in report_lines(state) if line.startswith("gradient norm ") and "read at" in line)
+    assert f"read at {norms['measured_steps']:,} of {norms['of_steps']:,} steps" in main
+    return norms["measured_steps"], norms["of_steps"]
+
+
+def test_norms_are_counted_of_the_steps_of_their_optimizer() -> None:
+    assert of_steps(state_after(gan(40))) == (20, 20)
+    assert of_steps(state_after(stages(20))) == (20, 20)
+    assert of_steps(state_after(per_parameter(layers=3, count=5))) == (5, 5)
+
+
+def test_norms_of_a_later_stage_are_not_counted_of_earlier_steps_of_the_optimizer() -> None:
+    listed = models(Node("Generator", "G", (), (linear("l1"),)), Node("Discriminator", "D", (), (linear("l1"),)))
+    owners = owner(listed, "Generator"), owner(listed, "Discriminator")
+    state = state_after(run_of(listed, owners, steps([0, 1] * 10 + [1] * 12, 2)))
+    assert (state.main_optimizer, state.main_since) == (1, 20)
+    assert of_steps(state) == (13, 13)
+
+
+def test_norms_of_new_models_are_not_counted_of_the_steps_of_earlier_ones() -> None:
+    """One optimizer for both, whose second model takes the place of the first."""
+    listed = models(Node("Net", "Net", (), (linear("l1"),)))
+    named = ev.GradientsMeasured(1.5, 10, norm_at(0, 10), None, (1.0,) * len(listed.parameters), optimizer=0)
+    other = replace(listed, step=10, models=(replace(listed.models[0], number=9),))
+    first, second = steps([0] * 10, 1), steps([0] * 30, 1, first=11)
+    state = state_after(run_of(listed, [owner(listed, "Net")], first, [named, other], second))
+    assert state.norm_summary.since_step == 10
+    assert of_steps(state) == (30, 30)
 
 
 def renewed(listed: ev.ModelsFound, gone: int, *, are_described: bool = True) -> ev.OptimizersFound:
