@@ -143,8 +143,11 @@ def _gone(state: RunState, optimizer: int) -> int | None:
         renewed = [index for index, each in state.of_optimizers.items() if each.former]
         return renewed[0] if len(renewed) == 1 and not _is_of_earlier_models(state, renewed[0]) else None
     freed = [index for index, each in enumerate(state.optimizers) if each.freed and index in state.of_optimizers]
-    models = models_of(state.tree, state.optimizers[optimizer])[0] if freed and optimizer >= 0 else ""
-    same = (index for index in freed if models and state.of_optimizers[index].models == models)
+    if not freed or optimizer < 0:
+        return None
+    models, only = models_of(state.tree, state.optimizers[optimizer])
+    former = [(index, state.of_optimizers[index]) for index in freed]
+    same = (index for index, each in former if models and (each.models, each.only_model) == (models, only))
     return next((index for index in same if not _is_of_earlier_models(state, index)), None)
 
 

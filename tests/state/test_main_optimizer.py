@@ -140,6 +140,30 @@ def test_a_fold_does_not_continue_the_row_of_the_fold_before(each: int) -> None:
         assert told(state, label) == [" → ".join(ends)]
 
 
+def test_a_model_that_alone_is_replaced_begins_a_row() -> None:
+    """A GAN whose discriminator is made anew: the generator stays, and with it its optimizer."""
+    listed = models(*(Node(name, name, (), (linear("l1"),)) for name in ("Generator", "Discriminator")))
+    gone = OptimizerInfo("Adam", 1, (), 2, freed=True)
+    generator, discriminator = listed.models
+    kept = discriminator.root
+    parameters = listed.modules[0].subtree_parameters
+    again = replace(
+        listed,
+        step=20,
+        models=(generator, replace(discriminator, number=7)),
+        former_modules=(*range(kept), *[-1] * (len(listed.modules) - kept)),
+        former_parameters=(*range(parameters), *[-1] * (len(listed.parameters) - parameters)),
+    )
+    owners = owner(listed, "Generator"), owner(listed, "Discriminator")
+    norms = ev.GradientsMeasured(1.5, 20, norm_at(1, 20), None, (1.0,) * len(listed.parameters), optimizer=1)
+    made = ev.OptimizersFound(2.0, 20, (owners[0], gone, owners[1]))
+    events = run_of(listed, owners, steps([0, 1] * 10, 2), [norms, again, made], steps([0, 2] * 10, 3, first=21))
+    state = state_after(events)
+    assert [*state.of_optimizers] == [0, 1, 2]
+    assert [step for step, _ in state.of_optimizers[2].loss] == [*range(22, 41, 2)]
+    assert [each.name for each in optimizer_turns(state).shown[:1]] == ["Generator"]
+
+
 def test_optimizers_beyond_those_with_curves_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from gradtui.reducer import step_figures
 
