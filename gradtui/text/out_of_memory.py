@@ -19,7 +19,6 @@ from gradtui.text.units import size_text
 _NAMED = 4
 """Maximum number of categories on the one line, the largest first."""
 
-
 _STEPS = 8
 """Of steps that were measured together, the newest ones that a report lists."""
 
@@ -62,7 +61,7 @@ def oom_report(event: OutOfMemory, before: Iterable[Event]) -> str:
         "",
         *_largest(event),
         "",
-        "Last steps that were measured (not every step is; – is unknown)",
+        "Last steps, as far as they were measured (– is unknown)",
         *(list(_steps(before)) or ["  none"]),
     ]
     return "\n".join(lines) + "\n"
@@ -97,33 +96,33 @@ def _largest(event: OutOfMemory) -> Iterator[str]:
 
 
 def _steps(before: Iterable[Event]) -> Iterator[str]:
-    steps: dict[int, list[str]] = {}
+    memory: dict[int, list[str]] = {}
+    figures: dict[int, tuple[float | None, float | None]] = {}
     for event in before:
         if isinstance(event, MemoryMeasured):
-            steps.setdefault(event.step, []).append(_phase(event))
-        elif isinstance(event, GradientsMeasured):
-            steps.setdefault(event.step, []).append(_figures(event.loss, event.total))
-        elif isinstance(event, StepsMeasured):
-            for step, line in _newest_figures(event):
-                steps.setdefault(step, []).append(line)
+            memory.setdefault(event.step, []).append(_phase(event))
         elif isinstance(event, StepMemoryMeasured):
             for totals in event.totals[-_STEPS:]:
-                steps.setdefault(totals.step, []).append(_totals(totals))
-    for step, lines in steps.items():
+                memory.setdefault(totals.step, []).append(_totals(totals))
+        for step, loss, norm in _step_figures(event):
+            known_loss, known_norm = figures.get(step, (None, None))
+            figures[step] = known_loss if loss is None else loss, known_norm if norm is None else norm
+    for step in sorted({*memory, *figures}):
         yield f"  step {step:,}" if step else "  before the first step"
-        yield from (f"    {line}" for line in lines)
+        yield from (f"    {line}" for line in memory.get(step, ()))
+        if step in figures:
+            loss, norm = figures[step]
+            yield f"    loss {_number(loss)}, gradient norm {_number(norm)}"
 
 
-def _newest_figures(event: StepsMeasured) -> Iterator[tuple[int, str]]:
-    for losses in event.losses:
-        for step, loss in [*zip(losses.steps, losses.losses)][-_STEPS:]:
-            yield step, f"loss {_number(loss)}"
-    for figures in event.figures[-_STEPS:]:
-        yield figures.step, _figures(figures.loss, figures.total)
-
-
-def _figures(loss: float | None, norm: float | None) -> str:
-    return f"loss {_number(loss)}, gradient norm {_number(norm)}"
+def _step_figures(event: Event) -> Iterator[tuple[int, float | None, float | None]]:
+    """Yield step, loss and norm, each None where the event does not have it."""
+    if isinstance(event, GradientsMeasured):
+        yield event.step, event.loss, event.total
+    elif isinstance(event, StepsMeasured):
+        for losses in event.losses:
+            yield from ((step, loss, None) for step, loss in [*zip(losses.steps, losses.losses)][-_STEPS:])
+        yield from ((each.step, each.loss, each.total) for each in event.figures[-_STEPS:])
 
 
 def _totals(totals: StepTotals) -> str:

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from gradtui.protocol.events import GradientsMeasured, MemoryMeasured, OutOfMemory
+from gradtui.protocol.events import (
+    GradientsMeasured,
+    MemoryMeasured,
+    OutOfMemory,
+    StepFigures,
+    StepLosses,
+    StepMemoryMeasured,
+    StepsMeasured,
+    StepTotals,
+)
 from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes, Phase
 from gradtui.text import oom_headline, oom_report, size_text
 
@@ -62,6 +71,26 @@ def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
         "  step 39",
         "    backward   2.0 GiB, peak ≥ 3.0 GiB: parameters 1.0 GiB",
         "    loss –, gradient norm 0.5",
+    ]
+
+
+def test_what_several_events_say_of_a_step_is_one_line() -> None:
+    """The losses of steps that were handled together are apart from their norms."""
+    losses = StepLosses(0, (37, 38, 39), (0.7, 0.6, 0.5))
+    figures = tuple(StepFigures(step, 0, None, total=step / 10) for step in (37, 39))
+    totals = StepMemoryMeasured(2.0, 39, (StepTotals(39, GIB, 2 * GIB, None, 2 * GIB),))
+    before = [StepsMeasured(2.0, 39, figures, (losses,)), totals, GradientsMeasured(2.0, 40, 4.0, 0.4, None)]
+    lines = oom_report(BOX, before).splitlines()
+    assert lines[lines.index("  step 37") :] == [
+        "  step 37",
+        "    loss 0.7, gradient norm 3.7",
+        "  step 38",
+        "    loss 0.6, gradient norm –",
+        "  step 39",
+        "    after forward 1.0 GiB, backward 2.0 GiB",
+        "    loss 0.5, gradient norm 3.9",
+        "  step 40",
+        "    loss 0.4, gradient norm 4",
     ]
 
 
