@@ -20,6 +20,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.reconciliation import reconcile
+from gradtui.state.run_memory import is_peak_exact
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.text import command_text, nonfinite_text, record_sentence, report_lines, state_reason
@@ -258,7 +259,7 @@ def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
         "other_since": since,
         "bytes_peak": record.peak,
         "peak_step": record.peak_step if record.peak is not None else None,
-        "peak_exact": record.peak_exact if record.peak is not None else None,
+        "peak_exact": is_peak_exact(state, record) if record.peak is not None else None,
         "peak_models": [labels[number] for number in record.peak_models if number in labels],
         "exact": last.exact if last is not None else None,
     }

@@ -10,7 +10,7 @@ from typing import TypeVar
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer.results import keep_peaks
-from gradtui.reducer.step_figures import take_figures
+from gradtui.reducer.step_figures import raise_peak, take_figures
 from gradtui.reducer.trainable import take_trainable, without_norms_before_freezes
 from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
@@ -145,10 +145,7 @@ def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
     if growth is not None:
         state.note(event, "growth", growth_text(growth))
     if event.peak is not None:
-        higher = record.peak is None or event.peak > record.peak
-        if higher:
-            record.peak, record.peak_exact, record.peak_step = event.peak, event.peak_exact, event.step
-            record.peak_models = event.models
+        raise_peak(record, event.step, event.peak, is_exact=event.peak_exact, models=event.models)
 
 
 def device_times(state: RunState, event: ev.DeviceTimesMeasured) -> None:

@@ -198,7 +198,7 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         known = [(phase, total) for phase, total in named if total is not None]
         for phase, total in known:
             state.phases[phase].totals.append(totals.step, total)
-            _raise_peak(state.phases[phase], totals.step, total, is_exact=False)
+            raise_peak(state.phases[phase], totals.step, total, is_exact=False)
         if totals.peak is None:
             continue
         memory.peak.append(totals.step, totals.peak)
@@ -206,13 +206,19 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         if totals.peak_exact and known:
             # The allocator knows the peak of the step, and the phase with the highest total is the likely one.
             highest = max(known, key=lambda each: each[1])[0]
-            _raise_peak(state.phases[highest], totals.step, totals.peak, is_exact=True)
+            raise_peak(state.phases[highest], totals.step, totals.peak, is_exact=True)
 
 
-def _raise_peak(record: PhaseRecord, step: int, peak: int, *, is_exact: bool) -> None:
+def raise_peak(
+    record: PhaseRecord, step: int, peak: int, *, is_exact: bool, models: tuple[int, ...] = ()
+) -> None:
+    """Note the highest known total of a phase in a step. Only sampled steps say which models have run."""
     if record.peak is None or peak > record.peak:
-        # Only sampled steps say which models have run.
-        record.peak, record.peak_exact, record.peak_step, record.peak_models = peak, is_exact, step, ()
+        record.peak, record.peak_exact, record.peak_step, record.peak_models = peak, is_exact, step, models
+    elif (peak, step) == (record.peak, record.peak_step):
+        # A total at the end of a phase is a lower bound of its peak, and may be equal to it.
+        record.peak_exact = record.peak_exact or is_exact
+        record.peak_models = models or record.peak_models
 
 
 def memory_spike_found(state: RunState, event: ev.MemorySpikeFound) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.model_records import peak_owner
 from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_memory import largest_spike
+from gradtui.state.run_memory import is_peak_exact, largest_spike
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP, step_curve, time_shares
@@ -175,7 +175,7 @@ def _phases(state: RunState) -> Sequence[PhaseMemory]:
                 tuple((part.role, part.name, part.size) for part in parts),
                 record.last.held.total if record.last is not None else None,
                 record.peak,
-                record.peak_exact,
+                is_peak_exact(state, record),
                 peak_owner(state, record),
             )
         )

@@ -54,8 +54,12 @@ def phase_peak(state: RunState, phase: Phase) -> tuple[int, bool] | None:
     record = state.phases[phase]
     if record.peak is None:
         return None
-    is_exact = record.peak_exact and (not len(record.totals) or state.step_memory.peaks_exact)
-    return above_load(state, record.peak), is_exact
+    return above_load(state, record.peak), is_peak_exact(state, record)
+
+
+def is_peak_exact(state: RunState, record: PhaseRecord) -> bool:
+    """Return whether the highest total of a phase is more than a lower bound: no other step may have been higher."""
+    return record.peak_exact and (not len(record.totals) or state.step_memory.peaks_exact)
 
 
 def above_load(state: RunState, size: int) -> int:

@@ -11,8 +11,8 @@ from gradtui.state.model_records import model_labels, model_records, peak_owner,
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_memory import memory_now
-from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
+from gradtui.state.run_memory import is_peak_exact, memory_now
+from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text.findings import finding_lines
 from gradtui.text.forecast import forecast_error_words
@@ -161,7 +161,7 @@ def _phase_lines(state: RunState) -> list[str]:
     for phase in Phase:
         record = state.phases[phase]
         if record.seconds or record.count:
-            lines.append(_phase_line(phase, record, elapsed, peak_owner(state, record)))
+            lines.append(_phase_line(state, phase, elapsed))
     lines += [f"  {line}" for line in _clock_lines(state)]
     if state.traced is not None:
         where = place_of(state, state.traced.peak_module)
@@ -282,9 +282,11 @@ def _device_words(state: RunState) -> list[str]:
     return [f"device memory {whose}, at the last reading:{total} {parts}"]
 
 
-def _phase_line(phase: Phase, record: PhaseRecord, elapsed: float, owner: str) -> str:
+def _phase_line(state: RunState, phase: Phase, elapsed: float) -> str:
+    record = state.phases[phase]
+    owner = peak_owner(state, record)
     share = 100 * record.seconds / elapsed if elapsed else 0.0
-    exact = "" if record.peak_exact else "≥ "
+    exact = "" if is_peak_exact(state, record) else "≥ "
     whose = f" with {owner}" if owner else ""
     memory = "" if record.peak is None else f"  peak {exact}{size_text(record.peak)}{whose}"
     return f"  {phase.value:<10} {record.seconds:8.2f} s {share:5.1f} %{memory}"

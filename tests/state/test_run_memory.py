@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fakes import MIB, coop_run, held, started
 from step_memory import BEFORE, events, state, totals
@@ -61,6 +63,21 @@ def test_a_peak_that_an_allocator_has_kept_at_every_step_is_exact() -> None:
     peak = run_peak(later)
     assert peak is not None
     assert not peak.is_exact
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["of a step", "of a sampled step"])
+def test_an_exact_peak_that_equals_the_total_at_the_end_of_its_phase_is_exact(sampled: bool) -> None:
+    run = RunState()
+    one = ev.StepTotals(1, 100 * MIB, 90 * MIB, 80 * MIB, 100 * MIB, peak_exact=True)
+    apply(run, ev.StepMemoryMeasured(1.0, 1, (replace(one, peak_exact=not sampled),)))
+    if sampled:
+        apply(run, ev.MemoryMeasured(1.1, 1, Phase.FORWARD, held(MIB, 0, 0, None), 100 * MIB, True, True))
+    record = run.phases[Phase.FORWARD]
+    assert (record.peak, record.peak_step, record.peak_exact) == (100 * MIB, 1, True)
+    assert not run.phases[Phase.BACKWARD].peak_exact
+    # As high as an exact one, and not known to be the highest of its step.
+    apply(run, ev.StepMemoryMeasured(1.2, 2, (ev.StepTotals(2, 100 * MIB, 90 * MIB, 80 * MIB, 100 * MIB),)))
+    assert not run_peak(run).is_exact  # type: ignore[union-attr]
 
 
 def test_the_newest_totals_are_those_of_the_newest_step() -> None:
