@@ -209,9 +209,7 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
             raise_peak(state.phases[highest], totals.step, totals.peak, is_exact=True)
 
 
-def raise_peak(
-    record: PhaseRecord, step: int, peak: int, *, is_exact: bool, models: tuple[int, ...] = ()
-) -> None:
+def raise_peak(record: PhaseRecord, step: int, peak: int, *, is_exact: bool, models: tuple[int, ...] = ()) -> None:
     """Note the highest known total of a phase in a step. Only sampled steps say which models have run."""
     if record.peak is None or peak > record.peak:
         record.peak, record.peak_exact, record.peak_step, record.peak_models = peak, is_exact, step, models

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gradtui.printable import printable
 from gradtui.state.optimizer_turns import OptimizerTurns, ShownOptimizer, optimizer_turns
@@ -11,6 +11,8 @@ from gradtui.state.run_state import RunState
 from gradtui.state.series import Series
 from gradtui.text.units import number_text, plural
 
+OF_PARTS = "of the parts that this rank has"
+"""Of norms of sharded parameters: a process has those of its parts only, and the combined ones are not kept for all steps."""
 _LOSS_OF = {"mean": "the mean of a step's micro-steps", "sum": "the sum of a step's micro-steps"}
 
 
@@ -57,22 +59,30 @@ def norm_courses(state: RunState) -> list[str]:
     """Return the first and the last total norm in the same way."""
     turns = optimizer_turns(state)
     if turns.shown:
-        named = ((each.name, course(each.curves.gradient_norm)) for each in turns.shown)
-        return _counted([f"{printable(name)} {text}" for name, text in named if text], turns)
+        return _counted([*_norms(state, turns.shown)], turns)
     norms = state.norm_summary
     if norms.last is None or norms.last_step is None:
         return []
     text = _course(norms.first, norms.first_step, norms.last, norms.last_step)
-    return [f"{text}, of the parameters of one of {turns.parts:,} optimizers" if turns.parts else text]
+    whose = f", of the parameters of one of {turns.parts:,} optimizers" if turns.parts else ""
+    return [f"{text}{whose}{_of_parts(state)}"]
 
 
 def others_norm_courses(state: RunState) -> list[str]:
     """Return the same without that of the main optimizer, which the report describes in full."""
     turns = optimizer_turns(state)
-    named = (
-        (each.name, course(each.curves.gradient_norm)) for each in turns.shown if each.index != state.main_optimizer
-    )
-    return _counted([f"{printable(name)} {text}" for name, text in named if text], turns)
+    return _counted([*_norms(state, (each for each in turns.shown if each.index != state.main_optimizer))], turns)
+
+
+def _norms(state: RunState, optimizers: Iterable[ShownOptimizer]) -> Iterator[str]:
+    for each in optimizers:
+        text = course(each.curves.gradient_norm)
+        if text:
+            yield f"{printable(each.name)} {text}{_of_parts(state)}"
+
+
+def _of_parts(state: RunState) -> str:
+    return f", {OF_PARTS}" if state.tree.is_sharded else ""
 
 
 def newest_values(state: RunState, of: str) -> Iterator[tuple[str, int, float]]:

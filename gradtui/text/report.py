@@ -21,7 +21,7 @@ from gradtui.text.frontier import frontier_sentence
 from gradtui.text.memory import graph_lines, most_saved_text
 from gradtui.text.models import record_text, same_storage_lines, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
-from gradtui.text.optimizers import main_of, newest_values, others_norm_courses, steps_by_optimizer
+from gradtui.text.optimizers import OF_PARTS, main_of, newest_values, others_norm_courses, steps_by_optimizer
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_text
@@ -65,7 +65,9 @@ def _of_step(state: RunState, step: int) -> str:
 def _newest(state: RunState, of: str, digits: int) -> str:
     """Return `Generator 0.6907 (step 82), Discriminator 1.706 (step 81)`; empty unless several optimizers step in turns."""
     values = newest_values(state, of)
-    return ", ".join(f"{name} {value:.{digits}g}{_of_step(state, step)}" for name, step, value in values)
+    # A process knows the norms of its parts only; what all ranks have is combined for all optimizers together.
+    bound = "≥ " if of == "gradient_norm" and state.tree.is_sharded else ""
+    return ", ".join(f"{name} {bound}{value:.{digits}g}{_of_step(state, step)}" for name, step, value in values)
 
 
 def schedule_lines(state: RunState) -> list[str]:
@@ -258,8 +260,7 @@ def _norm_line(state: RunState, norms: NormSummary) -> str:
         # Recordings of earlier versions do not say which optimizer made a step.
         stepped = sum(count > 0 for count in state.optimizer_steps)
         whose += f" of {stepped} optimizers" if stepped > 1 else ""
-    # A process has norms of its parts only, and the combined ones are not kept for all steps.
-    whose += " of the parts that this rank has" if state.tree.is_sharded else ""
+    whose += f" {OF_PARTS}" if state.tree.is_sharded else ""
     return f"gradient norm {', '.join(parts)}, read at {read}{whose}{since}{_left_out(state)}"
 
 

@@ -166,6 +166,20 @@ def test_the_report_on_stages_says_since_when() -> None:
     assert line.endswith("read at 20 of 20 steps since another optimizer began at step 21")
 
 
+def test_norms_of_the_parts_that_a_rank_has_are_lower_bounds() -> None:
+    alone, several = state_after(stages(20)[:43]), state_after(gan(40))
+    for state in (alone, several):
+        whole = (progress_line(state), *told(state, "norm"), *report_lines(state))
+        assert not any("≥" in line or "of the parts" in line for line in whole if "norm" in line)
+        state.tree.is_sharded = True
+        assert all(text.endswith(", of the parts that this rank has") for text in told(state, "norm"))
+        norms = [line for line in report_lines(state) if line.startswith("gradient norm ")]
+        assert all("of the parts that this rank has" in line for line in norms)
+    assert f"gradient norm ≥ {norm_at(0, 20):.3g}  " in progress_line(alone)
+    d, g = norm_at(1, 39), norm_at(0, 40)
+    assert f"gradient norm Discriminator ≥ {d:.3g} (step 39), Generator ≥ {g:.3g}  " in progress_line(several)
+
+
 def of_steps(state: RunState) -> tuple[int, int]:
     """How many norms the summary has, and of how many steps."""
     norms = gradient_norm(state)
