@@ -29,18 +29,25 @@ def optimizer_names(state: RunState) -> dict[int, str]:
     models = {index: state.of_optimizers[index].models if index in state.of_optimizers else "" for index in indices}
     same = Counter(models.values())
     same_type = Counter((models[index], _type(state, index)) for index in indices)
-    return {
-        index: BY_HAND
-        if index < 0
-        else _number(state, index)
-        if not name
-        else name
-        if same[name] == 1
-        else f"{name} ({_type(state, index)})"
-        if same_type[name, _type(state, index)] == 1
-        else f"{name} ({_number(state, index)})"
-        for index, name in models.items()
-    }
+    return {index: _name(state, index, name, same, same_type) for index, name in models.items()}
+
+
+def optimizer_name(state: RunState, index: int) -> str:
+    """Return the name of one optimizer, by the index of any of those that its curves continue."""
+    return optimizer_names(state).get(state.curves_of.get(index, index)) or _name_without_models(state, index)
+
+
+def _name(state: RunState, index: int, name: str, same: Counter[str], same_type: Counter[tuple[str, str]]) -> str:
+    if index < 0 or not name:
+        return _name_without_models(state, index)
+    if same[name] == 1:
+        return name
+    of_type = _type(state, index)
+    return f"{name} ({of_type if same_type[name, of_type] == 1 else _number(state, index)})"
+
+
+def _name_without_models(state: RunState, index: int) -> str:
+    return BY_HAND if index < 0 else _number(state, index)
 
 
 def _type(state: RunState, index: int) -> str:

@@ -8,13 +8,17 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from exports import read_parquet, read_scalars
+from fakes import Node
+from optimizer_runs import gan, linear, loss_at, norm_at, owner, run_of, steps
+from optimizer_runs import models as listed_models
 
-from gradtui.export.formats import FORMATS, TABLES, ExportError, Kind
+from gradtui.export.formats import FORMATS, TABLES, ExportError, Kind, row_maker
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import (
@@ -27,6 +31,8 @@ from gradtui.protocol.vocabulary import (
     Phase,
 )
 from gradtui.recording import Recorder, Recording
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
 
 BEGAN = 1_700_000_000.5
 HOSTILE = '=cmd|"/c calc",\x1b[31m\nü\ud800'
@@ -164,6 +170,97 @@ def test_csv_has_a_row_for_each_step_of_each_optimizer_whichever_events_bring_it
         ("4", "2.0"),
         ("4", "3.0"),
     ]
+
+
+def test_a_step_whose_norm_comes_after_the_report_on_it_has_one_row(tmp_path: Path) -> None:
+    """A device answers some steps later. The last norms have no report after them."""
+    losses = [
+        ev.StepLosses(0, tuple(range(first, first + 4)), tuple(float(step) for step in range(first, first + 4)))
+        for first in (1, 5)
+    ]
+    late = [ev.StepFigures(step, 0, None, total=10.0 * step) for step in range(1, 9)]
+    events = [
+        *EVENTS[:3],
+        ev.StepsMeasured(1.0, 4, tuple(late[:2]), (losses[0],)),
+        progress(1.25, 4, 4, forward=1.0),
+        ev.StepsMeasured(2.0, 8, tuple(late[2:6]), (losses[1],)),
+        progress(2.25, 8, 4, forward=2.0),
+        ev.StepsMeasured(2.5, 8, tuple(late[6:])),
+        ev.RunEnded(3.0, 8, 0, None),
+    ]
+    rows = read_csv(exported("csv", tmp_path / "out", events), "steps")
+    assert [(int(row["step"]), float(row["loss"]), float(row["gradient_norm"])) for row in rows] == [
+        (step, float(step), 10.0 * step) for step in range(1, 9)
+    ]
+    assert [float(row["step_time_s"]) for row in rows] == [0.25] * 4 + [0.5] * 4
+
+
+def test_steps_that_one_event_has_by_optimizer_are_in_their_order(tmp_path: Path) -> None:
+    losses = tuple(ev.StepLosses(first, (1 + first, 3 + first, 5 + first), (0.5,) * 3) for first in (0, 1))
+    events = [*EVENTS[:3], ev.StepsMeasured(1.0, 6, (), losses), progress(1.25, 4, 4, forward=1.0)]
+    events += [progress(1.5, 6, 2, forward=1.0), ev.RunEnded(3.0, 6, 0, None)]
+    rows = read_csv(exported("csv", tmp_path / "out", events), "steps")
+    assert [(row["step"], row["optimizer"]) for row in rows] == [
+        (str(step), str((step - 1) % 2)) for step in range(1, 7)
+    ]
+
+
+def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that says nothing of the time of its steps."""
+    monkeypatch.setattr(row_maker, "_MOST_WAITING", 10)
+    state = RunState()
+    maker = row_maker.RowMaker(state, has_norms=False)
+    made = []
+    for step in range(1, 101):
+        event = ev.StepsMeasured(1.0, step, (ev.StepFigures(step, 0, 0.5),))
+        apply(state, event)
+        made += [row["step"] for table, row in maker.rows_of(event) if table is row_maker.tables.STEPS]
+        assert step - len(made) <= 10
+    assert [*made, *(row["step"] for _, row in maker.waiting_rows())] == [*range(1, 101)]
+
+
+def test_losses_of_several_optimizers_are_series_of_their_own(tmp_path: Path) -> None:
+    scalars = read_scalars(exported("tensorboard", tmp_path / "tb", gan(8)))
+    for name, optimizer, own in (("Discriminator", 1, (1, 3, 5, 7)), ("Generator", 0, (2, 4, 6, 8))):
+        for tag, value_at in (("loss", loss_at), ("gradient_norm/total", norm_at)):
+            assert [(step, value) for step, _, value in scalars[f"{tag}/{name}"]] == [
+                (step, pytest.approx(value_at(optimizer, step))) for step in own
+            ]
+    assert not {"loss", "gradient_norm/total"} & scalars.keys()
+    entries = read_trace(exported("trace", tmp_path / "trace.json", gan(8)))
+    for name, optimizer, own in (("Discriminator", 1, (1, 3, 5, 7)), ("Generator", 0, (2, 4, 6, 8))):
+        of = [each["args"]["loss"] for each in entries if each["name"] == f"loss of {name}"]
+        assert of == [loss_at(optimizer, step) for step in own]
+    assert not any(each["name"] in ("loss", "gradient norm") for each in entries)
+    rows = read_csv(exported("csv", tmp_path / "out", gan(8)), "steps")
+    assert [row["optimizer_name"] for row in rows] == ["Discriminator", "Generator"] * 4
+
+
+def test_a_later_optimizer_has_a_series_of_its_own_and_the_first_keeps_its_name(tmp_path: Path) -> None:
+    """As in training in stages. A new optimizer of the same parameters continues the series."""
+    listed = listed_models(*(Node(name, name, (), (linear("net"),)) for name in ("encoder", "head")))
+    encoder, head = owner(listed, "encoder"), owner(listed, "head")
+    gone = replace_fields(encoder, parameters=(), unknown_parameters=2, freed=True)
+    events = run_of(
+        listed,
+        [encoder],
+        steps([0] * 3, 1),
+        [ev.OptimizersFound(2.0, 3, (gone, encoder))],
+        steps([1] * 3, 2, first=4),
+        [ev.OptimizersFound(2.0, 6, (gone, encoder, head))],
+        steps([2] * 3, 3, first=7),
+        [ev.RunEnded(9.0, 9, 0, None)],
+    )
+    scalars = read_scalars(exported("tensorboard", tmp_path / "tb", events))
+    assert [step for step, *_ in scalars["loss"]] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, *_ in scalars["loss/head"]] == [7, 8, 9]
+
+
+def test_the_learning_rate_of_a_step_is_that_of_its_optimizer(tmp_path: Path) -> None:
+    events = gan(4)
+    events.insert(3, ev.GroupsRead(0.7, 0, ((GroupSettings(0.5, 0.0),), (GroupSettings(0.25, 0.0),))))
+    rows = read_csv(exported("csv", tmp_path / "out", events), "steps")
+    assert [float(row["learning_rate"]) for row in rows] == [0.25, 0.5, 0.25, 0.5]
 
 
 def test_csv_has_the_memory_of_each_step_and_its_spikes(tmp_path: Path) -> None:

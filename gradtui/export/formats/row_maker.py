@@ -12,12 +12,13 @@ from gradtui.export.formats import tables
 from gradtui.export.formats.tables import Row, Rows, Table
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
+from gradtui.state.optimizer_names import optimizer_name
 from gradtui.state.run_state import RunState
 
 _SPREAD_S = 1.0
 """The longest time over which the memory totals of steps that are reported together are spread."""
 _MOST_WAITING = 8192
-"""Rows of `steps` that wait for the duration of their step: what comes every 200 ms says it."""
+"""Rows of `steps` that wait for further figures and the duration of their step: what comes every 200 ms says it."""
 _SPANS = 64
 _MAX_LAG_S = 5.0
 """A report is made at most so long after the phases in it have ended: gradtui's own work after a sampled step comes between."""
@@ -34,6 +35,8 @@ class RowMaker:
         """Entries of the log that are rows already."""
         self._waiting: dict[tuple[int, int], Row] = {}
         """Rows of `steps` whose duration is not known yet."""
+        self._series: dict[int, str | None] = {}
+        """By identity of the curves that the state keeps of an optimizer, or else its index: the name of its series."""
         self._spans: deque[tuple[int, int, float]] = deque(maxlen=_SPANS)
         """The newest reported steps: first, last, mean duration."""
         self._unended_s = 0.0
@@ -78,9 +81,7 @@ class RowMaker:
 
     def waiting_rows(self) -> Rows:
         """Yield the rows for which no further event comes."""
-        for row in self._waiting.values():
-            yield tables.STEPS, row
-        self._waiting.clear()
+        yield from self._complete_steps(until=None)
         if self._paused is not None:
             yield self._pause_row(self._paused, None)
 
@@ -114,11 +115,13 @@ class RowMaker:
     def _step(self, at: float, figures: ev.StepFigures) -> Rows:
         yield from self._groups(figures.step, at)
         groups = self._state.groups.optimizers if self._state.groups is not None else ()
-        rates = {group.learning_rate for settings in groups for group in settings}
+        own = groups[figures.optimizer : figures.optimizer + 1] if figures.optimizer >= 0 else groups
+        rates = {group.learning_rate for settings in own for group in settings}
         row: Row = {
             "step": figures.step,
             "time_s": at,
             "optimizer": figures.optimizer if figures.optimizer >= 0 else None,
+            "optimizer_name": self._series_of(figures.optimizer),
             "loss": figures.loss,
             "loss_of_backwards": figures.loss_of or None,
             "gradient_norm": figures.total,
@@ -132,7 +135,21 @@ class RowMaker:
         if waiting is not row:
             # The loss of the step came first.
             waiting.update({name: value for name, value in row.items() if value is not None})
-        yield from self._timed_steps()
+        if len(self._waiting) > _MOST_WAITING:
+            yield from self._complete_steps(until=sorted(self._waiting)[_MOST_WAITING // 2][0])
+
+    def _series_of(self, optimizer: int) -> str | None:
+        """Return the name of the series of an optimizer's steps; None for the first one where no other one was known then.
+
+        It stays: names change when further optimizers or models are found.
+        """
+        state = self._state
+        curves = state.of_optimizers.get(state.curves_of.get(optimizer, optimizer))
+        key = id(curves) if curves is not None else optimizer
+        if key not in self._series:
+            is_alone = not self._series and (optimizer < 0 or len(state.optimizers) < 2)
+            self._series[key] = None if is_alone else optimizer_name(state, optimizer)
+        return self._series[key]
 
     def _step_memory(self, event: ev.StepMemoryMeasured) -> Rows:
         # Steps that are reported together are spread evenly over the time since the report before, which is 0.2 s unless the
@@ -145,16 +162,12 @@ class RowMaker:
             row |= {f"{name}_bytes": getattr(totals, name) for name in ("forward", "backward", "optimizer", "peak")}
             yield tables.STEP_MEMORY, row
 
-    def _timed_steps(self) -> Rows:
-        """Yield the rows of `steps` whose duration has been reported, or will not be."""
-        reported = self._spans[-1][1] if self._spans else 0
-        while self._waiting:
-            key = next(iter(self._waiting))
-            if key[0] > reported and len(self._waiting) <= _MOST_WAITING:
-                return
+    def _complete_steps(self, until: int | None) -> Rows:
+        """Yield the rows of `steps` up to a step, or all, with their durations as far as they have been reported."""
+        for key in sorted(key for key in self._waiting if until is None or key[0] <= until):
             row = self._waiting.pop(key)
             row["step_time_s"] = next(
-                (mean for first, last, mean in reversed(self._spans) if first <= _step(row) <= last), None
+                (mean for first, last, mean in reversed(self._spans) if first <= key[0] <= last), None
             )
             yield tables.STEPS, row
 
@@ -255,6 +268,7 @@ class RowMaker:
         seconds = {each.phase: each.seconds for each in event.phases}
         self._unended_s += sum(spent for phase, spent in seconds.items() if phase is not Phase.LOAD)
         mean = self._unended_s / event.steps if event.steps > 0 else None
+        before = self._spans[-1][1] if self._spans else 0
         if mean is not None:
             self._unended_s = 0.0
             self._spans.append((event.step - event.steps + 1, event.step, mean))
@@ -274,7 +288,8 @@ class RowMaker:
                 "overhead_s": event.own_seconds,
             },
         )
-        yield from self._timed_steps()
+        # Norms that a device had not computed yet come until the report after that on their steps.
+        yield from self._complete_steps(until=before)
 
     def _interval(self, at: float, total: float) -> tuple[float, float]:
         """Return when the phases of a report that was made at `at` began and ended. Together they last `total`."""
@@ -297,12 +312,6 @@ class RowMaker:
     def _pause_row(began: ev.PauseChanged, seconds: float | None) -> tuple[Table, Row]:
         reason = began.reason or None
         return tables.PAUSES, {"step": began.step, "time_s": began.at, "duration_s": seconds, "reason": reason}
-
-
-def _step(row: Row) -> int:
-    step = row["step"]
-    assert isinstance(step, int)
-    return step
 
 
 def _seconds(by_phase: Mapping[Phase, float]) -> Row:

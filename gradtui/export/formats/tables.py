@@ -46,6 +46,7 @@ STEPS = Table(
     {
         **_WHEN,
         "optimizer": _INTEGER,
+        "optimizer_name": _TEXT,
         "loss": _NUMBER,
         "loss_of_backwards": _TEXT,
         "gradient_norm": _NUMBER,

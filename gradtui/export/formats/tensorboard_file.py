@@ -123,8 +123,11 @@ class _Scalars:
             self._records.write(event.SerializeToString())
 
     def _step(self, row: Row) -> None:
-        norms = {f"gradient_norm/{end}": row[column] for end, column in _TOTALS.items()}
-        self._add(_when(row), {"loss": row["loss"], **norms})
+        # Those of different optimizers cannot be compared.
+        name = row["optimizer_name"]
+        of = f"/{name}" if name is not None else ""
+        norms = {f"gradient_norm/{end}{of}": row[column] for end, column in _TOTALS.items()}
+        self._add(_when(row), {f"loss{of}": row["loss"], **norms})
 
     def _group(self, row: Row) -> None:
         tag = f"lr/{row['optimizer']}_{row['optimizer_type'] or 'optimizer'}/group_{row['group']}"

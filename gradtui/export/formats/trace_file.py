@@ -115,9 +115,12 @@ def _of_row(table: Table, row: Row) -> Iterator[Entry]:
         names = ("allocated", "reserved", "device_used")
         yield from _counter("device memory (bytes)", row, {each: row[f"{each}_bytes"] for each in names})
     elif table is tables.STEPS:
-        yield from _counter("loss", row, {"loss": row["loss"]})
-        yield from _counter("gradient norm", row, {"total": row["gradient_norm"]})
-        yield from _counter("learning rate", row, {"learning rate": row["learning_rate"]})
+        # Those of different optimizers cannot be compared.
+        name = row["optimizer_name"]
+        of = f" of {name}" if name is not None else ""
+        yield from _counter(f"loss{of}", row, {"loss": row["loss"]})
+        yield from _counter(f"gradient norm{of}", row, {"total": row["gradient_norm"]})
+        yield from _counter(f"learning rate{of}", row, {"learning rate": row["learning_rate"]})
     elif table is tables.EVENTS:
         about = {"step": row["step"]}
         yield _entry("i", str(row["text"]), _EVENTS, ts=_us(row["time_s"]), s="t", cat=row["kind"], args=about)
