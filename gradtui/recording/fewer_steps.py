@@ -3,47 +3,58 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from operator import itemgetter
+from typing import TypeVar
 
 from gradtui.protocol.events import StepFigures, StepLosses, StepMemoryMeasured, StepsMeasured, StepTotals
 
+T = TypeVar("T")
 
-def halved(event: StepsMeasured | StepMemoryMeasured) -> StepsMeasured | StepMemoryMeasured | None:
-    """Return the event with one of every two of its steps; None if it has only one, which the caller keeps or not."""
+
+def halved(
+    event: StepsMeasured | StepMemoryMeasured, stays: Container[int] = ()
+) -> StepsMeasured | StepMemoryMeasured | None:
+    """Return the event with one of every two of its steps; None if none can go, and the caller keeps the event or not.
+
+    Args:
+        event: the figures of some steps.
+        stays: steps that stay in any case.
+    """
     if isinstance(event, StepMemoryMeasured):
-        if len(event.totals) < 2:
-            return None
-        totals = tuple(max(event.totals[at : at + 2], key=_peak) for at in range(0, len(event.totals), 2))
-        return replace(event, step=totals[-1].step, totals=totals)
-    losses = tuple(map(_halved_losses, event.losses))
+        totals = tuple(_fewer(event.totals, _step, lambda each, _: _peak(each), stays))
+        return replace(event, step=totals[-1].step, totals=totals) if len(totals) < len(event.totals) else None
+    losses = tuple(_halved_losses(each, stays) for each in event.losses)
     of_each: dict[int, list[StepFigures]] = {}
     for figures in event.figures:
         of_each.setdefault(figures.optimizer, []).append(figures)
-    kept = [figures for own in of_each.values() for figures in _halved_figures(own)]
+    kept = [figures for own in of_each.values() for figures in _fewer(own, _step, _distance, stays)]
     if len(kept) == len(event.figures) and losses == event.losses:
         return None
-    return replace(event, figures=tuple(sorted(kept, key=lambda each: each.step)), losses=losses)
+    return replace(event, figures=tuple(sorted(kept, key=_step)), losses=losses)
 
 
-def _halved_figures(figures: list[StepFigures]) -> list[StepFigures]:
-    kept: list[StepFigures] = []
-    for at in range(0, len(figures), 2):
-        pair = figures[at : at + 2]
-        kept.append(max(pair, key=lambda each: _distance(each, kept[-1] if kept else pair[0])))
+def _fewer(
+    values: Sequence[T], step: Callable[[T], int], distance: Callable[[T, T], float], stays: Container[int]
+) -> list[T]:
+    """Return of every two values those whose step stays; where neither does, the one that is further from the value before."""
+    kept: list[T] = []
+    for at in range(0, len(values), 2):
+        pair = values[at : at + 2]
+        before = kept[-1] if kept else pair[0]
+        kept += [each for each in pair if step(each) in stays] or [max(pair, key=lambda each: distance(each, before))]
     return kept
 
 
-def _halved_losses(losses: StepLosses) -> StepLosses:
-    kept: list[int] = []
-    for at in range(0, len(losses.steps), 2):
-        before = losses.losses[kept[-1] if kept else at]
-        pair = range(at, min(at + 2, len(losses.steps)))
-        kept.append(max(pair, key=lambda index: _factor(losses.losses[index], before)))
-    return replace(
-        losses,
-        steps=tuple(losses.steps[index] for index in kept),
-        losses=tuple(losses.losses[index] for index in kept),
-    )
+def _halved_losses(losses: StepLosses, stays: Container[int]) -> StepLosses:
+    pairs = [*zip(losses.steps, losses.losses)]
+    kept = _fewer(pairs, itemgetter(0), lambda each, before: _factor(each[1], before[1]), stays)
+    return replace(losses, steps=tuple(step for step, _ in kept), losses=tuple(loss for _, loss in kept))
+
+
+def _step(figures: StepFigures | StepTotals) -> int:
+    return figures.step
 
 
 def _peak(totals: StepTotals) -> int:

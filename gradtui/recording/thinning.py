@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -37,7 +37,7 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.joined_progress import is_from_the_start, joined
 from gradtui.protocol.json_values import NotReadableError, encoder, to_line
-from gradtui.protocol.vocabulary import Phase
+from gradtui.recording.extremes import Extremes
 from gradtui.recording.fewer_steps import halved
 from gradtui.recording.files import RecordingError, Sink, create_new, read_lines
 
@@ -168,8 +168,7 @@ class _Survey:
 
     lines: int = 0
     counts: Counter[bytes] = field(default_factory=Counter)
-    _highest: dict[Phase | None, tuple[int, int]] = field(default_factory=dict)
-    """The highest peak of each phase, and of any step (None), with the number of its line."""
+    _extremes: Extremes = field(default_factory=Extremes)
     _not_finite: set[int] = field(default_factory=set)
     _was_finite: bool = True
     _parser: _Parser = field(default_factory=_Parser)
@@ -179,35 +178,30 @@ class _Survey:
         self.counts[name] += 1
         if name == _DECLARES:
             self._parser.event(line)
-        elif name in (_MEMORY, _TOTALS):
-            self._measured(self._parser.event(line))
-        elif name in (_NORMS, _STEPS):
+        elif name in (_MEMORY, _TOTALS, _STEPS):
+            self._extremes.take(self._parser.event(line), self.lines)
+        elif name == _NORMS:
+            self._extremes.take_norms(line, self.lines)
+        if name in (_NORMS, _STEPS):
             is_finite = b'"NaN"' not in line and b'Infinity"' not in line
             if self._was_finite and not is_finite:
                 self._not_finite.add(self.lines)
             self._was_finite = is_finite
         self.lines += 1
 
-    def _measured(self, event: Event | None) -> None:
-        peaks: list[tuple[Phase | None, int]] = []
-        if isinstance(event, MemoryMeasured):
-            peaks = [(event.phase, event.peak or 0)]
-        elif isinstance(event, StepMemoryMeasured):
-            peaks = [(None, max((totals.peak or 0 for totals in event.totals), default=0))]
-        for phase, peak in peaks:
-            known = self._highest.get(phase)
-            if known is None or peak > known[0]:
-                self._highest[phase] = peak, self.lines
+    def outstanding(self) -> tuple[set[int], dict[bytes, frozenset[int]]]:
+        """Return what stays however far back it is: lines, and by the name of an event with several steps some of these.
 
-    @property
-    def extremes(self) -> set[int]:
-        """The lines with the highest peak of each phase, and with norms that are not finite after ones that were."""
-        return self._not_finite | {line for _, line in self._highest.values()}
+        They have the first, smallest and largest values, and norms that are not finite after ones that were.
+        """
+        steps = {name: self._extremes.steps(of_memory=name == _TOTALS) for name in (_STEPS, _TOTALS)}
+        return self._not_finite | self._extremes.lines(), steps
 
 
 def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
     """Yield the lines that stay, and None for each pause. Lines that came after the survey stay as they are."""
-    left, extremes, parser = Counter(survey.counts), survey.extremes, _Parser()
+    left, parser = Counter(survey.counts), _Parser()
+    lines, steps = survey.outstanding()
     declared: set[bytes] = set()
     first: Progress | None = None
     for number, (line, _) in enumerate(read_lines(path)):
@@ -222,8 +216,8 @@ def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
                 yield line
             continue
         is_far_back = left[name] >= newest
-        is_other = left[name] % 2 == 0 and number not in extremes
-        fewer = _fewer(name, line, parser, drops=is_other) if is_far_back else line
+        is_other = left[name] % 2 == 0 and number not in lines
+        fewer = _fewer(name, line, parser, steps, drops=is_other) if is_far_back else line
         if fewer is None:
             continue
         event = parser.event(line) if name == _PROGRESS and is_far_back else None
@@ -242,11 +236,13 @@ def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
         yield _line(first)
 
 
-def _fewer(name: bytes, line: bytes, parser: _Parser, *, drops: bool) -> bytes | None:
+def _fewer(
+    name: bytes, line: bytes, parser: _Parser, stays: Mapping[bytes, Container[int]], *, drops: bool
+) -> bytes | None:
     """Return what stays of a line far back; None for nothing. `drops`: it is one of the samples that give way."""
-    if name in (_STEPS, _TOTALS):
+    if name in stays:
         event = parser.event(line)
-        fewer = halved(event) if isinstance(event, (StepsMeasured, StepMemoryMeasured)) else None
+        fewer = halved(event, stays[name]) if isinstance(event, (StepsMeasured, StepMemoryMeasured)) else None
         if fewer is not None:
             return _line(fewer)
     return None if name in _THINNED and drops else line

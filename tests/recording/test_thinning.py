@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.joined_progress import joined
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.recording import Recorder, Recording, thinning
+from gradtui.recording.extremes import Extremes
 from gradtui.recording.files import create_new, read_lines
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
 
 NAMES = ["run.jsonl", "run.jsonl.zst"]
 STARTED = ev.RunStarted(0.0, 0, "train.py", ("--lr", "1"), 7, "", "", "", None)
@@ -148,6 +152,106 @@ def test_the_highest_peak_of_each_phase_stays(tmp_path: Path) -> None:
     assert {
         (each.phase, each.step) for each in found if isinstance(each, ev.MemoryMeasured) and each.peak != 200
     } == set(peaks)
+
+
+def measured(many: list[ev.Event], path: Path, passes: int = 8) -> dict[tuple[str, int], list[tuple[float, int]]]:
+    """Value and step by figure and optimizer, in the recording of these events after it was thinned some times."""
+    recorder = Recorder(path, {}, lambda _: None)
+    recorder.take(many)
+    recorder._write_waiting()
+    recorder._sink.close()
+    for _ in range(passes):
+        thinned(path, 1)
+    found = list(Recording(path).events())
+    state = RunState()
+    values: dict[tuple[str, int], list[tuple[float, int]]] = {}
+    for event in found:
+        apply(state, event)
+        if isinstance(event, ev.StepMemoryMeasured):
+            values.setdefault(("memory", 0), []).extend((each.peak or 0, each.step) for each in event.totals)
+    for optimizer, curves in state.of_optimizers.items():
+        values["loss", optimizer] = [(value, step) for step, value in curves.loss]
+        values["norm", optimizer] = [(value, step) for step, value in curves.gradient_norm]
+    return values
+
+
+COUNT = 200
+LOSSES, NORMS_OF, PEAKS = ([10.0 + (step * 7) % 13 for step in range(COUNT)] for _ in range(3))
+for figures, low, high in ((LOSSES, 31, 32), (NORMS_OF, 57, 90), (PEAKS, 101, 150)):
+    # An optimizer makes every other step: the extremes of both.
+    for at, value in ((low, 1.0), (low + 3, 1.0), (high, 90.0), (high + 3, 90.0)):
+        figures[at] = value
+
+
+def single(step: int) -> list[ev.Event]:
+    norm = ev.GradientsMeasured(float(step), step, NORMS_OF[step], None, (1.0, None), optimizer=step % 2)
+    loss = ev.StepsMeasured(float(step), step, (ev.StepFigures(step, step % 2, LOSSES[step]),))
+    return [norm, loss, of_memory(step, 1)]
+
+
+def of_memory(first: int, count: int) -> ev.Event:
+    totals = tuple(ev.StepTotals(step, 1, None, None, round(PEAKS[step]) << 20) for step in range(first, first + count))
+    return ev.StepMemoryMeasured(float(first), first + count - 1, totals)
+
+
+def together(first: int, count: int) -> list[ev.Event]:
+    steps = range(first, first + count)
+    losses = tuple(
+        ev.StepLosses(optimizer, own, tuple(LOSSES[step] for step in own))
+        for optimizer in (0, 1)
+        if (own := tuple(step for step in steps if step % 2 == optimizer))
+    )
+    figures = tuple(ev.StepFigures(step, step % 2, None, total=NORMS_OF[step]) for step in steps)
+    return [ev.StepsMeasured(float(first), steps[-1], figures, losses), of_memory(first, count)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 20])
+def test_the_first_the_largest_and_the_smallest_values_of_each_optimizer_stay(at_once: int, tmp_path: Path) -> None:
+    many = [
+        event
+        for first in range(0, COUNT, at_once)
+        for event in (single(first) if at_once == 1 else together(first, at_once))
+    ]
+    found = measured(many, tmp_path / "run.jsonl")
+    for optimizer in (0, 1):
+        own = range(optimizer, COUNT, 2)
+        for name, every in (("loss", LOSSES), ("norm", NORMS_OF)):
+            assert found[name, optimizer][0] == (every[optimizer], optimizer)
+            values = {value for value, _ in found[name, optimizer]}
+            assert {min(every[step] for step in own), max(every[step] for step in own)} <= values
+    assert {1 << 20, 90 << 20} <= {peak for peak, _ in found["memory", 0]}
+    assert all(len(values) < COUNT // 4 for values in found.values())
+
+
+def test_a_recording_with_an_optimizer_for_each_step_is_thinned(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, {}, lambda _: None)
+    recorder.take([ev.StepsMeasured(1.0, step, (ev.StepFigures(step, step, 0.5 + step),)) for step in range(1_000)])
+    recorder._write_waiting()
+    recorder._sink.close()
+    for _ in range(5):
+        thinned(path, 1)
+    assert len(list(Recording(path).events())) < 200
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.GradientsMeasured(1.0, 7, 2.0, 0.5, None),
+        ev.GradientsMeasured(1.0, 7, 2.0, 0.5, (1.0, float("nan"))),
+        ev.GradientsMeasured(1.0, 7, 2.0, 0.5, (1.0, None), 3.0, 1.0, optimizer=4),
+        ev.GradientsMeasured(1.0, 7, 2.0, 0.5, (1.0, None), norm_steps=(7, None)),
+        ev.GradientsMeasured(1.0, 7, 2.0, 0.5, (1.0, None), norm_steps=(7, None), optimizer=2, loss_of="mean"),
+        ev.GradientsMeasured(1.0, 7, None, None, (1.0, None), optimizer=1),
+        ev.GradientsMeasured(1.0, 7, float("inf"), 0.5, ()),
+    ],
+)
+def test_loss_and_norm_are_read_without_the_norms_of_parameters(event: ev.GradientsMeasured) -> None:
+    *_, line = EventWriter().lines(event)
+    read, whole = Extremes(), Extremes()
+    read.take_norms(line.encode(), 3)
+    whole.take(ev.StepsMeasured(1.0, 7, (ev.StepFigures(7, event.optimizer, event.loss, total=event.total),)), 3)
+    assert read == whole
 
 
 def test_the_first_count_stays_alone_since_its_cost_is_no_step_s(tmp_path: Path) -> None:
