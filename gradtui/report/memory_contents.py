@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.model_records import peak_owner
 from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_memory import is_peak_exact, largest_spike
+from gradtui.state.run_memory import is_peak_exact
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP, step_curve, time_shares
@@ -22,9 +23,8 @@ from gradtui.text import (
     parts_of_memory,
     seconds_text,
     share_text,
-    size_text,
 )
-from gradtui.text.memory import graph_lines, most_saved_text
+from gradtui.text.memory import graph_lines, most_saved_text, spikes_text
 from gradtui.text.report import place_of
 
 _HOLDERS = 12
@@ -87,18 +87,6 @@ class StepMemory:
 
 
 @dataclass(frozen=True)
-class Spike:
-    """A step whose memory peak was far above those around it; sizes in bytes."""
-
-    step: int
-    phase: Phase
-    peak: int
-    usual: int
-    steps: int
-    """How many steps in a row it lasted."""
-
-
-@dataclass(frozen=True)
 class MemoryContents:
     """All that a report says about memory."""
 
@@ -111,7 +99,7 @@ class MemoryContents:
     """Why there is no course of a step; empty if there is one."""
     totals: tuple[tuple[Phase, tuple[tuple[int, float], ...]], ...]
     """By phase of a step: (step, total at its end)."""
-    spikes: tuple[Spike, ...]
+    spikes: tuple[MemorySpikeFound, ...]
     """The kept steps whose peak was far above those around them."""
     notes: tuple[str, ...]
     """What stays alive, what grows, what is most."""
@@ -137,7 +125,7 @@ def memory_contents(state: RunState) -> MemoryContents:
         step,
         "" if step is not None else no_profile_text(state),
         tuple((phase, points) for phase, points in totals if points),
-        tuple(Spike(each.step, each.phase, each.peak, each.usual, each.steps) for each in state.step_memory.spikes),
+        tuple(state.step_memory.spikes),
         tuple(_notes(state)),
         () if found is None else tuple((part.name, part.size) for part in found.parts),
     )
@@ -211,19 +199,6 @@ def _holder(state: RunState, holding: Holding, base: int) -> Holder:
     return Holder(memory_part_name(holding.kind), place, size, holding.tensors)
 
 
-def _spike_notes(state: RunState) -> list[str]:
-    largest = largest_spike(state)
-    if largest is None:
-        return []
-    count = state.step_memory.spike_count
-    what = "the memory peak of a step was far above those around it"
-    if count > 1:
-        what = f"the memory peaks of {count:,} steps were far above those around them"
-    size, usual = size_text(largest.peak), size_text(largest.usual)
-    most = "" if count == 1 else "most at "
-    return [f"{what}, {most}step {largest.step:,} in {largest.phase}: {size}, usually {usual}"]
-
-
 def _notes(state: RunState) -> list[str]:
     saved = most_saved_text(state.tree)
     growth = state.growth.current
@@ -231,5 +206,5 @@ def _notes(state: RunState) -> list[str]:
         *([saved] if saved is not None else []),
         *graph_lines(state),
         *([growth_text(growth)] if growth is not None else []),
-        *_spike_notes(state),
+        *filter(None, [spikes_text(state)]),
     ]

@@ -6,7 +6,7 @@ from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.growth import Growth
 from gradtui.state.model_records import peak_owner
-from gradtui.state.run_memory import above_load, largest_spike, run_peak
+from gradtui.state.run_memory import above_load, includes, largest_spike, run_peak
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_frozen, kept_for, most_saved, saved_bytes, subtree, unexplained_at_load
 from gradtui.text.frontier import called
@@ -74,13 +74,29 @@ def _spike_words(state: RunState, peak_step: int) -> str:
     if largest is None:
         return ""
     text = f"; {plural(state.step_memory.spike_count, 'spike')}"
-    # A spike of several steps has the number of its first one.
-    if largest.step <= peak_step < largest.step + max(1, largest.steps):
+    if includes(largest, peak_step):
         return text
-    which = "" if state.step_memory.spike_count == 1 else ", the largest"
-    return (
-        f"{text}{which} {size_text(above_load(state, largest.peak))} at step {largest.step:,} in {largest.phase.value}"
-    )
+    size = size_text(above_load(state, largest.peak))
+    return f"{text}{_which(state)} {size} at step {largest.step:,} in {largest.phase.value}"
+
+
+def _which(state: RunState) -> str:
+    """Return `, the largest`, or of how many it is the largest if the others are not known; empty for a single spike."""
+    kept, count = len(state.step_memory.spikes), state.step_memory.spike_count
+    return "" if count == 1 else ", the largest" if kept == count else f", the largest of {kept:,} that are kept"
+
+
+def spikes_text(state: RunState) -> str:
+    """Describe the spikes of the run and the largest of them, in all bytes of the allocator; empty if there was none."""
+    largest = largest_spike(state)
+    if largest is None:
+        return ""
+    count = plural(state.step_memory.spike_count, "memory spike")
+    bound = "" if state.step_memory.peaks_exact else "≥ "
+    lasted = f" for {largest.steps} steps" if largest.steps > 1 else ""
+    where = f"at step {largest.step:,}{lasted} in {largest.phase.value}"
+    sizes = f"{bound}{size_text(largest.peak)}, usually {size_text(largest.usual)}"
+    return f"{count} (far above the peaks of the steps around){_which(state)} {where}: {sizes}"
 
 
 def most_saved_text(tree: TreeState) -> str | None:

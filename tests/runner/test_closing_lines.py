@@ -12,7 +12,8 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
 from gradtui.state.run_state import RunState
-from gradtui.text import closing_lines, end_rows
+from gradtui.text import closing_lines, end_rows, size_text
+from gradtui.text.memory import spikes_text
 from gradtui.tui.panels.header import HeaderState, header_line
 
 
@@ -125,6 +126,19 @@ def test_the_largest_spike_is_named_where_it_is_not_the_peak() -> None:
     apply(run, ev.StepMemoryMeasured(9.0, 61, (step_memory.totals(61, 400 * MIB),)))
     size = ((step_memory.totals(40, 80 * MIB).peak or 0) - step_memory.BEFORE) / MIB
     assert memory_row(run).endswith(f"; 2 spikes, the largest {size:.1f} MiB at step 40 in forward")
+
+
+def test_the_largest_spike_is_the_largest_of_those_that_are_kept() -> None:
+    """After the first ones only some are: a larger one may be among the others."""
+    run = step_memory.state(60, {20: 64 * MIB, 40: 80 * MIB})
+    apply(run, ev.StepMemoryMeasured(9.0, 61, (step_memory.totals(61, 400 * MIB),)))
+    apply(run, step_memory.spike(50, 70 * MIB, number=200))
+    assert "; 200 spikes, the largest of 3 that are kept " in memory_row(run)
+    largest = step_memory.totals(40, 80 * MIB).peak or 0
+    assert spikes_text(run) == (
+        "200 memory spikes (far above the peaks of the steps around), the largest of 3 that are kept at step 40 in forward: "
+        f"≥ {size_text(largest)}, usually {size_text(step_memory.USUAL)}"
+    )
 
 
 def test_the_second_step_of_a_spike_may_be_the_peak() -> None:
