@@ -155,8 +155,8 @@ class SetBreakpoint(Command):
     of any.
 
     The probe compares `step`, `loss`, `norm` (the total gradient norm) and `lr` (of any parameter group). While a breakpoint of
-    the loss or the norm is set, every step is measured. The viewer compares `memory` and `peak` (bytes) in sampled steps,
-    watches the findings, and sends `Pause`.
+    the loss or the norm is set, every step is measured. The viewer compares `memory` (the total at the end of a
+    phase) and `peak`, in bytes without those that were there before training, watches the findings, and sends `Pause`.
     """
 
     metric: Literal["step", "loss", "norm", "lr", "memory", "peak", "finding"]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gradtui.protocol.commands import Pause, SetBreakpoint
 from gradtui.protocol.events import Event, MemoryMeasured, StepMemoryMeasured
 from gradtui.state.findings import Finding, Status
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 
 
@@ -41,14 +42,21 @@ def reached(state: RunState, event: Event, before: Sequence[Finding]) -> Iterato
             found = [rule for rule in rules if command.rule in ("", rule)]
             if found:
                 yield Reached(replace(command, rule=found[0]), 0.0, max(event.step, state.step))
-        elif command.metric in ("memory", "peak") and isinstance(event, MemoryMeasured):
-            value = event.held.total if command.metric == "memory" else event.peak
-            if value is not None and is_met(command, value):
-                yield Reached(command, value, event.step)
-        elif command.metric in ("memory", "peak") and isinstance(event, StepMemoryMeasured):
-            totals = next((each for each in event.totals if each.peak is not None and is_met(command, each.peak)), None)
-            if totals is not None and totals.peak is not None:
-                yield Reached(command, totals.peak, totals.step)
+        elif command.metric in ("memory", "peak"):
+            sizes = (
+                (above_load(state, size), step) for size, step in _sizes(event, command.metric) if size is not None
+            )
+            yield from [Reached(command, size, step) for size, step in sizes if is_met(command, size)][:1]
+
+
+def _sizes(event: Event, metric: str) -> Iterator[tuple[int | None, int]]:
+    """Yield totals at the ends of phases, or the peaks, each with its step, in their order."""
+    if isinstance(event, MemoryMeasured):
+        yield event.held.total if metric == "memory" else event.peak, event.step
+    elif isinstance(event, StepMemoryMeasured):
+        for totals in event.totals:
+            ends = (totals.forward, totals.backward, totals.optimizer)
+            yield from ((size, totals.step) for size in (ends if metric == "memory" else (totals.peak,)))
 
 
 def _confirmed(findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:

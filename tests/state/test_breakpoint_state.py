@@ -48,17 +48,31 @@ def test_memory_and_its_peak() -> None:
 
 def test_the_totals_of_every_step_reach_them_too() -> None:
     """The first step that is above, of all that came together; not one that was sampled."""
-    peak, memory = SetBreakpoint(1, "peak", 2.5 * GIB), SetBreakpoint(2, "memory", 2.5 * GIB)
+    peak, memory = SetBreakpoint(1, "peak", 2.5 * GIB), SetBreakpoint(2, "memory", 1.5 * GIB)
     never = SetBreakpoint(3, "peak", 9.0 * GIB)
     below = SetBreakpoint(4, "peak", 1.5 * GIB, above=False)
     state = with_breakpoints(peak, memory, never, below)
     peaks = {41: 2 * GIB, 42: 3 * GIB, 43: 4 * GIB, 44: 1 * GIB}
-    totals = tuple(ev.StepTotals(step, size, None, 1 * GIB, size) for step, size in peaks.items())
+    ends = {41: (1 * GIB, 1 * GIB), 42: (1 * GIB, 1 * GIB), 43: (1 * GIB, 7 * GIB // 4), 44: (3 * GIB, 1 * GIB)}
+    totals = tuple(ev.StepTotals(step, ends[step][0], None, ends[step][1], size) for step, size in peaks.items())
     event = ev.StepMemoryMeasured(2.0, 44, (*totals, ev.StepTotals(45, None, None, None, None)))
     apply(state, event)
     found = list(reached(state, event, state.findings))
-    assert found == [Reached(peak, 3 * GIB, 42), Reached(memory, 3 * GIB, 42), Reached(below, 1 * GIB, 44)]
+    assert found == [Reached(peak, 3 * GIB, 42), Reached(memory, 7 * GIB // 4, 43), Reached(below, 1 * GIB, 44)]
     assert reached_text(*found[0]) == "memory peak 3.0 GiB > 2.5 GiB at step 42"
+
+
+def test_memory_is_compared_as_the_screen_counts_it() -> None:
+    """Without what no category explains before training, such as imports and data."""
+    state = with_breakpoints(SetBreakpoint(1, "memory", 1.5 * GIB), SetBreakpoint(2, "peak", 2.5 * GIB))
+    apply(state, ev.MemoryMeasured(0.5, 0, Phase.LOAD, MemoryBytes(0, 0, 0, 0, 0, GIB, total=GIB), GIB, True, True))
+    totals = ev.StepTotals(41, 2 * GIB, None, None, 3 * GIB)
+    for event in (MEASURED, ev.StepMemoryMeasured(1.0, 41, (totals,))):
+        apply(state, event)
+        assert not list(reached(state, event, state.findings))
+    more = ev.StepMemoryMeasured(1.1, 42, (ev.StepTotals(42, 3 * GIB, None, None, 4 * GIB),))
+    apply(state, more)
+    assert [each.value for each in reached(state, more, state.findings)] == [2 * GIB, 3 * GIB]
 
 
 def test_one_that_was_asked_for_already_is_not_asked_for_again() -> None:

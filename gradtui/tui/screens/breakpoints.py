@@ -20,7 +20,7 @@ from gradtui.tui.screens.dialog import Dialog
 
 _NOTES = (
     "Training pauses once, at the first step boundary at which the condition is known to hold.",
-    "Loss, norm and lr are compared at every step, memory in sampled steps; a finding counts when it is confirmed.",
+    "Memory is the total at the end of a phase, and peak the highest total of a step. A finding counts when it is confirmed.",
 )
 
 

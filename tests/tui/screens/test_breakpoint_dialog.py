@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app_session import Session, session
+from step_memory import BEFORE
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev
@@ -52,7 +53,8 @@ async def test_without_a_breakpoint_there_is_none_to_clear() -> None:
 
 
 async def test_the_viewer_sends_the_pause_of_memory_once() -> None:
-    held = MemoryBytes(0, 0, 0, 0, 0, 0, total=2048)
+    # The screen counts memory without what was there before training.
+    held = MemoryBytes(0, 0, 0, 0, 0, 0, total=BEFORE + 2048)
     measured = ev.MemoryMeasured(2.0, 41, Phase.BACKWARD, held, None, False, True, ())
     async with session() as run:
         await run.put(ev.CommandApplied(1.0, 3, SetBreakpoint(1, "memory", 1024.0), "pauses", ()), measured, measured)
