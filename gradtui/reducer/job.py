@@ -19,7 +19,6 @@ from gradtui.text import plural, seconds_text, uneven_text
 
 PROPOSALS_KEPT = 64
 FORMER_KEPT = 64
-_TOTALS_KEPT = 32
 
 Apply = Callable[[RunState, ev.Event], None]
 
@@ -258,15 +257,13 @@ def _take_figures(record: RankRecord, step: int, loss: float | None, total: floa
         record.loss = loss
     if total is not None:
         record.norm, record.norm_step = total, step
-        record.totals[step] = total
 
 
-def _steps_measured(job: JobState, record: RankRecord, event: ev.StepsMeasured) -> None:
+def _steps_measured(_job: JobState, record: RankRecord, event: ev.StepsMeasured) -> None:
     for losses in event.losses:
         record.loss = losses.losses[-1]
     for figures in event.figures:
         _take_figures(record, figures.step, figures.loss, figures.total)
-    _drop_totals(job, record)
 
 
 def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -> None:
@@ -279,14 +276,10 @@ def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -
             _compare_norms(job)
         if len(record.norms) > NORMS_KEPT:
             del record.norms[least_common([step for step, _ in record.norms])]
-    _drop_totals(job, record)
-
-
-def _drop_totals(job: JobState, record: RankRecord) -> None:
-    """Drop the norms of steps before the newest common one; of newer ones the oldest, if there are many."""
-    for step in sorted(record.totals):
-        if step < job.common_step or (step > job.common_step and len(record.totals) > _TOTALS_KEPT):
-            del record.totals[step]
+        if event.total is not None:
+            record.totals[event.step] = event.total
+        kept = {job.common_step, *(step for step, _ in record.norms)}
+        record.totals = {step: total for step, total in record.totals.items() if step in kept}
 
 
 def _all_have_measured(job: JobState, step: int) -> bool:

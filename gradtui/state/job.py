@@ -58,7 +58,7 @@ class RankRecord:
     """Of all gradients of this rank at `norm_step`; of sharded parameters, of the part that the rank has."""
     norm_step: int | None = None
     totals: dict[int, float] = field(default_factory=dict)
-    """By measured step: that norm, from the newest step on that all ranks have measured (`JobState.common_step`)."""
+    """By step: that norm, of the steps in `norms` and of `JobState.common_step`."""
     parameters: tuple[ParameterInfo, ...] = ()
     buffers: tuple[str, ...] = ()
     """Their paths."""

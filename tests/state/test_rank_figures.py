@@ -7,6 +7,7 @@ from jobs import Job
 
 from gradtui.protocol import events as ev
 from gradtui.reducer import apply
+from gradtui.state.job import NORMS_KEPT
 from gradtui.state.rank_figures import Trouble, rank_rows
 from gradtui.text import rank_trouble_text, ranks_outcome, ranks_text
 
@@ -120,6 +121,18 @@ def test_the_norms_of_all_ranks_are_those_of_the_same_step() -> None:
     assert [row.norm for row in rank_rows(job.job)] == [7.0, 7.0]
 
 
+def test_the_norm_of_a_common_step_stays_while_a_rank_reports_many_further_steps() -> None:
+    """As of short steps, of which a report has hundreds."""
+    job = Job(2)
+    job.norms(1, 16, 3.0, 4.0)
+    figures = tuple(ev.StepFigures(step, 0, None, total=9.0) for step in range(17, 117))
+    job.event(1, ev.StepsMeasured(2.0, 116, figures))
+    job.norms(0, 16, 3.0, 4.0)
+    assert [row.norm for row in rank_rows(job.job)] == [5.0, 5.0]
+    assert job.job.ranks[1].norm == 9.0
+    assert len(job.job.ranks[1].totals) == 1
+
+
 def test_a_rank_without_a_step_in_common_has_its_newest_norm() -> None:
     job = Job(2)
     job.norms(0, 1, 3.0, 4.0)
@@ -134,4 +147,4 @@ def test_few_norms_are_kept_while_another_rank_is_silent() -> None:
     for step in range(17, 500):
         job.norms(1, step, 6.0, 8.0)
     assert [row.norm for row in rank_rows(job.job)] == [5.0, 5.0]
-    assert len(job.job.ranks[1].totals) < 40
+    assert len(job.job.ranks[1].totals) <= NORMS_KEPT + 1
