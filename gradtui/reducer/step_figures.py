@@ -184,7 +184,6 @@ def _name(state: RunState, index: int, curves: OptimizerCurves) -> None:
 
 def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
     memory = state.step_memory
-    memory.exact = event.exact
     if memory.newest is None:
         for record in state.phases.values():
             record.totals = Series()

@@ -80,7 +80,6 @@ class StepMemoryCurves:
     """The highest known total of each step."""
     peaks_exact: bool = True
     """Whether the allocator has kept the peak of each of these steps. Otherwise the peak of the run is a lower bound."""
-    exact: bool = True
     spikes: list[ev.MemorySpikeFound] = field(default_factory=list)
     """The newest steps whose peak was far above those around them."""
     spike_count: int = 0
