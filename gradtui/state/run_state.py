@@ -238,7 +238,7 @@ class RunState:
     breakpoints: dict[int, SetBreakpoint] = field(default_factory=dict)
     """By id: the breakpoints that are set, in the order in which they were set."""
     loss: Series = field(default_factory=Series)
-    """The loss of the main optimizer's steps (`reducer/step_figures.py` says which one that is), like `gradient_norm`."""
+    """The loss of the main optimizer's steps (`reducer/main_optimizer.py` says which one that is), like `gradient_norm`."""
     gradient_norm: Series = field(default_factory=Series)
     main_optimizer: int | None = None
     """Index of the main optimizer; -1 where the script has none. None before the first figures."""
