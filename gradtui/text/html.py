@@ -21,6 +21,7 @@ from gradtui.state.selectors import joint_ratio, letters_of, row_parameters
 from gradtui.state.series import joint_norm
 from gradtui.text.effects import change_results, change_words
 from gradtui.text.findings import finding_text
+from gradtui.text.optimizers import newest_losses, newest_norms
 from gradtui.text.parameters import STATE_WORDS
 from gradtui.text.units import DASH, number_text, plural, rate_text, size_text
 
@@ -70,11 +71,12 @@ def run_html(state: RunState, *, is_over: bool = False) -> str:
 def _facts(state: RunState, *, is_over: bool) -> str:
     peak = run_peak(state)
     bound = "≥ " if peak is not None and not peak.is_exact else ""
+    bound_of_norm = "≥ " if state.tree.is_sharded else ""
     facts = [
         f"<b>step {state.step:,}</b>" + (" (no longer watched)" if is_over else ""),
         "" if is_over or state.steps_per_second is None else rate_text(state.steps_per_second).strip(),
-        f"loss <b>{number_text(state.loss.last).strip()}</b>",
-        f"gradient norm {'≥ ' if state.tree.is_sharded else ''}{number_text(state.gradient_norm.last).strip()}",
+        f"loss <b>{html.escape(newest_losses(state)) or number_text(state.loss.last).strip()}</b>",
+        f"gradient norm {html.escape(newest_norms(state)) or bound_of_norm + number_text(state.gradient_norm.last).strip()}",
         f"memory {_size(memory_now(state))}, peak {bound}{_size(peak.bytes if peak is not None else None)}",
     ]
     return f"<p>{' · '.join(filter(None, facts))}</p>"

@@ -85,12 +85,32 @@ def _of_parts(state: RunState) -> str:
     return f", {OF_PARTS}" if state.tree.is_sharded else ""
 
 
-def newest_values(state: RunState, of: str) -> Iterator[tuple[str, int, float]]:
-    """Yield name, step and newest value of the optimizers that step in turns: of their `loss` or `gradient_norm`."""
-    for each in optimizer_turns(state).shown:
-        series = each.curves.loss if of == "loss" else each.curves.gradient_norm
-        if len(series) and (of != "loss" or each.has_own_loss):
-            yield printable(each.name), series.steps[-1], series.values[-1]
+def newest_losses(state: RunState) -> str:
+    """Return `Generator 0.6907 (step 82), Discriminator 1.706 (step 81)`; empty unless several optimizers step in turns."""
+    own = [each for each in optimizer_turns(state).shown if each.has_own_loss]
+    return ", ".join(
+        f"{printable(each.name)} {_newest(state, each.curves.loss, 4)}" for each in own if each.curves.loss
+    )
+
+
+def newest_norms(state: RunState) -> str:
+    """Return the total norms in the same way."""
+    # A process knows the norms of its parts only; what all ranks have is combined for all optimizers together.
+    bound = "≥ " if state.tree.is_sharded else ""
+    return ", ".join(
+        f"{printable(each.name)} {bound}{_newest(state, each.curves.gradient_norm, 3)}"
+        for each in optimizer_turns(state).shown
+        if len(each.curves.gradient_norm)
+    )
+
+
+def _newest(state: RunState, series: Series, digits: int) -> str:
+    return f"{series.values[-1]:.{digits}g}{of_step_text(state, series.steps[-1])}"
+
+
+def of_step_text(state: RunState, step: int) -> str:
+    """Return ` (step 81)`, or nothing if that is the newest step."""
+    return f" (step {step:,})" if step != state.step else ""
 
 
 def main_name(state: RunState) -> str:

@@ -21,7 +21,15 @@ from gradtui.text.frontier import frontier_sentence
 from gradtui.text.memory import graph_lines, most_saved_text
 from gradtui.text.models import record_text, same_storage_lines, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
-from gradtui.text.optimizers import OF_PARTS, main_of, newest_values, others_norm_courses, steps_by_optimizer
+from gradtui.text.optimizers import (
+    OF_PARTS,
+    main_of,
+    newest_losses,
+    newest_norms,
+    of_step_text,
+    others_norm_courses,
+    steps_by_optimizer,
+)
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_text
@@ -39,16 +47,16 @@ def progress_line(state: RunState) -> str:
     parts = [f"step {state.step:,}"]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
-    losses, norms, shown = _newest(state, "loss", 4), _newest(state, "gradient_norm", 3), shown_norms(state)
+    losses, norms, shown = newest_losses(state), newest_norms(state), shown_norms(state)
     if losses:
         parts.append(f"loss {losses}")
     elif state.loss.last is not None:
-        parts.append(f"loss {state.loss.last:.4g}{_of_step(state, state.loss.steps[-1])}")
+        parts.append(f"loss {state.loss.last:.4g}{of_step_text(state, state.loss.steps[-1])}")
     if norms:
         parts.append(f"gradient norm {norms}")
     elif shown.total.last is not None:
         bound = "≥ " if shown.is_part else ""
-        parts.append(f"gradient norm {bound}{shown.total.last:.3g}{_of_step(state, shown.total.steps[-1])}")
+        parts.append(f"gradient norm {bound}{shown.total.last:.3g}{of_step_text(state, shown.total.steps[-1])}")
     held = memory_now(state)
     if held is not None:
         parts.append(f"memory {size_text(held)}")
@@ -56,18 +64,6 @@ def progress_line(state: RunState) -> str:
     if state.job is not None:
         parts.append(ranks_text(state.job))
     return "  ".join(parts)
-
-
-def _of_step(state: RunState, step: int) -> str:
-    return f" (step {step:,})" if step != state.step else ""
-
-
-def _newest(state: RunState, of: str, digits: int) -> str:
-    """Return `Generator 0.6907 (step 82), Discriminator 1.706 (step 81)`; empty unless several optimizers step in turns."""
-    values = newest_values(state, of)
-    # A process knows the norms of its parts only; what all ranks have is combined for all optimizers together.
-    bound = "≥ " if of == "gradient_norm" and state.tree.is_sharded else ""
-    return ", ".join(f"{name} {bound}{value:.{digits}g}{_of_step(state, step)}" for name, step, value in values)
 
 
 def schedule_lines(state: RunState) -> list[str]:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 from fakes import Node, coop_run, found
+from optimizer_runs import gan, loss_at, norm_at, state_after
 from scripted_run import linear, run
 
 from gradtui.protocol import commands
@@ -85,6 +86,13 @@ def test_a_parameter_beside_child_modules_has_a_row_and_memory_a_unit() -> None:
     assert re.search(r"memory \d+\.\d MiB, peak ≥ \d+\.\d MiB", page.text)
     assert "no longer watched" not in page.text
     assert "no longer watched" in Page(state, is_over=True).text
+
+
+def test_values_of_several_optimizers_have_their_names_and_steps() -> None:
+    text = Page(state_after(gan(40))).text
+    d, g = loss_at(1, 39), loss_at(0, 40)
+    assert f"loss Discriminator {d:.4g} (step 39), Generator {g:.4g} · " in text
+    assert f"gradient norm Discriminator {norm_at(1, 39):.3g} (step 39), Generator {norm_at(0, 40):.3g} · " in text
 
 
 def test_names_are_escaped_and_shortened() -> None:
