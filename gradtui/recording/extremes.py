@@ -35,7 +35,7 @@ class Extremes:
         if isinstance(event, MemoryMeasured):
             self._take("peak", event.phase, ((event.peak, event.step),), line)
         elif isinstance(event, StepMemoryMeasured):
-            self._take(_MEMORY, None, ((each.peak, each.step) for each in event.totals), line)
+            self._take(_MEMORY, None, ((totals.peak, totals.step) for totals in event.totals), line)
         elif isinstance(event, StepsMeasured):
             for losses in event.losses:
                 self._take("loss", _whose(losses.optimizer), zip(losses.losses, losses.steps), line)

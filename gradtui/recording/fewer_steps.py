@@ -23,9 +23,9 @@ def halved(
         stays: steps that stay in any case.
     """
     if isinstance(event, StepMemoryMeasured):
-        totals = tuple(_fewer(event.totals, _step, lambda each, _: _peak(each), stays))
+        totals = tuple(_fewer(event.totals, _step, lambda totals, _: _peak(totals), stays))
         return replace(event, step=totals[-1].step, totals=totals) if len(totals) < len(event.totals) else None
-    losses = tuple(_halved_losses(each, stays) for each in event.losses)
+    losses = tuple(_halved_losses(losses, stays) for losses in event.losses)
     of_each: dict[int, list[StepFigures]] = {}
     for figures in event.figures:
         of_each.setdefault(figures.optimizer, []).append(figures)
@@ -43,13 +43,15 @@ def _fewer(
     for at in range(0, len(values), 2):
         pair = values[at : at + 2]
         before = kept[-1] if kept else pair[0]
-        kept += [each for each in pair if step(each) in stays] or [max(pair, key=lambda each: distance(each, before))]
+        kept += [value for value in pair if step(value) in stays] or [
+            max(pair, key=lambda value: distance(value, before))
+        ]
     return kept
 
 
 def _halved_losses(losses: StepLosses, stays: Container[int]) -> StepLosses:
     pairs = [*zip(losses.steps, losses.losses)]
-    kept = _fewer(pairs, itemgetter(0), lambda each, before: _factor(each[1], before[1]), stays)
+    kept = _fewer(pairs, itemgetter(0), lambda loss, before: _factor(loss[1], before[1]), stays)
     return replace(losses, steps=tuple(step for step, _ in kept), losses=tuple(loss for _, loss in kept))
 
 

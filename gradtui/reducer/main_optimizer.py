@@ -20,12 +20,14 @@ MAX_OPTIMIZERS = 64
 """Optimizers with curves of their own: a script may have one for each parameter."""
 
 
-def is_main(state: RunState, optimizer: int, steps: Sequence[int]) -> bool:
-    """Note that an optimizer has made these measured steps, of which its own curves have the figures already.
+def note_steps(state: RunState, optimizer: int, steps: Sequence[int]) -> bool:
+    """Note measured steps of an optimizer, and decide which optimizer is the main one after them.
+
+    The optimizer's own curves must have the figures of these steps already: if it becomes the main one here, the curves of the
+    run are continued with its own.
 
     Returns:
-        Whether the curves of the run still lack these figures. Those of an optimizer that becomes the main one are taken from
-        its own curves.
+        Whether the caller must append the figures of these steps to the curves of the run.
     """
     if state.main_optimizer is None:
         state.main_optimizer = optimizer

@@ -11,7 +11,7 @@ import math
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer.main_optimizer import MAX_OPTIMIZERS, is_main, is_replaced, rename_main, summarise
+from gradtui.reducer.main_optimizer import MAX_OPTIMIZERS, is_replaced, note_steps, rename_main, summarise
 from gradtui.state.curves import OptimizerCurves
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_names import models_of, tensors_text
@@ -45,7 +45,7 @@ def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
             curves.loss_of = ""
             for step, loss in zip(losses.steps, losses.losses):
                 curves.loss_extremes.take(step, loss)
-        if is_main(state, optimizer, losses.steps):
+        if note_steps(state, optimizer, losses.steps):
             state.loss.extend(losses.steps, losses.losses)
     for figures in event.figures:
         take_figures(state, figures)
@@ -57,7 +57,7 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
     _take_own(state, figures, optimizer)
     if figures.total is not None:
         state.micro_norms.applied(figures.step)
-    if not is_main(state, optimizer, (figures.step,)):
+    if not note_steps(state, optimizer, (figures.step,)):
         return
     if figures.loss is not None:
         state.loss.append(figures.step, figures.loss)
@@ -89,7 +89,7 @@ def _take_own(state: RunState, figures: ev.StepFigures, optimizer: int) -> None:
 
 
 def _continued(state: RunState, optimizer: int) -> int:
-    """Return the optimizer under whose index the curves of this one are. Those of one that is gone become its own."""
+    """Return under which index the curves of an optimizer are: its own, or that of another one whose curves it continues."""
     if optimizer in state.of_optimizers:
         return optimizer
     known = state.curves_of.get(optimizer)
@@ -135,9 +135,11 @@ def _add_former(state: RunState, curves: OptimizerCurves, optimizer: int) -> Non
 
 
 def _gone(state: RunState, optimizer: int) -> int | None:
-    """Return the index of the curves that an optimizer continues, as one of the same models that no longer exists has made
-    them; None if there are none, or if the models themselves have been replaced since, as in the folds of a cross-validation:
-    the norms begin again then, and so do the losses."""
+    """Return the index of an optimizer that no longer exists and had the same models, whose curves this one continues.
+
+    None if there is none, or if its models have been replaced since, as in the folds of a cross-validation: losses and norms
+    begin again with new models.
+    """
     if optimizer >= len(state.optimizers):
         # There are so many new ones that they are not described at once. If they are all of the same models, this is one more.
         renewed = [index for index, each in state.of_optimizers.items() if each.former]
@@ -147,7 +149,7 @@ def _gone(state: RunState, optimizer: int) -> int | None:
         return None
     models, only = models_of(state.tree, state.optimizers[optimizer])
     former = [(index, state.of_optimizers[index]) for index in freed]
-    same = (index for index, each in former if models and (each.models, each.only_model) == (models, only))
+    same = (index for index, curves in former if models and (curves.models, curves.only_model) == (models, only))
     return next((index for index in same if not _is_of_earlier_models(state, index)), None)
 
 

@@ -71,14 +71,15 @@ def norm_courses(state: RunState) -> list[str]:
 def others_norm_courses(state: RunState) -> list[str]:
     """Return the same without that of the main optimizer, which the report describes in full."""
     turns = optimizer_turns(state)
-    return _counted([*_norms(state, (each for each in turns.shown if each.index != state.main_optimizer))], turns)
+    others = [optimizer for optimizer in turns.shown if optimizer.index != state.main_optimizer]
+    return _counted([*_norms(state, others)], turns)
 
 
 def _norms(state: RunState, optimizers: Iterable[ShownOptimizer]) -> Iterator[str]:
-    for each in optimizers:
-        text = course(each.curves.gradient_norm)
+    for optimizer in optimizers:
+        text = course(optimizer.curves.gradient_norm)
         if text:
-            yield f"{printable(each.name)} {text}{_of_parts(state)}"
+            yield f"{printable(optimizer.name)} {text}{_of_parts(state)}"
 
 
 def _of_parts(state: RunState) -> str:
@@ -87,9 +88,10 @@ def _of_parts(state: RunState) -> str:
 
 def newest_losses(state: RunState) -> str:
     """Return `Generator 0.6907 (step 82), Discriminator 1.706 (step 81)`; empty unless several optimizers step in turns."""
-    own = [each for each in optimizer_turns(state).shown if each.has_own_loss]
     return ", ".join(
-        f"{printable(each.name)} {_newest(state, each.curves.loss, 4)}" for each in own if each.curves.loss
+        f"{printable(optimizer.name)} {_newest(state, optimizer.curves.loss, 4)}"
+        for optimizer in optimizer_turns(state).shown
+        if optimizer.has_own_loss and len(optimizer.curves.loss)
     )
 
 
@@ -98,9 +100,9 @@ def newest_norms(state: RunState) -> str:
     # A process knows the norms of its parts only; what all ranks have is combined for all optimizers together.
     bound = "≥ " if state.tree.is_sharded else ""
     return ", ".join(
-        f"{printable(each.name)} {bound}{_newest(state, each.curves.gradient_norm, 3)}"
-        for each in optimizer_turns(state).shown
-        if len(each.curves.gradient_norm)
+        f"{printable(optimizer.name)} {bound}{_newest(state, optimizer.curves.gradient_norm, 3)}"
+        for optimizer in optimizer_turns(state).shown
+        if len(optimizer.curves.gradient_norm)
     )
 
 

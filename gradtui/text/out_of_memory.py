@@ -122,7 +122,7 @@ def _step_figures(event: Event) -> Iterator[tuple[int, float | None, float | Non
     elif isinstance(event, StepsMeasured):
         for losses in event.losses:
             yield from ((step, loss, None) for step, loss in [*zip(losses.steps, losses.losses)][-_STEPS:])
-        yield from ((each.step, each.loss, each.total) for each in event.figures[-_STEPS:])
+        yield from ((figures.step, figures.loss, figures.total) for figures in event.figures[-_STEPS:])
 
 
 def _totals(totals: StepTotals) -> str:
