@@ -21,8 +21,8 @@ _MAX_WAITING = 4096
 _MAX_SPIKES = 100
 """Spikes of a run after which only every `_EACH`-th is emitted."""
 _EACH = 100
-_MAX_OPTIMIZERS = 16
-"""Optimizers whose steps are compared: a script may have one for each parameter."""
+_MAX_DETECTORS = 32
+"""Groups of steps that are compared: a script may have an optimizer for each parameter."""
 _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 READINGS = len(_PHASES)
 """Readings of a step with one backward."""
@@ -48,14 +48,15 @@ class StepTotalsReader:
         self._peak_since = -1
         """The step after which the allocator's peak counts."""
         self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
-        self._detectors: dict[int, SpikeDetector] = {}
-        """By index of the optimizer: their steps may need different amounts of memory."""
+        self._detectors: dict[tuple[int, bool], SpikeDetector] = {}
+        """By index of the optimizer, whose steps may need other amounts of memory than those of others, and by whether the
+        peaks are exact: without its allocator's peak, a step seems to need less."""
         self._spikes = 0
 
-    def fence(self, optimizer: int) -> float:
-        """Return the bytes above which the peak of a step of the optimizer with this index stands out."""
-        detector = self._detectors.get(optimizer)
-        return detector.fence if detector is not None else math.inf
+    def fences(self, optimizer: int) -> tuple[float, float]:
+        """Return the bytes above which an inexact and an exact peak of a step of the optimizer with this index stand out."""
+        inexact, exact = (self._detectors.get((optimizer, is_exact)) for is_exact in (False, True))
+        return inexact.fence if inexact is not None else math.inf, exact.fence if exact is not None else math.inf
 
     def begin_step(self, step: int, *, is_sampled: bool) -> None:
         """Begin `step`; the totals of a sampled one come with its breakdown."""
@@ -97,10 +98,11 @@ class StepTotalsReader:
         if self._totals:
             self.interval.read(step)
             get = self._totals.get
-            if self._peak_since != step - 1:
-                # It may be that of a step before, which was not read.
-                self._highest = None
-            self._peak_since = step
+            if self._highest is not None:
+                if self._peak_since != step - 1:
+                    # It may be that of a step before, which was not read.
+                    self._highest = None
+                self._peak_since = step
             peak = max([*self._totals.values(), self._highest or 0])
             self._take(
                 StepTotals(
@@ -127,9 +129,10 @@ class StepTotalsReader:
 
     def _take(self, totals: StepTotals, optimizer: int) -> None:
         self._waiting.append(totals)
-        if totals.peak is None or (optimizer not in self._detectors and len(self._detectors) >= _MAX_OPTIMIZERS):
+        key = optimizer, totals.peak_exact
+        if totals.peak is None or (key not in self._detectors and len(self._detectors) >= _MAX_DETECTORS):
             return
-        detector = self._detectors.setdefault(optimizer, SpikeDetector())
+        detector = self._detectors.setdefault(key, SpikeDetector())
         was_above = totals.peak > detector.fence
         spike = detector.add(totals.step, highest_phase(totals), totals.peak)
         if was_above:

@@ -183,19 +183,24 @@ class WithPeaks(CountingAllocator):
         return Reading(self._total, highest, since_last=True)
 
 
+class Reaching(Model):
+    """Needs some more bytes within each phase than at its end."""
+
+    def __init__(self, allocator: CountingAllocator, totals: Callable[[int], Totals], within: int) -> None:
+        super().__init__(allocator, totals)
+        self.within = within
+
+    def reaches(self, phase: int) -> None:
+        self.allocator.total = self.totals(self.number)[phase] + self.within
+        super().reaches(phase)
+
+
 @pytest.mark.usefixtures("every_step_is_read")
 def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
     allocator = WithPeaks()
-
-    class Reaching(Model):
-        def reaches(self, phase: int) -> None:
-            # Within each phase 7 MiB more than at its end.
-            self.allocator.total = self.totals(self.number)[phase] + 7 * MIB
-            super().reaches(phase)
-
     with watched(budget=0.0, allocator=allocator) as seen:
         only_buffered(seen)
-        model = Reaching(allocator, usual)
+        model = Reaching(allocator, usual, within=7 * MIB)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer.register_step_post_hook(lambda *_: model.reaches(2))
         for step in range(1, 41):
@@ -208,6 +213,64 @@ def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
     assert found == [
         StepTotals(step, *usual(step), peak=max(usual(step)) + 7 * MIB, peak_exact=True) for step in range(6, 41)
     ]
+
+
+def test_exact_peaks_are_not_compared_with_totals_at_phase_ends(set_reading_interval: Callable[[int], None]) -> None:
+    """Within each phase a step needs 300 MiB more than at its end, which only a sampled step shows if not all are read."""
+    set_reading_interval(4)
+    allocator = WithPeaks()
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        model = Reaching(allocator, usual, within=300 * MIB)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_post_hook(lambda *_: model.reaches(2))
+        for step in range(1, 331):
+            model.number = step
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            allocator.total = BASE
+            if step == 310:
+                # The next step is sampled.
+                seen.probe.step_sampler._step_stands_out()
+                seen.probe.buffer.steps_left = 0
+    later = {each.step: each.peak for each in seen.memory_totals() if each.peak_exact and each.step > 100}
+    assert later == {311: max(usual(311)) + 300 * MIB}
+    assert seen.all(MemorySpikeFound) == []
+
+
+class OnADevice(WithPeaks):
+    """Tells whether the peak is asked for, which begins a new one, or only the total."""
+
+    device_type = "cuda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step, self.read_at = 0, set[int]()
+
+    def read(self) -> Reading:
+        self.read_at.add(self.step)
+        return super().read()
+
+    def current(self) -> int:
+        return self.total
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_buffered_steps_read_the_peak_of_a_device_if_every_step_is_read(
+    every: int, set_reading_interval: Callable[[int], None]
+) -> None:
+    set_reading_interval(every)
+    device = OnADevice()
+
+    def totals(step: int) -> Totals:
+        device.step = step
+        return usual(step)
+
+    with watched(budget=0.0, allocator=device) as seen:
+        only_buffered(seen)
+        train(seen, device, totals, 40)
+    assert device.read_at & {*range(20, 41)} == ({*range(20, 41)} if every == 1 else set())
 
 
 class Unknown(CountingAllocator):
