@@ -1,9 +1,8 @@
 """The functions of the reducer for what is measured of every step. Pure except for the state that they update.
 
-A script may have several optimizers, whose losses must not be compared. The main optimizer is the first one that makes a step.
-Another one takes its place when it has made `_TAKES_OVER` measured steps and the main one none: the script trains in stages.
-An optimizer of the same parameters as an earlier one, or of the same models as one that is gone, continues its curves: some
-scripts make a new one now and then, or for each batch.
+A script may have several optimizers, whose losses must not be compared: `main_optimizer.py` says which one's are the curves of
+the run. An optimizer of the same parameters as an earlier one, or of the same models as one that is gone, continues its curves:
+some scripts make a new one now and then, or for each batch.
 """
 
 from __future__ import annotations
@@ -12,22 +11,25 @@ import math
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
+from gradtui.reducer.main_optimizer import MAX_OPTIMIZERS, is_main, is_replaced, rename_main, summarise
 from gradtui.state.curves import OptimizerCurves
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_names import models_of, tensors_text
+from gradtui.state.optimizer_turns import ends_of
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.series import Series
 from gradtui.text import spike_text
 
-_TAKES_OVER = 8
-MAX_OPTIMIZERS = 64
-"""Optimizers with curves of their own: a script may have one for each parameter."""
+MAX_FORMER = 1024
+"""Optimizers that are gone whose steps one row continues, the newest; of earlier ones the steps alone are kept."""
+_MAX_KNOWN = 4096
 MAX_SPIKES = 256
 
 
 def optimizers_found(state: RunState, event: ev.OptimizersFound) -> None:
     known = len(state.optimizers)
     state.optimizers = event.optimizers
+    state.curves_of.clear()
     state.optimizer_steps += [0] * (len(event.optimizers) - len(state.optimizer_steps))
     for optimizer in event.optimizers[known:]:
         state.note(event, "model", f"found optimizer {optimizer.type_name}")
@@ -43,7 +45,7 @@ def steps_measured(state: RunState, event: ev.StepsMeasured) -> None:
             curves.loss_of = ""
             for step, loss in zip(losses.steps, losses.losses):
                 curves.loss_extremes.take(step, loss)
-        if _is_main(state, optimizer, len(losses.steps)):
+        if is_main(state, optimizer, losses.steps):
             state.loss.extend(losses.steps, losses.losses)
     for figures in event.figures:
         take_figures(state, figures)
@@ -55,7 +57,7 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
     _take_own(state, figures, optimizer)
     if figures.total is not None:
         state.micro_norms.applied(figures.step)
-    if not _is_main(state, optimizer):
+    if not is_main(state, optimizer, (figures.step,)):
         return
     if figures.loss is not None:
         state.loss.append(figures.step, figures.loss)
@@ -69,7 +71,7 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
         state.gradient_norm.append(figures.step, figures.total)
         if state.norm_summary.of_earlier_models:
             state.norm_summary = NormSummary(since_step=state.norm_summary.replaced_at)
-        _summarise(state.norm_summary, figures.step, figures.total, as_applied=figures.as_applied)
+        summarise(state.norm_summary, figures.step, figures.total, as_applied=figures.as_applied)
 
 
 def _take_own(state: RunState, figures: ev.StepFigures, optimizer: int) -> None:
@@ -89,33 +91,65 @@ def _continued(state: RunState, optimizer: int) -> int:
     """Return the optimizer under whose index the curves of this one are. Those of one that is gone become its own."""
     if optimizer in state.of_optimizers:
         return optimizer
+    known = state.curves_of.get(optimizer)
+    if known is not None:
+        return known
+    found = state.curves_of[optimizer] = _found(state, optimizer)
+    if len(state.curves_of) > _MAX_KNOWN:
+        del state.curves_of[next(iter(state.curves_of))]
+    return found
+
+
+def _found(state: RunState, optimizer: int) -> int:
     known = state.optimizers
     parameters = known[optimizer].parameters if 0 <= optimizer < len(known) else ()
     same = (each for each in state.of_optimizers if 0 <= each < len(known) and known[each].parameters == parameters)
     first = next(same, None) if parameters else None
     if first is not None:
-        state.of_optimizers[first].former.add(optimizer)
+        _add_former(state, state.of_optimizers[first], optimizer)
         return first
     gone = _gone(state, optimizer)
     if gone is not None:
-        state.of_optimizers[gone].former.add(gone)
+        _add_former(state, state.of_optimizers[gone], gone)
         state.of_optimizers = {
             optimizer if index == gone else index: each for index, each in state.of_optimizers.items()
         }
-        if state.main_optimizer == gone:
-            state.main_optimizer = optimizer
+        rename_main(state, gone, optimizer)
+        # Others have been found to have their curves under the index of the one that is gone.
+        state.curves_of.clear()
     return optimizer
 
 
+def _add_former(state: RunState, curves: OptimizerCurves, optimizer: int) -> None:
+    """Note that the steps of another optimizer are steps of this row, too."""
+    curves.former[optimizer] = None
+    if len(curves.former) <= MAX_FORMER:
+        return
+    known = state.optimizers
+    oldest = next((each for each in curves.former if each >= len(known) or known[each].freed), None)
+    if oldest is not None:
+        # One that is gone makes no further steps.
+        del curves.former[oldest]
+        curves.former_steps += state.optimizer_steps[oldest] if 0 <= oldest < len(state.optimizer_steps) else 0
+
+
 def _gone(state: RunState, optimizer: int) -> int | None:
-    """Return the optimizer of the same models that no longer exists."""
+    """Return the index of the curves that an optimizer continues, as one of the same models that no longer exists has made
+    them; None if there are none, or if the models themselves have been replaced since, as in the folds of a cross-validation:
+    the norms begin again then, and so do the losses."""
     if optimizer >= len(state.optimizers):
         # There are so many new ones that they are not described at once. If they are all of the same models, this is one more.
         renewed = [index for index, each in state.of_optimizers.items() if each.former]
-        return renewed[0] if len(renewed) == 1 else None
+        return renewed[0] if len(renewed) == 1 and not _is_of_earlier_models(state, renewed[0]) else None
     freed = [index for index, each in enumerate(state.optimizers) if each.freed and index in state.of_optimizers]
     models = models_of(state.tree, state.optimizers[optimizer])[0] if freed and optimizer >= 0 else ""
-    return next((index for index in freed if models and state.of_optimizers[index].models == models), None)
+    same = (index for index in freed if models and state.of_optimizers[index].models == models)
+    return next((index for index in same if not _is_of_earlier_models(state, index)), None)
+
+
+def _is_of_earlier_models(state: RunState, index: int) -> bool:
+    ends = ends_of(state.of_optimizers[index])
+    return ends is not None and is_replaced(state, ends[1])
 
 
 def _curves_of(state: RunState, optimizer: int) -> OptimizerCurves | None:
@@ -142,59 +176,6 @@ def _name(state: RunState, index: int, curves: OptimizerCurves) -> None:
         curves.models, curves.only_model = models, only
     elif not curves.models and state.tree.models:
         curves.models = tensors_text(optimizer)
-
-
-def _is_main(state: RunState, optimizer: int, count: int = 1) -> bool:
-    """Return whether this is the main optimizer, which has made `count` measured steps; note which one that is now."""
-    if state.main_optimizer is None:
-        state.main_optimizer = optimizer
-    if optimizer == state.main_optimizer:
-        state.others_since.clear()
-        return True
-    steps = state.others_since[optimizer] = state.others_since.get(optimizer, 0) + count
-    if steps >= _TAKES_OVER:
-        _take_over(state, optimizer)
-    return False
-
-
-def _take_over(state: RunState, optimizer: int) -> None:
-    """Make another optimizer the main one, with the steps that it has made since the newest step of the former one."""
-    state.main_optimizer = optimizer
-    state.others_since.clear()
-    curves = state.of_optimizers.get(optimizer)
-    if curves is None:
-        return
-    firsts = [_append_newer(state.loss, curves.loss), _append_newer(state.gradient_norm, curves.gradient_norm)]
-    state.main_since = min([step for step in firsts if step is not None], default=state.main_since)
-    since = state.main_since
-    state.norm_summary = NormSummary(since_step=since)
-    for step, total in curves.gradient_norm:
-        if step >= since:
-            _summarise(state.norm_summary, step, total, as_applied=True)
-
-
-def _append_newer(series: Series, other: Series) -> int | None:
-    """Append the points that are newer than the newest of `series`; return the step of the first one."""
-    newest = series.steps[-1] if series.steps else -1
-    newer = [(step, value) for step, value in other if step > newest]
-    for step, value in newer:
-        series.append(step, value)
-    return newer[0][0] if newer else None
-
-
-def _summarise(summary: NormSummary, step: int, total: float, *, as_applied: bool) -> None:
-    if summary.first is None:
-        summary.first, summary.first_step = total, step
-    summary.last, summary.last_step = total, step
-    summary.measured_steps += 1
-    summary.unconfirmed_steps += not as_applied
-    if not math.isfinite(total):
-        summary.not_finite_steps += 1
-        return
-    if summary.smallest is None or total < summary.smallest:
-        summary.smallest, summary.smallest_step = total, step
-    if summary.largest is None or total > summary.largest:
-        summary.largest, summary.largest_step = total, step
 
 
 def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
+from gradtui.state.norm_summary import NormSummary
 from gradtui.state.series import Series
 
 
@@ -45,8 +46,29 @@ class OptimizerCurves:
     """The models whose parameters the optimizer owns, or owned as long as they were listed; empty while unknown."""
     only_model: int | None = None
     """The number of the model, if there is only one."""
-    former: set[int] = field(default_factory=set)
-    """Indexes of other optimizers of the same parameters or models whose steps these are too, most of which are gone."""
+    former: dict[int, None] = field(default_factory=dict)
+    """Indexes of other optimizers of the same parameters or models whose steps these are too, most of which are gone: the
+    newest ones, in order."""
+    former_steps: int = 0
+    """Steps of the others that `former` no longer has."""
+
+
+@dataclass
+class StepsSince:
+    """The measured steps of an optimizer since the newest one of the main optimizer."""
+
+    first: int
+    newest: int = 0
+    count: int = 0
+
+
+@dataclass
+class FormerMain:
+    """What the summary says of an optimizer that was the main one, in case it steps again."""
+
+    since: int
+    """As `RunState.main_since`."""
+    norm_summary: NormSummary
 
 
 @dataclass

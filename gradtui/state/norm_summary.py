@@ -11,6 +11,8 @@ class NormSummary:
 
     since_step: int = 0
     """The step at which the models of these norms were found; 0 for the first ones."""
+    steps_before: int = 0
+    """Steps that the main optimizer had made before."""
     of_earlier_models: bool = False
     """Other models have been found since: the next norm begins a new summary."""
     replaced_at: int = 0

@@ -63,18 +63,18 @@ def optimizer_turns(state: RunState) -> OptimizerTurns:
 
 def _in_turns(state: RunState) -> list[int]:
     main = state.of_optimizers.get(state.main_optimizer if state.main_optimizer is not None else -1)
-    ends = _ends(main) if main is not None else None
+    ends = ends_of(main) if main is not None else None
     if ends is None:
         return []
     since, until = max(ends[0], state.main_since), ends[1]
     return [
         index
         for index, curves in state.of_optimizers.items()
-        if curves is main or ((own := _ends(curves)) is not None and own[0] <= until and own[1] >= since)
+        if curves is main or ((own := ends_of(curves)) is not None and own[0] <= until and own[1] >= since)
     ]
 
 
-def _ends(curves: OptimizerCurves) -> tuple[int, int] | None:
+def ends_of(curves: OptimizerCurves) -> tuple[int, int] | None:
     """Return the first and the last measured step."""
     known = [each.steps for each in (curves.loss, curves.gradient_norm) if len(each)]
     return (min(steps[0] for steps in known), max(steps[-1] for steps in known)) if known else None
@@ -98,5 +98,6 @@ def _is_same(one: Series, other: Series) -> bool:
 def steps_of(state: RunState, index: int) -> int:
     """Return the steps of an optimizer with curves, and of those of the same models that were gone before it."""
     counts = state.optimizer_steps
-    every = state.of_optimizers[index].former.union({index})
-    return sum(counts[each] for each in every if 0 <= each < len(counts))
+    curves = state.of_optimizers[index]
+    every = {index, *curves.former}
+    return curves.former_steps + sum(counts[each] for each in every if 0 <= each < len(counts))

@@ -101,3 +101,13 @@ def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:
 def largest_spike(state: RunState) -> MemorySpikeFound | None:
     """Return the highest spike of those that are kept; None if there was none."""
     return max(state.step_memory.spikes, key=lambda spike: spike.peak, default=None)
+
+
+def includes(spike: MemorySpikeFound, step: int) -> bool:
+    """Return whether a step is one of those of a spike, which may last for several."""
+    return spike.step <= step < spike.step + max(1, spike.steps)
+
+
+def is_spike(state: RunState, step: int) -> bool:
+    """Return whether a step belongs to one of the spikes that are kept."""
+    return any(includes(spike, step) for spike in state.step_memory.spikes)

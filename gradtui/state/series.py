@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gradtui.protocol.events import MicroStepMeasured
@@ -109,19 +110,31 @@ class Series(_History):
         self.values.extend(values)
         self._thin(self._capacity)
 
+    def cut(self, step: int) -> None:
+        """Remove the points from a step on."""
+        end = bisect_left(self.steps, step)
+        if end < self._groups:
+            # Of the newest group it is not known how many points it still stands for.
+            self._groups, self._last_group = end, self._group_size
+        self._keep([*range(end)])
+
     def _keep(self, indices: list[int]) -> None:
         super()._keep(indices)
         self.values = [self.values[index] for index in indices]
 
     def _choose(self, before: int, first: int, second: int) -> int:
-        one, other, base = self.values[first], self.values[second], self.values[before]
-        if not math.isfinite(one):
-            return first
-        if not math.isfinite(other):
-            return second
-        if not math.isfinite(base):
-            base = one
-        return first if abs(one - base) > abs(other - base) else second
+        return first if stands_out(self.values[before], self.values[first], self.values[second]) else second
+
+
+def stands_out(before: float, one: float, other: float) -> bool:
+    """Return whether the first of two neighbours stands for both, and not the second: it is not finite, or else it is further
+    from the value `before` them. So spikes survive."""
+    if not math.isfinite(one):
+        return True
+    if not math.isfinite(other):
+        return False
+    base = before if math.isfinite(before) else one
+    return abs(one - base) > abs(other - base)
 
 
 _NOTHING = Series()

@@ -7,7 +7,7 @@ looked up again when the optimizer has other parameters or the models are listed
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import is_
 
 import torch
@@ -30,9 +30,9 @@ class DenseGradients:
     """Their indices in the module tree, -1 for those of no listed model."""
     absent: list[int]
     """Indices of the other parameters of listed models."""
-    dtypes: set[torch.dtype]
+    kinds: set[tuple[torch.dtype, torch.device]]
     groups: list[NormGroup] | None
-    """How their norms are computed; None where they are no such tensors, or there are none."""
+    """How their norms are computed; None if any of them is not a dense real tensor on the CPU, or none exists."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Known:
     """Of each parameter its index in the module tree, -1 where no model has it."""
     chosen: list[int] | None
     """Positions of each parameter's first entry; None if all are."""
-    dense: DenseGradients | None = field(default=None)
+    dense: DenseGradients | None = None
 
 
 class AppliedParameters:
@@ -82,8 +82,7 @@ class AppliedParameters:
             or dense.present != present
             or not kinds <= _PLAIN
             # Parameters may be converted, or moved to another device, in place.
-            or dense.dtypes != {gradient.dtype for gradient in found}  # type: ignore[union-attr]
-            or (dense.groups is not None and not found[0].is_cpu)  # type: ignore[union-attr]
+            or dense.kinds != {(gradient.dtype, gradient.device) for gradient in found}  # type: ignore[union-attr]
         ):
             dense = known.dense = _dense(known.indices, present, found)  # type: ignore[arg-type]
         return dense, found  # type: ignore[return-value]  # no None is left
@@ -123,9 +122,10 @@ class AppliedParameters:
 
 
 def _dense(indices: list[int], present: list[int] | None, gradients: list[torch.Tensor]) -> DenseGradients:
-    dtypes, groups = {gradient.dtype for gradient in gradients}, groups_on_cpu(gradients) if gradients else None
+    kinds = {(gradient.dtype, gradient.device) for gradient in gradients}
+    groups = groups_on_cpu(gradients) if gradients else None
     if present is None:
-        return DenseGradients(None, indices, [], dtypes, groups)
+        return DenseGradients(None, indices, [], kinds, groups)
     there = set(present)
     absent = [index for position, index in enumerate(indices) if position not in there and index >= 0]
-    return DenseGradients(present, [indices[position] for position in present], absent, dtypes, groups)
+    return DenseGradients(present, [indices[position] for position in present], absent, kinds, groups)

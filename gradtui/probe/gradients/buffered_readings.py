@@ -1,8 +1,8 @@
 """Read the loss and the gradient norms of steps whose hook events are only buffered (`steps/hook_buffer.py`).
 
 Between two hooks torch's own code evicts gradtui's from the processor's caches, so each function of gradtui that runs at every
-step is felt. These methods read numbers and store them; `GradNormCollector.replay_buffered` interprets them later, together.
-Runs on the training thread.
+step makes it measurably longer. These methods read numbers and store them. `GradNormCollector.replay_buffered` interprets them
+later, together. Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -146,13 +146,17 @@ class BufferedReadings:
         # Inlined for one float on the CPU, as it nearly always is.
         if type(outputs) is tuple and len(outputs) == 1 and not self.backwards and not self.is_due:
             first = outputs[0]
-            if type(first) is _TENSOR and first.is_cpu and first.numel() == 1 and not modes_are_active():
-                value = first.item()
-                # NaN and Inf are not zero if they are subtracted from themselves.
-                if value - value == 0 and type(value) is float:
-                    self.backwards = 1
-                    self.losses.append(value)
-                    return True
+            try:
+                # A mode of the script would see even that `is_cpu` is read.
+                if type(first) is _TENSOR and not modes_are_active() and first.is_cpu and first.numel() == 1:
+                    value = first.item()
+                    # NaN and Inf are not zero if they are subtracted from themselves.
+                    if type(value) is float and value - value == 0:
+                        self.backwards = 1
+                        self.losses.append(value)
+                        return True
+            except Exception:  # noqa: BLE001 - `_read_loss` fails in the same way, and that is reported
+                pass
         answer = self._hooks.read("gradient norms", self._read_loss, outputs)
         if answer is None:
             # A failure is reported, and this backward has no loss.

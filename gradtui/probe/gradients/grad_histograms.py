@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from gradtui.probe.gradients.grad_norms import in_memory_order, plain_gradient, unscaled, would_wait
+from gradtui.probe.gradients.grad_norms import plain_gradient, unscaled, would_wait
+from gradtui.probe.gradients.norm_range import in_memory_order
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.measurements import BINS, LOWEST, MAX_WATCHED, GradientHistogram

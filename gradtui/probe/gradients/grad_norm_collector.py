@@ -50,7 +50,7 @@ class GradNormCollector:
     ) -> None:
         self.is_due = True
         """Whether the norms of the current step are measured."""
-        self.interval = buffered.interval
+        self._intervals, self.interval = context.intervals, context.intervals.norms
         self._wanted = True
         """The current step is sampled."""
         self.newest = 0
@@ -98,6 +98,7 @@ class GradNormCollector:
     def begin_step(self, executed: int, *, wanted: bool, expected: bool = False) -> None:
         """Begin the step after `executed` steps. It is sampled if `wanted`; if `expected`, the user will see it."""
         self._wanted = wanted
+        self._intervals.set_optimizers(self._view.round_length)
         may = not self._hooks.is_off("gradient norms")
         is_requested = wanted or expected or self._every_step or self._figures.is_requested
         self.is_due = may and (is_requested or not self.interval.steps_until(executed + 1))
@@ -197,7 +198,7 @@ class GradNormCollector:
         scale = scale if isinstance(scale, torch.Tensor) else None
         read = self.buffered.read(optimizer) if optimizer is not None and scale is None else None
         self.newest = step
-        self.interval.read(step)
+        self.interval.was_read(step)
         if read is not None and optimizer is not None:
             self._devices = set()
             self._norms_read(self._index_of(optimizer), step, self.buffered.with_clipping(read), loss)
@@ -305,8 +306,9 @@ class GradNormCollector:
         is_delivered: bool,
     ) -> None:
         self.newest = step
-        self.interval.read(step)
-        self.bad_steps.measuring(step, optimizer)
+        self.interval.was_read(step)
+        with self._hooks.guarded("first bad step"):
+            self.bad_steps.measuring(step, optimizer, has_run=True)
         self._norms_read(index, step, read, loss)
         if is_delivered:
             self._is_read = False

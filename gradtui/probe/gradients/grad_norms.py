@@ -20,7 +20,7 @@ import torch
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.clipping import Clipping
-from gradtui.probe.gradients.norm_range import exact_norm, is_doubtful, wide_norm
+from gradtui.probe.gradients.norm_range import exact_norm, in_memory_order, is_doubtful, wide_norm
 from gradtui.probe.memory import PIECE_BYTES
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -111,7 +111,7 @@ class GradNorms:
                 return False
             # The only host copy of the step's norms.
             copy = HostCopy(_joined(norms, scale))
-            if tensors[:1] and tensors[0].is_cpu and copy.is_there:
+            if tensors and all(tensor.is_cpu for tensor in tensors) and copy.is_there:
                 values = copy.values()
                 _make_exact(values, tensors, scale)
                 before = values.pop() if clipping is not None else None
@@ -150,12 +150,10 @@ class GradNorms:
         before = values.pop() if ready.is_clipped else None
         total = total_norm(values) if ready.indices else None
         norms = [*zip(ready.indices, values)]
-        if is_doubtful(values):
-            doubtful = {index for index, norm in norms if is_doubtful((norm,))}
+        self._wide = {index for index, norm in norms if is_doubtful((norm,))} if is_doubtful(values) else set()
+        if unknown := self._wide - ready.wide:
             # A tiny norm that was not computed for the whole range is unknown; an infinite one is reported as it is.
-            unknown = {index for index, norm in norms if norm < 1 and index in doubtful - ready.wide}
-            norms = [each for each in norms if each[0] not in unknown]
-            self._wide = doubtful
+            norms = [(index, norm) for index, norm in norms if norm >= 1 or index not in unknown]
         return GradNormSample(ready.step, total, None, norms, before, ready.clipped_at)
 
 
@@ -307,14 +305,6 @@ def _norm_in_pieces(tensor: torch.Tensor) -> torch.Tensor:
         norms = multi_tensor_norms(list(pieces), None)
     whole: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms).to(torch.float64))
     return whole
-
-
-def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the same elements with the largest stride first, since norms do not depend on order. Copies only if necessary."""
-    if tensor.is_contiguous():
-        return tensor
-    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    return tensor.permute(order).contiguous()
 
 
 def plain_gradient(gradient: torch.Tensor) -> torch.Tensor:

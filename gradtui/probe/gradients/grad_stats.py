@@ -16,7 +16,8 @@ from operator import attrgetter, itemgetter
 
 import torch
 
-from gradtui.probe.gradients.grad_norms import in_memory_order, norm_of, plain_gradient, wide, would_wait
+from gradtui.probe.gradients.grad_norms import norm_of, plain_gradient, wide, would_wait
+from gradtui.probe.gradients.norm_range import in_memory_order
 from gradtui.probe.memory import PIECE_BYTES, devices_with_room
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientStats

@@ -1,6 +1,6 @@
 """Keep the newest gradient norm of each listed parameter and the step it belongs to, and emit what was measured of each step.
 
-What several short steps have is emitted together: `flush` is called some times a second. Training thread.
+`flush` runs several times a second, and emits the figures of all steps since the last call together. Training thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NORM_NS = 50_000
 _ALL_ROWS = 32
 """Number of samples at the start of a run that all include the norms of all parameters."""
 _MAX_WAITING = 4096
-"""Figures that wait to be emitted; the oldest give way."""
+"""Figures that wait to be emitted; the oldest are dropped."""
 
 
 @dataclass(frozen=True)

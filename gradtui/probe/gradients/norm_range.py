@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
+from gradtui.probe.memory import PIECE_BYTES
+
 _TINY = 1e-12
 """A float32 norm of at least this much is right: even if each of a billion elements has lost a square of 1.2e-38, the smallest
 normal number, that is less than 1e-5 of the norm."""
@@ -45,6 +47,37 @@ def exact_norm(tensor: torch.Tensor, norm: float) -> float:
 
 
 def wide_norm(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the norm of a real tensor as a float64 scalar on its device, from squares in float64."""
-    norm: torch.Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float64)
+    """Return the norm of a real tensor as a 0-D tensor on its device, right where float32 squares are not.
+
+    The squares are in float64; MPS devices do not have it. Pieces are converted one after the other, so that this takes little
+    memory. Never waits for the device.
+    """
+    flat = in_memory_order(tensor).view(-1)
+    if tensor.device.type == "mps":
+        return norm_by_magnitude(flat)
+    return _combined([torch.linalg.vector_norm(piece.double()) for piece in _pieces(flat)])
+
+
+def norm_by_magnitude(flat: torch.Tensor) -> torch.Tensor:
+    """Return the norm of a 1-D tensor as a float32 number, from squares of its elements over the largest magnitude."""
+    smallest, largest = torch.aminmax(flat)
+    limits = torch.finfo(torch.float32)
+    magnitude = torch.maximum(-smallest, largest).float().clamp(limits.tiny, limits.max)
+    return _combined([torch.linalg.vector_norm(piece.float() / magnitude) for piece in _pieces(flat)]) * magnitude
+
+
+def _pieces(flat: torch.Tensor) -> Sequence[torch.Tensor]:
+    return torch.split(flat, PIECE_BYTES // 8)
+
+
+def _combined(norms: list[torch.Tensor]) -> torch.Tensor:
+    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return norm
+
+
+def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same elements with the largest stride first, since norms do not depend on order. Copies only if necessary."""
+    if tensor.is_contiguous():
+        return tensor
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    return tensor.permute(order).contiguous()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -28,7 +27,7 @@ def own_copy(loss: torch.Tensor) -> torch.Tensor:
 class LossReading:
     """The losses of a step's backwards, some of which may be on their way from a device."""
 
-    values: Sequence[Value] = ()
+    values: tuple[Value, ...] = ()
     of: str = ""
     """`mean` or `sum` of several; empty for one."""
 
@@ -101,8 +100,8 @@ class StepLoss:
         values = self.values[self._cleared.get(id(optimizer), 0) :] if self._cleared else self.values
         count = len(values)
         if count < 2:
-            return LossReading(values)
+            return LossReading(tuple(values))
         self._backwards = max(self._backwards, count)
         # The last backwards of an epoch may be fewer than those by whose number the script divides.
         is_divided = self._divisor is not None and round(self._divisor) in (count, self._backwards)
-        return LossReading(values, "sum" if is_divided else "mean")
+        return LossReading(tuple(values), "sum" if is_divided else "mean")

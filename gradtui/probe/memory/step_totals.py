@@ -96,7 +96,7 @@ class StepTotalsReader:
     def step_ended(self, step: int, optimizer: int) -> None:
         """End the current step, whose number is `step`, of the optimizer with this index."""
         if self._totals:
-            self.interval.read(step)
+            self.interval.was_read(step)
             get = self._totals.get
             if self._highest is not None:
                 if self._peak_since != step - 1:

@@ -7,6 +7,7 @@ never longer than `_LONGEST_S` of training.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 
 from gradtui.probe.runtime.sampling_schedule import StepTime, power_of_two
@@ -20,14 +21,21 @@ _KEPT = 12
 """Durations of readings that are kept. The shortest counts, because other processes only ever make a reading longer."""
 _MIN_COSTS = 8
 """The first readings take longer, with cold caches."""
+_GOLDEN = (math.sqrt(5) - 1) / 2
+"""The fractions of its multiples are evenly distributed, and so are those of every k-th multiple
+(https://en.wikipedia.org/wiki/Equidistributed_sequence)."""
 
 
 class ReadingIntervals:
-    """The intervals of the two kinds of readings: the norms come first, and the memory totals have what these leave."""
+    """The intervals of the two kinds of readings: memory totals may use what the norms do not."""
 
     def __init__(self, step_time: StepTime) -> None:
         self.norms = ReadingInterval(step_time)
         self.totals = ReadingInterval(step_time, self.norms)
+
+    def set_optimizers(self, count: int) -> None:
+        """Set how many optimizers make the next steps."""
+        self.norms.has_several_optimizers = self.totals.has_several_optimizers = count > 1
 
 
 class ReadingInterval:
@@ -38,6 +46,8 @@ class ReadingInterval:
         self.has_common_steps = False
         """Whether readings of several ranks are to be of the same steps: the interval is then a power of two, and the steps at
         its multiples are read."""
+        self.has_several_optimizers = False
+        """Whether the next steps may be those of different optimizers. Equal distances could then leave one of them out."""
         self.step_time, self._first = step_time, first
         self._costs: deque[float] = deque(maxlen=_KEPT)
         self._read = 0
@@ -56,25 +66,31 @@ class ReadingInterval:
         longest = max(1, int(_LONGEST_S / typical))
         every = max(1, min(wanted, longest))
         # Rounded down where the next power of two would be longer than allowed.
-        return min(power_of_two(every), power_of_two(longest + 1) // 2 or 1) if self.has_common_steps else every
+        return min(power_of_two(every), power_of_two(longest + 1) // 2) if self.has_common_steps else every
 
     @property
     def seconds_a_step(self) -> float:
-        """What the readings take, spread over all steps."""
+        """The time that readings take per step, also of the steps that are not read."""
         return self._cost / self.every if self._costs else 0.0
 
     @property
     def _cost(self) -> float:
-        return min(self._costs)
+        # The shortest reading of several optimizers is that of the smallest one.
+        return statistics.mean(self._costs) if self.has_several_optimizers else min(self._costs)
 
     def steps_until(self, step: int) -> int:
-        """Return how many steps lie between `step`, which begins, and the next one to read; 0 if that is `step` itself."""
+        """Return how many steps lie between `step`, which begins, and the next one to read; 0 if that is `step` itself.
+
+        With several optimizers it is 1 for any other step.
+        """
         every = self.every
+        if self.has_several_optimizers:
+            return 0 if step * _GOLDEN % 1 < 1 / every else 1
         if self.has_common_steps:
             return -step % every
         return max(0, self._read + every - step)
 
-    def read(self, step: int) -> None:
+    def was_read(self, step: int) -> None:
         """Record that `step` was read."""
         self._read = step
 

@@ -199,7 +199,8 @@ def factor_of(outputs: Any, *, is_scaled: bool = False) -> float | None:
     node = getattr(first, "grad_fn", None)
     if is_scaled and node is not None:
         node = next((before for before, _ in node.next_functions if before is not None), None)
-    name = node.name() if node is not None else ""
+    # The node of a custom `autograd.Function` is its `ctx`, where the script may have set an attribute `name`.
+    name = type(node).__name__
     if name not in ("DivBackward0", "MulBackward0"):
         return None
     saved = getattr(node, "_raw_saved_other", None)

@@ -65,6 +65,11 @@ class HeldRequest:
         """Make a new request at the next drawing."""
         self._due = True
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the next drawing makes a new request, whatever its size."""
+        return self._due
+
     def request(self, width: int, height: int, make: Callable[[int, int], PlotRequest | None]) -> PlotRequest | None:
         """Return the request for an area of this size; None if there is nothing to draw."""
         held = self._request

@@ -179,6 +179,8 @@ class CurvesPanel(LineView):
         if text:
             return wrap(((text, "muted"),), width)
         alarm, micro_steps = _bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
+        if self._curve.is_due:
+            self._read_row()
         turns = optimizer_turns(self._state)
         by_optimizer = optimizer_legend(self._state, turns, self._row, width, most_lines(height)) if turns.shown else []
         above = len(alarm) + len(micro_steps) + max(1, len(by_optimizer))
@@ -187,12 +189,15 @@ class CurvesPanel(LineView):
         legend = by_optimizer or [legend_line(self._state, self._step, self._row, width)]
         return [*alarm, *legend, *micro_steps, *picture]
 
-    def _request(self, width: int, height: int) -> PlotRequest:
+    def _read_row(self) -> None:
+        """Read the norms of the selected row, for the legend and for the curve."""
         chosen, self._row, self._step = self.selection, None, step_shown(self._state)
         if chosen is not None:
             self._row = RowNorms(
                 chosen.name, *self._norms.points(shown_norms(self._state).history, chosen.first, chosen.last)
             )
+
+    def _request(self, width: int, height: int) -> PlotRequest:
         return curves_request(self._state, self._row, width, height)
 
     def on_click(self) -> None:

@@ -50,7 +50,8 @@ _FORMS = (
     _Form(total="‖g‖ ", number=0, step="@", at=" @"),
     _Form(total="‖g‖ ", step=""),
 )
-"""The widest one that fits is used; the last one, without a step, is for panels that are too narrow for anything else."""
+"""The widest one that fits is used; the last one, without a step, is for panels that are too narrow for anything else. It has
+figures of one step only."""
 
 
 def step_shown(state: RunState) -> int | None:
@@ -70,29 +71,37 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
     if row is not None:
         # The whole name, if there is a form that leaves room for it, else the end of the path.
         name = width_of(printable(row.name))
-        form = _form(state, step, width, name) or _form(state, step, width, min(name, _MIN_NAME))
+        form = _form(state, step, width, row, name) or _form(state, step, width, row, min(name, _MIN_NAME))
     has_row = form is not None
     form = form or _form(state, step, width) or _FORMS[-1]
     spans, when = _values(state, step, form), _when(state, step, form)
     clipping = _clipping(state, step)
-    least = _row_width(form, _MIN_NAME) if has_row else 0
+    least = _row_width(row, step, form, _MIN_NAME) if row is not None and has_row else 0
     if line_width((*spans, *clipping, *when)) + least <= width:
         spans += clipping
     if row is not None and has_row:
-        spans += _row(state, row, form, width - line_width((*spans, *when)))
+        spans += _row(state, row, step, form, width - line_width((*spans, *when)))
     return (*spans, *when)
 
 
-def _row_width(form: _Form, name: int) -> int:
-    """Return the cells of the row's value behind a name of `name` cells, with the gaps before both."""
-    return 1 + name + 1 + max(form.number, _LEAST_NUMBER)
+def _row_width(row: RowNorms, step: int | None, form: _Form, name: int) -> int:
+    """Return the cells of the row's value and its step behind a name of `name` cells, with the gaps before them."""
+    return 1 + name + 1 + max(form.number, _LEAST_NUMBER) + width_of(_row_step(row, step, form))
 
 
-def _form(state: RunState, step: int | None, width: int, name: int | None = None) -> _Form | None:
+def _row_step(row: RowNorms, step: int | None, form: _Form) -> str:
+    """Return the step of the row's newest norm with what is before it; empty if it is `step`."""
+    newest = row.steps[-1] if row.steps else step
+    return "" if newest is None or newest == step else f"{form.at}{newest:,}"
+
+
+def _form(
+    state: RunState, step: int | None, width: int, row: RowNorms | None = None, name: int = 0
+) -> _Form | None:
     """Return the widest form that fits, beside a row whose name takes `name` cells if there is one."""
     for form in _FORMS[:-1]:
         taken = line_width((*_values(state, step, form), *_when(state, step, form)))
-        if taken + (_row_width(form, name) if name is not None else 0) <= width:
+        if taken + (_row_width(row, step, form, name) if row is not None else 0) <= width:
             return form
     return None
 
@@ -102,7 +111,10 @@ def _values(state: RunState, step: int | None, form: _Form) -> list[Span]:
     norm, is_old = total_norm_at(state, step), is_stale(state, step)
     mark = "≥" if shown_norms(state).is_part and norm is not None else ""
     spans: list[Span] = [("Loss ", LOSS_ROLE)]
-    if loss_step == step or loss is None or not form.step:
+    if not form.step and step is not None:
+        # Beside the norm there is no room to say that the loss is of another step.
+        loss, loss_step = value_at(state.loss, step), step
+    if loss_step == step or loss is None:
         spans.append((_number(loss, form), _role(loss, old=is_stale(state, loss_step))))
     else:
         spans.append((number_text(loss).strip(), _role(loss, old=is_stale(state, loss_step))))
@@ -129,11 +141,13 @@ def _when(state: RunState, step: int | None, form: _Form) -> list[Span]:
     return [_GAP, (f"{form.step}{step:,}", "muted" if is_stale(state, step) else "faint")] if step and form.step else []
 
 
-def _row(state: RunState, row: RowNorms, form: _Form, room: int) -> list[Span]:
+def _row(state: RunState, row: RowNorms, step: int | None, form: _Form, room: int) -> list[Span]:
     now, is_old = row.values[-1] if row.values else None, bool(row.steps) and is_stale(state, row.steps[-1])
-    value = pad(number_text(now).strip(), max(form.number, _LEAST_NUMBER))
-    name = elide_start(printable(row.name), room - width_of("  " + value))
-    return [_GAP, (f"{name} ", ROW_ROLE), (value, _role(now, old=is_old))]
+    value, own_step = number_text(now).strip(), _row_step(row, step, form)
+    value = value if own_step else pad(value, max(form.number, _LEAST_NUMBER))
+    name = elide_start(printable(row.name), room - width_of(f"  {value}{own_step}"))
+    spans: list[Span] = [_GAP, (f"{name} ", ROW_ROLE), (value, _role(now, old=is_old))]
+    return [*spans, (own_step, "muted" if is_old else "faint")] if own_step else spans
 
 
 def _clipping(state: RunState, step: int | None) -> list[Span]:

@@ -6,7 +6,7 @@ from gradtui.protocol.events import DeviceSampled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
-from gradtui.state.run_memory import above_load, run_peak
+from gradtui.state.run_memory import above_load, is_spike, run_peak
 from gradtui.state.run_state import RunState
 from gradtui.text import DASH, share_text, short_bytes
 from gradtui.tui.rendering import Line, fit, printable, wrap
@@ -68,12 +68,6 @@ def spike_line(state: RunState, width: int) -> list[Line]:
 
 def _bound(state: RunState) -> str:
     return "" if state.step_memory.peaks_exact else "≥"
-
-
-def is_spike(state: RunState, step: int) -> bool:
-    """Return whether the newest spike has this step."""
-    spikes = state.step_memory.spikes
-    return bool(spikes) and spikes[-1].step <= step < spikes[-1].step + max(1, spikes[-1].steps)
 
 
 def peak_line(state: RunState) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
+from itertools import chain
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
@@ -13,7 +14,7 @@ from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_at_load, unexplained_parts
 from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, age_floor, step_curve
-from gradtui.text import BEFORE_TRAINING, MemoryPart, no_profile_text, parts_of_memory, short_bytes
+from gradtui.text import BEFORE_TRAINING, DASH, MemoryPart, no_profile_text, parts_of_memory, short_bytes
 from gradtui.tui.panels.memory_curve import (
     SHORT_NAMES,
     Scale,
@@ -35,6 +36,8 @@ from gradtui.tui.widgets import stacked_bar
 _MIN_CURVE_ROWS, _GOOD_CURVE_ROWS = 2, 5
 _WIDE = 44
 """From this panel width on there are a bar, the full names of its parts and a line for the bytes from before training."""
+_MARK = "▌"
+"""Stands before the total of a phase, in its colour."""
 _LONGEST_OPTIMIZER = 9
 _MIN_BAR = 8
 _NARROW_LINES = 2
@@ -100,7 +103,7 @@ def step_lines(
 def live_line(state: RunState, width: int) -> list[Line]:
     """Return the totals at the ends of the newest step's phases with the step; empty before the first step has ended.
 
-    In a narrow panel they have no names: they stand below those of the phases, in the same order and colours.
+    Where names have no room, the totals stand below those of the phases, in the same order, each behind a mark in its colour.
     """
     newest = state.step_memory.newest
     if newest is None:
@@ -111,19 +114,21 @@ def live_line(state: RunState, width: int) -> list[Line]:
         return []
     unit, role = unit_of(max(known.values())), STALE if is_stale(state, newest.step) else "text"
     numbers = {phase: in_unit(size, unit[1]).strip() for phase, size in known.items()}
-    if width < _WIDE:
-        spans: list[Span] = [(f"@{newest.step:,}", "muted")]
-        for phase, number in numbers.items():
-            spans += [(" ", ""), (number, phase_role(phase) if role != STALE else STALE)]
-        return [tuple(spans)]
-    for names in ({phase: phase.value for phase in known}, SHORT_NAMES):
-        spans = [(f"step {newest.step:,}", "muted")]
-        for phase, number in numbers.items():
-            spans += [(f"  {names[phase]} ", phase_role(phase)), (number, role)]
-        spans.append((f" {unit[0]}", "muted"))
-        if line_width(spans) <= width:
-            break
-    return [tuple(spans)]
+    ending: Span = (f" {unit[0]}", "muted")
+    lines: list[Line] = []
+    if width >= _WIDE:
+        for names in ({phase: phase.value for phase in known}, SHORT_NAMES):
+            named = [((f"  {names[phase]} ", phase_role(phase)), (text, role)) for phase, text in numbers.items()]
+            lines.append(((f"step {newest.step:,}", "muted"), *chain(*named), ending))
+    else:
+        step: Span = (f"@{newest.step:,}", "muted")
+        short = [((f" {SHORT_NAMES[phase]} ", phase_role(phase)), (text, role)) for phase, text in numbers.items()]
+        lines.append((step, *chain(*short), ending))
+        whole = {phase: f"{size / unit[1]:.0f}" for phase, size in known.items()}
+        for gap, texts in ((" ", numbers), ("", numbers), ("", whole)):
+            marked = [((_MARK, phase_role(phase)), (texts.get(phase, DASH), role)) for phase in PHASES_OF_STEP]
+            lines.append((step, (gap, ""), *chain(*marked), ending))
+    return [next((line for line in lines if line_width(line) <= width), lines[-1])]
 
 
 def _curve(

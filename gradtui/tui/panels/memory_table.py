@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_memory import run_peak
+from gradtui.state.run_memory import includes, run_peak
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import fullest_phase
 from gradtui.state.step_curve import PHASES_OF_STEP
@@ -15,7 +15,6 @@ from gradtui.tui.panels.memory_notes import (
     device_line,
     graphs_line,
     growth_line,
-    is_spike,
     peak_line,
     spike_line,
     waiting_lines,
@@ -101,7 +100,8 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     found = run_peak(state)
     few = len(MAIN_PHASES) + 1
     warnings = [*graphs_line(state), *growth_line(state)]
-    if found is None or not is_spike(state, found.step):
+    # The line of the peak has the newest spike, if that is the peak.
+    if found is None or not any(includes(spike, found.step) for spike in state.step_memory.spikes[-1:]):
         warnings += spike_line(state, width)
     by_value: list[Phase | Line] = [*seen[:few], *warnings, *peak, *seen[few:], *unseen, *device]
     kept = by_value[: max(0, room)]

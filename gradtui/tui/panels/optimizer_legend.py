@@ -1,12 +1,14 @@
 """The legend of the curves where several optimizers step in turns: a loss and a total norm of each, by name. UI thread; pure.
 
-The newest values of different optimizers are of different steps, so each optimizer has a step.
+The newest values of different optimizers are of different steps, so each optimizer has a step. In few cells they have a range
+of steps together, and where that has no room either there are names only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 
 from rich.cells import set_cell_size
 
@@ -33,7 +35,9 @@ class _Form:
     name: int
     norm: bool = True
     step: bool = True
+    """Whether each value has its step. Without it, the last entry has the steps of all."""
     number: int = _NUMBER
+    value: bool = True
 
 
 _FORMS = (
@@ -47,7 +51,10 @@ _FORMS = (
     _Form(5, norm=False, step=False),
     _Form(4, norm=False, step=False, number=0),
     _Form(3, norm=False, step=False, number=0),
+    _Form(13, norm=False, step=False, value=False),
+    _Form(3, norm=False, step=False, value=False),
 )
+"""The widest one that fits is used. Values of different steps are never shown without them."""
 
 
 def most_lines(height: int) -> int:
@@ -65,6 +72,8 @@ def optimizer_legend(state: RunState, turns: OptimizerTurns, row: RowNorms | Non
         entries = [_entry(state, each, role, form) for each, role in zip(turns.shown, ROLES)]
         if turns.omitted:
             entries.append([(f"+{turns.omitted}", "faint")])
+        if form.value and not form.step:
+            entries[-1].append(_steps_of(state, turns))
         named = [[("Loss ", "muted"), *entries[0]], *entries[1:]]
         # The title of the panel says it too.
         entries = named if _fit(_lines(named, width), width, most) else entries
@@ -84,24 +93,42 @@ def _fit(lines: Sequence[Sequence[Span]], width: int, most: int) -> bool:
 def _row(state: RunState, row: RowNorms) -> list[Span]:
     now, step = (row.values[-1], row.steps[-1]) if row.values else (None, None)
     name = elide_start(printable(row.name), _MAX_ROW)
-    return [(f"{name} ", ROW_ROLE), ("‖g‖ ", "muted"), _value(state, now, step, _FORMS[0])]
+    spans: list[Span] = [(f"{name} ", ROW_ROLE), ("‖g‖ ", "muted"), _value(state, now, step, _FORMS[0])]
+    return [*spans, (f" @{step:,}", _step_role(state, step))] if step is not None else spans
+
+
+def _newest(each: ShownOptimizer) -> tuple[int | None, int | None]:
+    """Return the steps of the newest loss and of the newest norm."""
+    loss, norm = (series.steps[-1] if len(series) else None for series in (each.curves.loss, each.curves.gradient_norm))
+    return loss if each.has_own_loss else None, norm
+
+
+def _steps_of(state: RunState, turns: OptimizerTurns) -> Span:
+    """Return the first and the last step of the values where those of a loss stand alone: `@39–40`."""
+    steps = [step for loss, norm in map(_newest, turns.shown) if (step := norm if loss is None else loss) is not None]
+    if not steps:
+        return "", ""
+    first, last = f"{min(steps):,}", f"{max(steps):,}"
+    new = len(commonprefix((first, last))) if len(first) == len(last) else 0
+    return f" @{first}{f'–{last[new:]}' if first != last else ''}", _step_role(state, min(steps))
 
 
 def _entry(state: RunState, each: ShownOptimizer, role: str, form: _Form) -> list[Span]:
-    loss, norm = each.curves.loss, each.curves.gradient_norm
-    loss_step, norm_step = (series.steps[-1] if len(series) else None for series in (loss, norm))
+    loss_step, norm_step = _newest(each)
     name = printable(each.name)
     # In few cells an ellipsis would take one of the letters that tell the names apart.
     spans: list[Span] = [
         (elide(name, form.name) if form.name >= _ELIDED else set_cell_size(name, form.name).rstrip(), role)
     ]
-    has_loss = each.has_own_loss and loss_step is not None
+    if not form.value:
+        return spans
+    has_loss = loss_step is not None
     if has_loss:
-        spans += [(" ", ""), _value(state, loss.last, loss_step, form)]
+        spans += [(" ", ""), _value(state, each.curves.loss.last, loss_step, form)]
     if has_loss and form.step and (not form.norm or norm_step != loss_step):
         spans.append((f" @{loss_step:,}", _step_role(state, loss_step)))
     if form.norm or not has_loss:
-        spans += [(" ‖g‖ ", "muted"), _value(state, norm.last, norm_step, form)]
+        spans += [(" ‖g‖ ", "muted"), _value(state, each.curves.gradient_norm.last, norm_step, form)]
         if form.step and norm_step is not None:
             spans.append((f" @{norm_step:,}", _step_role(state, norm_step)))
     return spans

@@ -11,7 +11,7 @@ from gradtui.state.markers import Marker, model_breaks
 from gradtui.state.run_state import RunState
 from gradtui.text import number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
-from gradtui.tui.plots.options import Curve, PlotOptions
+from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, PlotOptions
 from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, printable, width_of
@@ -98,11 +98,14 @@ def curves_request(
     return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends, verticals=verticals)
 
 
-def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES) -> tuple[Line, ...]:
-    """Return the curves' names and values in at most `most` lines; names are cut if they do not all fit."""
+def legend(
+    entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES, closing: str = ""
+) -> tuple[Line, ...]:
+    """Return the curves' names and values in at most `most` lines, and `closing`; names are cut if they do not all fit."""
     longest = max((width_of(curve.name) for curve, _ in entries), default=0)
+    ending: list[list[Span]] = [[(closing, "muted")]] if closing else []
     for room in (longest, *(length for length in (40, 28, 20, 14, _MIN_NAME) if length < longest)):
-        lines = _lines([_entry(curve, value, room) for curve, value in entries], width)
+        lines = _lines([*(_entry(curve, value, room) for curve, value in entries), *ending], width)
         if len(lines) <= most:
             break
     return tuple(fit(line, width) for line in lines[:most])
@@ -111,9 +114,25 @@ def legend(entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_
 def legend_of(
     curves: Sequence[Curve], ends: tuple[float, float], value: Value, width: int, most: int = LEGEND_LINES
 ) -> tuple[Line, ...]:
-    """Return the legend with the newest visible values."""
+    """Return the legend with the newest visible values, and the step of each, or of all behind them if it is the same."""
     seen = [(curve, in_sight(curve, *ends)) for curve in curves]
-    return legend([(curve, value(shown.values[-1]) if shown.values else "–") for curve, shown in seen], width, most)
+    step, own = newest_steps(curves, ends)
+    entries = [
+        (curve, f"{value(shown.values[-1])}{own.get(curve.name, '')}" if shown.values else "–") for curve, shown in seen
+    ]
+    return legend(entries, width, most, step)
+
+
+def newest_steps(curves: Sequence[Curve], ends: tuple[float, float]) -> tuple[str, dict[str, str]]:
+    """Return the step of the newest visible values, or that of each curve by its name where they are not of the same step.
+
+    A reference such as a threshold is of no step.
+    """
+    seen = {curve.name: in_sight(curve, *ends).steps for curve in curves if curve.role != REFERENCE_ROLE}
+    newest = {name: round(steps[-1]) for name, steps in seen.items() if steps}
+    if len(set(newest.values())) == 1:
+        return f"step {next(iter(newest.values())):,}", {}
+    return "", {name: f" @{step:,}" for name, step in newest.items()}
 
 
 def table_of(curves: Sequence[Curve], options: PlotOptions) -> Table:

@@ -12,17 +12,17 @@ from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.text import plural, short_bytes
 from gradtui.tui.plots.curves import (
-    GAP,
     curves_request,
     in_sight,
     legend,
+    newest_steps,
     run_range,
     table_of,
     visible_part,
 )
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import Line, fit, line_width, wrap
+from gradtui.tui.rendering import Line, fit, wrap
 
 PEAK_ROLE = "curve-1"
 PHASE_ROLES = {phase: f"phase-{phase}" for phase in PHASES_OF_STEP}
@@ -105,25 +105,20 @@ def _is_on_host(state: RunState) -> bool:
 def _legend(
     state: RunState, curves: Sequence[Curve], limit: Curve | None, ends: tuple[float, float], width: int
 ) -> tuple[tuple[Line, ...], bool]:
-    """Return the newest visible values and, if there is room for it, their step; and whether there is."""
+    """Return the newest visible values with their step; and whether there was room for that."""
     seen = {curve.name: in_sight(curve, *ends) for curve in curves}
+    step, own = newest_steps(curves, ends)
     entries = [
-        (curve, f"{_bound(state) if curve.name == 'peak' else ''}{_size(seen[curve.name].values)}")
+        (
+            curve,
+            f"{_bound(state) if curve.name == 'peak' else ''}{_size(seen[curve.name].values)}{own.get(curve.name, '')}",
+        )
         for curve in _peak_first(curves)
     ]
     if limit is not None:
         entries.append((limit, _size(limit.values)))
-    lines, words = legend(entries, width), (f"{GAP}{_newest(curves, ends)}", "muted")
-    narrow = legend(entries, max(1, width - line_width((words,))))
-    if len(narrow) > len(lines) or line_width((*narrow[-1], words)) > width:
-        return lines, False
-    return (*lines[:-1], (*narrow[-1], words)), True
-
-
-def _newest(curves: Sequence[Curve], ends: tuple[float, float]) -> str:
-    """Return the step of the newest visible values."""
-    steps = [seen.steps[-1] for curve in curves if (seen := in_sight(curve, *ends)).steps]
-    return f"step {round(max(steps)):,}" if steps else ""
+    without, lines = legend(entries, width), legend(entries, width, closing=step)
+    return (lines, True) if len(lines) == len(without) else (without, False)
 
 
 def _bound(state: RunState) -> str:
@@ -161,5 +156,5 @@ def _note(
 ) -> str:
     longest = max(curves, key=lambda curve: len(curve.steps))
     scale = "from zero" if options.other_scale else "near its values"
-    step = [words] if with_step and (words := _newest(curves, ends)) else []
+    step = [words] if with_step and (words := newest_steps(curves, ends)[0]) else []
     return " · ".join([*step, *visible_part(longest, ends, whole), f"axis {scale}"])

@@ -6,16 +6,19 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watched
 
+from gradtui.probe.gradients import norm_range
 from gradtui.probe.gradients.grad_norms import _PIECE, GradNorms, GradNormSample
-from gradtui.probe.gradients.norm_range import exact_norm, is_doubtful, wide_norm
+from gradtui.probe.gradients.norm_range import exact_norm, is_doubtful, norm_by_magnitude, wide_norm
 
 EXPONENTS = {
     torch.float16: (-24, 15),
@@ -123,12 +126,44 @@ def test_any_float32_numbers(numbers: list[float]) -> None:
     assert measured(tensor) == pytest.approx(norm_of(tensor), rel=1e-5, abs=0)
 
 
-@given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+# The norm of larger ones may round to infinity.
+@given(numbers=st.lists(st.floats(-1e307, 1e307), min_size=1, max_size=20))
 def test_any_float64_numbers(numbers: list[float]) -> None:
     tensor = torch.tensor(numbers, dtype=torch.float64)
     # Of the smallest subnormal numbers the norm has few digits.
     assert measured(tensor) == pytest.approx(norm_of(tensor), rel=1e-5, abs=1e-321)
     assert (measured(tensor) == 0) == (not tensor.any())
+
+
+def test_wide_norms_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than a piece of a large tensor is converted at a time."""
+    monkeypatch.setattr(norm_range, "PIECE_BYTES", 80)
+    tensor = torch.linspace(1e-30, 2e-30, 105).view(15, 7).t()
+    sizes: list[int] = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found = func(*args, **(kwargs or {}))
+            if isinstance(found, Tensor) and found.dtype is torch.float64:
+                sizes.append(found.numel())
+            return found
+
+    with Sizes():
+        norm = wide_norm(tensor)
+    assert max(sizes) <= 11  # as many norms of pieces
+    assert float(norm) == pytest.approx(float(tensor.double().norm()), rel=1e-12)
+
+
+@pytest.mark.parametrize("number", [0.0, 1e-44, 1e-38, 1e-20, 1.0, 1e30, math.inf, math.nan])
+def test_norms_by_magnitude_need_no_double(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(norm_range, "PIECE_BYTES", 80)
+    tensor = torch.full((25,), number)
+    tensor[3] = 0
+    norm = norm_by_magnitude(tensor)
+    assert norm.dtype is torch.float32
+    assert float(norm) == pytest.approx(
+        float(tensor.double().norm()), rel=1e-2 if number == 1e-44 else 1e-6, nan_ok=True
+    )
 
 
 def test_wide_norms_are_of_squares_in_double() -> None:

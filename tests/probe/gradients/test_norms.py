@@ -579,3 +579,15 @@ def test_the_norms_of_two_optimizers_are_of_two_steps() -> None:
     assert tree.norm_steps is not None
     assert list(tree.norm_steps) == expected
     assert seen.all(GradientsMeasured)[0].norm_steps is None
+
+
+def test_on_a_device_only_norms_that_are_still_doubtful_are_computed_for_the_whole_range(slow: type[SlowCopy]) -> None:
+    """In the first step of LoRA every second gradient is zero, and in no other."""
+    measuring, readings = meter()
+    for step, number in enumerate((0.0, 1.0, 1.0), start=1):
+        measuring.measure(step, [(0, torch.ones(4)), (1, torch.full((4,), number))])
+        slow.finished = step
+        measuring.poll()
+        assert measuring._wide == ({1} if step == 1 else set())
+    # A tiny norm of a first reading is unknown.
+    assert [dict(reading.norms) for reading in readings] == [{0: 2.0}, {0: 2.0, 1: 2.0}, {0: 2.0, 1: 2.0}]

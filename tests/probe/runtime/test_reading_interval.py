@@ -42,7 +42,7 @@ def steps_read(found: ReadingInterval, steps: int) -> list[int]:
     read = []
     for step in range(1, steps + 1):
         if found.steps_until(step) == 0:
-            found.read(step)
+            found.was_read(step)
             read.append(step)
     return read
 
@@ -98,7 +98,7 @@ def test_steps_that_become_longer_are_read_at_once() -> None:
 
 def test_an_interval_counts_from_the_step_that_was_read_whatever_the_reason() -> None:
     found = interval(1e-3, 0.3e-3)
-    found.read(7)
+    found.was_read(7)
     assert [found.steps_until(step) for step in (8, 16, 17, 18)] == [9, 1, 0, 0]
 
 
@@ -109,7 +109,7 @@ def test_with_common_steps_the_interval_is_a_power_of_two_and_its_multiples_are_
     found = interval(1e-3, percent / 100 * 1e-3, common=True)
     assert found.every == every
     # Another rank may have read other steps before.
-    found.read(3)
+    found.was_read(3)
     assert steps_read(found, 300) == [*range(every, 301, every)]
 
 
@@ -165,3 +165,36 @@ def test_what_the_first_kind_takes_is_spread_over_the_steps_between_its_readings
     for _ in range(COSTS):
         second.add_cost(0.0015)
     assert second.every == math.ceil(1.5 / 1)
+
+
+@pytest.mark.parametrize("wanted", [2, 3, 4, 8, 10, 30])
+@pytest.mark.parametrize("turns", ["DG", "DDG", "DDDG", "DDDDDG", "DDGG", "ABCD"])
+def test_several_optimizers_are_read_equally_often_whatever_their_order(wanted: int, turns: str) -> None:
+    found = interval(1e-3, wanted * SHARE * 1e-3 * 0.999)
+    found.has_several_optimizers = True
+    assert found.every == wanted
+    steps = 240 * len(turns)
+    read = steps_read(found, steps)
+    assert len(read) == pytest.approx(steps / wanted, rel=0.05)
+    for name in set(turns):
+        expected = steps * turns.count(name) / len(turns) / wanted
+        assert sum(turns[step % len(turns)] == name for step in read) == pytest.approx(expected, rel=0.15, abs=2)
+
+
+def test_with_several_ranks_the_steps_read_at_a_longer_interval_are_among_those_of_a_shorter_one() -> None:
+    read = []
+    for wanted in (4, 16):
+        found = interval(1e-3, wanted * SHARE * 1e-3 * 0.999, common=True)
+        found.has_several_optimizers = True
+        read.append({*steps_read(found, 1000)})
+    assert read[1] < read[0]
+
+
+def test_several_optimizers_have_the_mean_cost_of_their_readings() -> None:
+    found = interval(1e-3, 0, costs=0)
+    for _ in range(KEPT // 2):
+        found.add_cost(10e-6)
+        found.add_cost(110e-6)
+    assert found.every == 1
+    found.has_several_optimizers = True
+    assert found.every == 2

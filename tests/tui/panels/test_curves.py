@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import pytest
 from fakes import Node, coop_run, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,10 +116,9 @@ def test_labels_are_the_same_whatever_the_values_so_that_pictures_stay_comparabl
 
 def test_the_legend_names_the_row_by_the_end_of_its_path() -> None:
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [1], [0.5])
-    legend = "".join(text for text, _ in legend_line(RunState(), None, row, 54))
-    assert ".mlp.0.weight" in legend
-    assert "0.500" in legend
-    assert len(legend) <= 54
+    legend = "".join(text for text, _ in legend_line(RunState(), 1, row, 55))
+    assert "…0.weight 0.500" in legend
+    assert len(legend) <= 55
 
 
 def test_what_the_script_clips_is_a_curve_of_its_own_and_told_where_there_is_room() -> None:
@@ -241,3 +241,18 @@ def test_what_was_not_measured_because_a_device_was_behind_is_told() -> None:
     assert [entry.text for entry in state.log if "not measured" in entry.text] == [
         "gradients not measured: the device is too far behind, and training does not wait for it"
     ]
+
+
+@pytest.mark.parametrize("width", range(16, 100))
+def test_figures_of_another_step_than_the_legends_name_it(width: int) -> None:
+    state = state_after(
+        *coop_run(2),
+        ev.GradientsMeasured(9.0, 300, 2.5, None, None),
+        ev.StepsMeasured(9.1, 301, (ev.StepFigures(301, 0, 0.75),)),
+    )
+    row = RowNorms("ctx", [299], [0.125])
+    shown = text_of([legend_line(state, 300, row, width)])
+    assert "2.5" in shown
+    for value, step in (("0.75", 301), ("0.125", 299)):
+        assert (value in shown) is (str(step) in shown)
+    assert ("300" in shown) or "0.75" not in shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from app_session import session
-from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, state_after
+from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, state_after, steps
 
 from gradtui.protocol import events as ev
 from gradtui.state.optimizer_turns import optimizer_turns
@@ -37,12 +37,12 @@ def legend(state: RunState, width: int, most: int = 1, row: RowNorms | None = No
 def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
     request = curves_request(state_after(gan(40)), None, 60, 12)
     d, g = ROLES[:2]
-    steps = {1: tuple(map(float, range(1, 41, 2))), 0: tuple(map(float, range(2, 41, 2)))}
+    own = {1: tuple(map(float, range(1, 41, 2))), 0: tuple(map(float, range(2, 41, 2)))}
     for lane, value in ((request.above, loss_at), (request.series, norm_at)):
         # The first optimizer is drawn last, and lies on top.
         assert [series.color for series in lane] == [g, d]
         for series, optimizer in zip(lane, (0, 1)):
-            assert series.xs == steps[optimizer]
+            assert series.xs == own[optimizer]
             assert series.ys == tuple(value(optimizer, int(step)) for step in series.xs)
 
 
@@ -90,13 +90,40 @@ def test_the_title_says_how_a_loss_combines_several_backwards() -> None:
     assert curves_title(state_after(gan(8, of=("mean", "mean")))) == "loss: mean of micro-steps · L2"
 
 
-@pytest.mark.parametrize(("width", "most"), [(100, 1), (70, 2), (52, 1), (52, 2), (27, 1), (20, 1), (8, 1), (1, 1)])
+@pytest.mark.parametrize(("width", "most"), [(100, 1), (70, 2), (52, 1), (52, 2), (27, 1), (20, 1), (12, 1)])
 def test_the_legend_fits(width: int, most: int) -> None:
     for events in (gan(40), sac(40)):
         lines = legend(state_after(events), width, most)
         assert 1 <= len(lines) <= most
-        if width >= 27:
-            assert all(line_width(line) <= width for line in lines)
+        assert all(line_width(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("width", [8, 1])
+def test_where_nothing_fits_the_first_name_is_left(width: int) -> None:
+    """The panel cuts it."""
+    for events, name in ((gan(40), "Dis"), (sac(40), "qf1")):
+        (line,) = legend(state_after(events), width, 1)
+        assert text_of(line).startswith(name)
+
+
+@pytest.mark.parametrize("width", range(12, 120))
+def test_values_of_different_steps_never_stand_side_by_side_without_them(width: int) -> None:
+    row = RowNorms("Generator.net.weight", [38], [0.123])
+    (line,) = legend(state_after(gan(40)), width, 1, row)
+    text = text_of(line)
+    if number(loss_at(1, 39)) in text:
+        assert "@39–40" in text or ("@39" in text and "@40" in text)
+    else:
+        assert not any(character.isdigit() for character in text)
+    assert ("0.123" in text) is ("@38" in text)
+
+
+def test_the_range_of_the_steps_leaves_out_what_both_begin_with() -> None:
+    events = [*gan(40), *steps([1, 0], 2, first=12_345)]
+    for width in (29, 34):
+        (line,) = legend(state_after(events), width, 1)
+        assert text_of(line).endswith(" @12,345–6")
+        assert line_width(line) <= width
 
 
 def test_values_have_the_step_of_their_optimizer() -> None:
@@ -120,7 +147,7 @@ def test_a_norm_of_another_step_than_the_loss_has_its_own_step() -> None:
 def test_the_row_is_there_if_it_fits() -> None:
     row = RowNorms("Generator.net.weight", [38], [0.123])
     wide, narrow = legend(state_after(gan(40)), 120, 1, row), legend(state_after(gan(40)), 70, 1, row)
-    assert "Generator.net.weight ‖g‖ 0.123" in text_of(wide[0])
+    assert "Generator.net.weight ‖g‖ 0.123 @38" in text_of(wide[0])
     assert "weight" not in text_of(narrow[0])
 
 
@@ -132,7 +159,8 @@ def test_the_header_names_the_optimizer_where_there_is_room(width: int) -> None:
     assert line_width(line) == width
     assert ("loss Disc" in text) is (width >= 140)
     assert number(loss_at(1, 39)) in text
-    assert text.index("lr ") == alone.index("lr ") if "lr " in alone else True
+    assert ("lr " in text) is ("lr " in alone)
+    assert text.find("lr ") == alone.find("lr ")
 
 
 def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
@@ -140,7 +168,9 @@ def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
     for plot in (loss_plot(state, options, 100, 20), norm_plot(state, options, 100, 20)):
         assert plot.request is not None
         assert [series.color for series in plot.request.series] == [ROLES[1], ROLES[0]]
-        assert text_of(plot.above[0]).split()[1::3] == ["Discriminator", "Generator"]
+        words = text_of(plot.above[0]).split()
+        assert words[1::4] == ["Discriminator", "Generator"]
+        assert words[3::4] == ["@39", "@40"]
     table = loss_table(state, options)
     assert table.columns == ("optimizer_step", "loss Discriminator", "loss Generator")
     assert norm_table(state, options).columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator")
@@ -173,3 +203,16 @@ async def test_the_panel_of_a_gan(size: tuple[int, int]) -> None:
         await run.press("g", "tab")
         seen = run.app.screen.query_one("#plot")
         assert "Generator" in text_of(seen.lines_for(*seen.size)[0])  # type: ignore[attr-defined]
+
+
+async def test_the_legend_has_the_row_under_the_cursor_as_soon_as_it_is_selected() -> None:
+    norms = tuple(0.1 * (index + 1) for index in range(4))
+    measured = ev.GradientsMeasured(4.0, 40, 1.0, 0.5, norms)
+    async with session((220, 50), [*gan(40), measured]) as run:
+        panel = run.dashboard.gradients
+        for index in (3, 1, 2):
+            run.dashboard.tree_view.show_row(~index)
+            await run.pilot.pause()
+            assert panel.selection is not None
+            legend = " ".join(text_of(line) for line in panel.lines[:3])
+            assert f"{panel.selection.name} ‖g‖ {number(norms[index])}" in legend

@@ -267,7 +267,10 @@ def lines_at(size: tuple[int, int], *events: ev.Event) -> list[Line]:
 @pytest.mark.parametrize(
     ("width", "words"),
     [
-        (24, "@329 97.1 92.4 93.7"),
+        (20, "@329▌97▌92▌94 MiB"),
+        (23, "@329▌97.1▌92.4▌93.7 MiB"),
+        (24, "@329 ▌97.1▌92.4▌93.7 MiB"),
+        (40, "@329 fwd 97.1 bwd 92.4 opt 93.7 MiB"),
         (50, "step 329  fwd 97.1  bwd 92.4  opt 93.7 MiB"),
         (68, "step 329  forward 97.1  backward 92.4  optimizer 93.7 MiB"),
     ],
@@ -289,6 +292,15 @@ def test_a_phase_without_a_reading_is_left_out_and_old_totals_are_dim() -> None:
     state.step, state.steps_per_second = 400, 5.0
     assert dict(live_line(state, 50)[0])["53.3"] == STALE
     assert live_line(state_after(*RUN), 50) == []
+
+
+def test_in_a_narrow_panel_a_phase_keeps_its_place_and_its_colour() -> None:
+    state = state_after(*RUN, ev.StepMemoryMeasured(9.5, 329, (ev.StepTotals(329, None, 100 * MIB, None, None),)))
+    state.step, state.steps_per_second = 400, 5.0
+    (line,) = live_line(state, 16)
+    assert text((line,)) == ["@329▌–▌53▌– MiB"]
+    assert [role for part, role in line if part == "▌"] == ["phase-forward", "phase-backward", "phase-optimizer"]
+    assert dict(line)["53"] == STALE
 
 
 @pytest.mark.parametrize(

@@ -337,4 +337,4 @@ def test_a_spike_that_is_the_peak_has_one_line() -> None:
     assert shown.count("spike") == 1
     both = text(phase_table(step_memory.state(60, {20: 300 * MIB, 40: 64 * MIB}), 70, 20).lines)
     assert "spike at step 40" in both
-    assert "at step 20 in forward" in both
+    assert "at step 20 in forward (spike)" in both

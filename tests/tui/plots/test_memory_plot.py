@@ -51,6 +51,16 @@ def test_the_legend_has_the_newest_values_and_their_step_or_the_frame_has_it(wid
     assert all(line_width(line) <= width for line in (*plot.above, *plot.below))
 
 
+def test_totals_of_different_steps_each_have_their_step() -> None:
+    run, last = state(60), ev.StepTotals(61, 70 * MIB, None, None, None)
+    apply(run, ev.StepMemoryMeasured(6.2, 61, (last,)))
+    plot = memory_plot(run, PlotOptions(), 110, 30)
+    shown = text(plot.above)
+    assert f"forward {short_bytes(70 * MIB - BEFORE)} @61" in shown
+    assert f"backward {short_bytes((totals(60).backward or 0) - BEFORE)} @60" in shown
+    assert "step" not in shown + plot.note
+
+
 def test_zoomed_the_legend_is_of_the_visible_steps() -> None:
     plot = memory_plot(state(60), PlotOptions(window=Window(20.0, 40.0)), 110, 30)
     assert "step 40" in text(plot.above)

@@ -112,6 +112,17 @@ def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row
     assert table.rows == ((1, 5.0, None, None, 3.0), (2, 1.0, 5.0, 1.0, 0.6))
 
 
+def test_the_legend_says_of_which_step_its_values_are() -> None:
+    state, options = after(layered(2), norms(1, 3.0, 4.0, 0.0, None)), PlotOptions(Selection("0.weight", 0, 1))
+
+    def legend() -> str:
+        return " ".join(text(norm_plot(state, options, 76, 20).above).split())
+
+    assert legend() == "── total 5.00 ── 0.weight 3.00 step 1"
+    apply(state, ev.GradientsMeasured(2.0, 2, 6.0, None, None))
+    assert legend() == "── total 6.00 @2 ── 0.weight 3.00 @1"
+
+
 def test_pinned_rows_stay_beside_the_one_under_the_cursor_and_are_not_drawn_twice() -> None:
     state = after(layered(2), norms(1, 3.0, 4.0, 1.0, 2.0))
     one, two = Selection("0", 0, 2), Selection("1.weight", 2, 3)
