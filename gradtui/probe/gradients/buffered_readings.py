@@ -21,7 +21,7 @@ from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import Value, own_copy
-from gradtui.probe.memory import READINGS, StepTotalsReader, Total
+from gradtui.probe.memory import StepTotalsReader, Total
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.steps import HookEventBuffer
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -114,16 +114,17 @@ class BufferedReadings:
 
     def phase_ended(self, *, with_peak: bool = False) -> Total:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
+        began = thread_time_ns()
         total = self.totals[len(self.buffer)] = self.memory.read(with_peak=with_peak)
         self._highest = max(self._highest, *(each or 0 for each in total))
+        self.memory.spent_ns += thread_time_ns() - began
         return total
 
     def last_phase_ended(self) -> None:
         """Read the memory total at the end of the step."""
-        began = thread_time_ns()
         # The peak since the reading before is not that of this step alone if steps between them are not read.
         _, peak = self.phase_ended(with_peak=self._memory_every == 1)
-        self.memory.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
+        self.memory.charge()
         self.unread_memory = self._memory_every
         if self._highest > self._fences[peak is not None]:
             # The step stands out, so the next one is sampled.

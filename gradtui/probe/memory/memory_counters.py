@@ -127,7 +127,8 @@ class MallocAllocator:
     exact = True
 
     def __init__(self) -> None:
-        self._mallinfo2 = ctypes.CDLL(None).mallinfo2
+        # `CDLL` would release the GIL, and another thread could keep it for longer than the call takes.
+        self._mallinfo2 = ctypes.PyDLL(None).mallinfo2
         self._mallinfo2.restype = _MallInfo2
         self._before = self._in_use()
 

@@ -24,8 +24,6 @@ _EACH = 100
 _MAX_DETECTORS = 32
 """Groups of steps that are compared: a script may have an optimizer for each parameter."""
 _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-READINGS = len(_PHASES)
-"""Readings of a step with one backward."""
 
 Total = tuple[int | None, int | None]
 """The bytes now, and the highest since the reading before; None where unknown."""
@@ -38,6 +36,8 @@ class StepTotalsReader:
         self.interval = context.intervals.totals
         self.is_due = False
         """Whether the current step is read."""
+        self.spent_ns = 0
+        """CPU time in nanoseconds that the readings of the current step have taken so far."""
         self._emit, self._clock, self._hooks = context.emit, context.clock, context.hooks
         self._guarded = context.hooks.guarded("memory totals")
         self._accountant, self._spiked = accountant, spiked
@@ -60,13 +60,15 @@ class StepTotalsReader:
 
     def begin_step(self, step: int, *, is_sampled: bool) -> None:
         """Begin `step`; the totals of a sampled one come with its breakdown."""
-        self._totals, self._highest = {}, None
+        self._totals, self._highest, self.spent_ns = {}, None, 0
         self.is_due = not is_sampled and not self._hooks.is_off("memory totals") and not self.interval.steps_until(step)
         if self.is_due and self._peak_since != step - 1 and self._accountant.allocator.device_type != "cpu":
             # The peak of the step counts from here.
             with self._guarded:
+                began = thread_time_ns()
                 self.read()
                 self._peak_since = step - 1
+                self.spent_ns = thread_time_ns() - began
 
     def read(self, *, with_peak: bool = True) -> Total:
         """Return the total now, and the peak since the reading before with a peak, which takes longer on a device."""
@@ -82,8 +84,9 @@ class StepTotalsReader:
             with self._guarded:
                 began = thread_time_ns()
                 self.add(phase, self.read(with_peak=phase is Phase.OPTIMIZER))
+                self.spent_ns += thread_time_ns() - began
                 if phase is Phase.OPTIMIZER:
-                    self.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
+                    self.charge()
 
     def add(self, phase: Phase, total: Total) -> None:
         """Add a total that was read at the end of a phase of the current step."""
@@ -93,8 +96,16 @@ class StepTotalsReader:
         if highest is not None:
             self._highest = max(highest, self._highest or 0)
 
+    def charge(self) -> None:
+        """Record what the readings of the current step have taken, since the last one has been made."""
+        if self.spent_ns:
+            self.interval.add_cost(self.spent_ns / 1e9)
+            self.spent_ns = 0
+
     def step_ended(self, step: int, optimizer: int) -> None:
-        """End the current step, whose number is `step`, of the optimizer with this index."""
+        """End the current step, whose number is `step`, of the optimizer with this index; -1 if it had no optimizer."""
+        if optimizer < 0:
+            self.charge()
         if self._totals:
             self.interval.was_read(step)
             get = self._totals.get

@@ -11,7 +11,10 @@ import torch
 from torch import nn
 from watched import CountingAllocator, Watched, watched
 
+from gradtui.probe.gradients import buffered_readings
+from gradtui.probe.memory import step_totals
 from gradtui.probe.memory.memory_counters import Reading
+from gradtui.probe.runtime.reading_interval import ReadingInterval
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
@@ -302,6 +305,74 @@ def test_totals_are_read_as_often_as_their_interval_says(set_reading_interval: C
     assert later[0] <= max(sampled) + 4
     of_each = {each.step: each for each in expected(usual, 40)}
     assert seen.memory_totals() == [of_each[step] for step in read]
+
+
+READING_S = 1e-3
+
+
+class Costly(CountingAllocator):
+    """Each reading takes a millisecond of the clock in `costs`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+
+    def read(self) -> Reading:
+        self.now += round(READING_S * 1e9)
+        return super().read()
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> tuple[Costly, list[float]]:
+    """An allocator whose readings take time, and what was charged for each step, in seconds."""
+    allocator, charged = Costly(), list[float]()
+    for module in (step_totals, buffered_readings):
+        monkeypatch.setattr(module, "thread_time_ns", lambda: allocator.now)
+
+    def add(interval: ReadingInterval, seconds: float) -> None:
+        is_of_totals = interval._first is not None
+        if is_of_totals:
+            charged.append(seconds)
+
+    monkeypatch.setattr(ReadingInterval, "add_cost", add)
+    return allocator, charged
+
+
+@pytest.mark.parametrize("backwards", [1, 3, 32])
+@pytest.mark.parametrize("is_buffered", [True, False])
+def test_each_step_is_charged_all_of_its_readings(
+    backwards: int, is_buffered: bool, costs: tuple[Costly, list[float]]
+) -> None:
+    allocator, charged = costs
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        train(seen, allocator, usual, 10, backwards=backwards)
+        if not is_buffered:
+            seen.probe.parts.steps_until_due = lambda: -1  # type: ignore[method-assign]
+            seen.probe.buffer.flush(perf_counter_ns())
+            seen.probe.buffer.steps_left = 0
+        charged.clear()
+        train(seen, allocator, usual, 20, backwards=backwards)
+        assert bool(seen.probe.buffer.thread) == is_buffered
+    # The steps of a new model are sampled at first, and a sample has readings of its own.
+    assert len(charged) > 10
+    assert charged == pytest.approx([READING_S * (2 * backwards + 1)] * len(charged))
+
+
+def test_steps_without_an_optimizer_are_charged_for_their_readings(costs: tuple[Costly, list[float]]) -> None:
+    allocator, charged = costs
+    layer = nn.Linear(3, 2)
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        for _ in range(30):
+            layer(torch.ones(1, 3)).sum().backward()
+            with torch.no_grad():
+                for parameter in layer.parameters():
+                    assert parameter.grad is not None
+                    parameter -= 0.01 * parameter.grad
+                    parameter.grad = None
+    assert len(charged) > 15
+    assert charged == pytest.approx([READING_S * 2] * len(charged))
 
 
 def test_a_part_that_is_switched_off_after_failures_lets_the_steps_go_on() -> None:
