@@ -17,10 +17,10 @@ from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemory
 from gradtui.protocol.vocabulary import Phase
 
 _MAX_WAITING = 4096
-"""Steps that wait to be emitted; the oldest give way."""
+"""Steps that wait to be emitted; the oldest are dropped."""
 _MAX_SPIKES = 100
-"""Spikes of a run after which only every `_EACH`-th is emitted."""
-_EACH = 100
+"""After this many spikes of a run, only every `_EMITTED_EVERY`-th is emitted."""
+_EMITTED_EVERY = 100
 _MAX_DETECTORS = 32
 """Groups of steps that are compared: a script may have an optimizer for each parameter."""
 _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
@@ -145,7 +145,7 @@ class StepTotalsReader:
             return
         detector = self._detectors.setdefault(key, SpikeDetector())
         was_above = totals.peak > detector.fence
-        spike = detector.add(totals.step, highest_phase(totals), totals.peak)
+        spike = detector.add(totals.step, _highest_phase(totals), totals.peak)
         if was_above:
             self._spiked()
         if spike is not None:
@@ -153,7 +153,7 @@ class StepTotalsReader:
 
     def _report(self, spike: Spike) -> None:
         self._spikes += 1
-        if self._spikes <= _MAX_SPIKES or self._spikes % _EACH == 0:
+        if self._spikes <= _MAX_SPIKES or self._spikes % _EMITTED_EVERY == 0:
             at, number = self._clock.at(), self._spikes
             self._emit(MemorySpikeFound(at, spike.step, spike.phase, spike.peak, spike.usual, number, spike.steps))
 
@@ -172,7 +172,7 @@ class StepTotalsReader:
                 self._report(spike)
 
 
-def highest_phase(totals: StepTotals) -> Phase:
+def _highest_phase(totals: StepTotals) -> Phase:
     """Return the phase with the highest total."""
     known = {Phase.FORWARD: totals.forward, Phase.BACKWARD: totals.backward, Phase.OPTIMIZER: totals.optimizer}
     return max(known, key=lambda phase: known[phase] or 0)

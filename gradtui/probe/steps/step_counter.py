@@ -141,7 +141,7 @@ class StepCounter:
         self._flushed = (self.steps, self.micro_steps)
         self._skipped = 0
         self._by_optimizer = [0] * len(self._by_optimizer)
-        if event.steps or not self._flushed_at:
+        if event.steps or event.skipped_steps or not self._flushed_at:
             # A later event within a step does not put off that of its end.
             self._flushed_at = now
         return event

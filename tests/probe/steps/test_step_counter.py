@@ -54,6 +54,15 @@ def test_short_steps_share_an_event() -> None:
     assert counter.is_due(1_000_000_000 + FLUSH_NS)
 
 
+@pytest.mark.parametrize("happening", ["stepped", "skipped"])
+def test_steps_that_a_loss_scaler_skips_share_an_event_too(happening: str) -> None:
+    counter = StepCounter()
+    flush(counter, now=1_000_000_000)
+    counter.skipped() if happening == "skipped" else counter.stepped(0)
+    flush(counter, now=2_000_000_000)
+    assert not counter.is_due(2_000_000_000 + FLUSH_NS - 1)
+
+
 def test_a_clock_is_monotonic_and_begins_at_zero() -> None:
     clock = RunClock()
     moments = [clock.at() for _ in range(100)]
