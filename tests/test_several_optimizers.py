@@ -73,6 +73,7 @@ def test_each_optimizer_has_its_own_values(kind: str, tmp_path: Path) -> None:
     ]
     counts = ", ".join(f"{name} {len(of(steps, name))}" for name in names)
     (line,) = told(ended.stderr, "steps")
-    assert line.startswith(f"{len(steps)} steps ({counts}), {len(steps)} micro-steps in ")
+    assert line.startswith(f"{len(steps)} steps ({counts}) in {ITERATIONS} iterations, {len(steps)} micro-steps in ")
+    assert summary["iterations"] == ITERATIONS
     trained = "; ".join(told(ended.stderr, "trained"))
     assert MODELS[kind] == {model for model in MODELS[kind] if model in trained}

@@ -45,6 +45,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "ledger": started.ledger if started else None,
         "torch": started.torch_version if started else None,
         "steps": sum(state.optimizer_steps),
+        "iterations": state.iterations if state.iterations is not None else sum(state.optimizer_steps),
         "micro_steps": state.micro_steps,
         "skipped_steps": state.skipped_steps,
         "models": models,

@@ -195,4 +195,5 @@ class ProbeParts:
         self.checks.follow(ranks)
 
     def _failed(self, part: str, error: str, disabled: bool) -> None:
-        self.emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))
+        # Directly: what `emit` would emit first may be the part that failed.
+        self._recent.emit(ProbeFailed(self.clock.at(), self.counter.steps, part, error, disabled))

@@ -152,6 +152,9 @@ class Progress(Event):
     epoch_steps: int | None = None
     epoch_steps_left: int | None = None
     """Steps of the present epoch, and those left of it; None where no DataLoader of known length yields the batches."""
+    iterations: int | None = None
+    """Iterations of the training loop so far, in each of which every optimizer makes at most one step; None in recordings of
+    versions that did not count them."""
 
 
 @dataclass(frozen=True, slots=True)

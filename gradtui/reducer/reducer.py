@@ -149,6 +149,7 @@ def _progress(state: RunState, event: ev.Progress) -> None:
     state.micro_steps += event.micro_steps
     state.skipped_steps += event.skipped_steps
     state.epoch_steps, state.epoch_steps_left = event.epoch_steps, event.epoch_steps_left
+    state.iterations = event.iterations if event.iterations != event.step else None
     state.optimizer_steps += [0] * (len(event.optimizer_steps) - len(state.optimizer_steps))
     for index, steps in enumerate(event.optimizer_steps):
         state.optimizer_steps[index] += steps

@@ -208,7 +208,8 @@ def _facts(state: RunState) -> Iterator[Fact]:
     skipped = f", {state.skipped_steps:,} skipped" if state.skipped_steps else ""
     micro = f", {plural(state.micro_steps, 'micro-step')}" if state.micro_steps != state.step else ""
     makers = steps_by_optimizer(state)
-    yield Fact("Steps", f"{state.step:,}", f"in {time_}{micro}{skipped}{f': {makers}' if makers else ''}")
+    loop = f" and {plural(state.iterations, 'iteration')}" if state.iterations is not None else ""
+    yield Fact("Steps", f"{state.step:,}", f"in {time_}{loop}{micro}{skipped}{f': {makers}' if makers else ''}")
     trained = [record for record in _records(state) if record.trainable]
     if trained:
         elements = sum(record.trainable or 0 for record in trained)

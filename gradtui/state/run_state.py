@@ -289,6 +289,9 @@ class RunState:
     """The last reading of the parameter groups' settings, such as learning rates."""
     rate_jumps: RateJumps = field(default_factory=RateJumps)
     optimizer_steps: list[int] = field(default_factory=list)
+    iterations: int | None = None
+    """Iterations of the training loop, in each of which every optimizer makes at most one step; None if unknown or the same as
+    the number of steps."""
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
     device: ev.DeviceSampled | None = None
     cost: CostRecord = field(default_factory=CostRecord)

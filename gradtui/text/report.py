@@ -44,7 +44,7 @@ _BUSY_CHILDREN_S = 0.5
 
 def progress_line(state: RunState) -> str:
     """Return the progress of the run as one line."""
-    parts = [f"step {state.step:,}"]
+    parts = [f"step {state.step:,}" + (f" (iteration {state.iterations:,})" if state.iterations is not None else "")]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
     losses, norms, shown = newest_losses(state), newest_norms(state), shown_norms(state)
@@ -80,7 +80,8 @@ def report_lines(state: RunState) -> list[str]:
         return [*untrained_lines(state), *finding_lines(state), *endings]
     by_hand, of = _by_hand(state), steps_by_optimizer(state)
     lines = [
-        f"{state.step} steps{by_hand}{f' ({of})' if of else ''}, {state.micro_steps} micro-steps in {state.seconds:.1f} s"
+        f"{state.step} steps{by_hand}{f' ({of})' if of else ''}{_in_iterations(state)}, "
+        f"{state.micro_steps} micro-steps in {state.seconds:.1f} s"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
     lines += finding_lines(state)
@@ -105,9 +106,13 @@ def report_lines(state: RunState) -> list[str]:
 
 
 def steps_words(state: RunState) -> str:
-    """Return the number of steps and who made them: `1,066 steps (Generator 533, Discriminator 533)`."""
+    """Return the number of steps and who made them: `1,066 steps (Generator 533, Discriminator 533) in 533 iterations`."""
     of = steps_by_optimizer(state)
-    return f"{plural(state.step, 'step')}{_by_hand(state)}{f' ({of})' if of else ''}"
+    return f"{plural(state.step, 'step')}{_by_hand(state)}{f' ({of})' if of else ''}{_in_iterations(state)}"
+
+
+def _in_iterations(state: RunState) -> str:
+    return f" in {plural(state.iterations, 'iteration')}" if state.iterations is not None else ""
 
 
 def _by_hand(state: RunState) -> str:

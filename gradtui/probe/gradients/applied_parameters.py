@@ -30,7 +30,8 @@ class DenseGradients:
     """Their indices in the module tree, -1 for those of no listed model."""
     absent: list[int]
     """Indices of the other parameters of listed models."""
-    kinds: set[tuple[torch.dtype, torch.device]]
+    dtypes: list[torch.dtype]
+    """Of each gradient that is there."""
     groups: list[NormGroup] | None
     """How their norms are computed; None if any of them is not a dense real tensor on the CPU, or none exists."""
 
@@ -82,7 +83,8 @@ class AppliedParameters:
             or dense.present != present
             or not kinds <= _PLAIN
             # Parameters may be converted, or moved to another device, in place.
-            or dense.kinds != {(gradient.dtype, gradient.device) for gradient in found}  # type: ignore[union-attr]
+            or dense.dtypes != [gradient.dtype for gradient in found]  # type: ignore[union-attr]
+            or False in [gradient.is_cpu for gradient in found]  # type: ignore[union-attr]
         ):
             dense = known.dense = _dense(known.indices, present, found)  # type: ignore[arg-type]
         return dense, found  # type: ignore[return-value]  # no None is left
@@ -122,10 +124,10 @@ class AppliedParameters:
 
 
 def _dense(indices: list[int], present: list[int] | None, gradients: list[torch.Tensor]) -> DenseGradients:
-    kinds = {(gradient.dtype, gradient.device) for gradient in gradients}
+    dtypes = [gradient.dtype for gradient in gradients]
     groups = groups_on_cpu(gradients) if gradients else None
     if present is None:
-        return DenseGradients(None, indices, [], kinds, groups)
+        return DenseGradients(None, indices, [], dtypes, groups)
     there = set(present)
     absent = [index for position, index in enumerate(indices) if position not in there and index >= 0]
-    return DenseGradients(present, [indices[position] for position in present], absent, kinds, groups)
+    return DenseGradients(present, [indices[position] for position in present], absent, dtypes, groups)

@@ -21,7 +21,7 @@ from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import Value, own_copy
-from gradtui.probe.memory import READINGS, StepTotalsReader, Total
+from gradtui.probe.memory import StepTotalsReader, Total
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.steps import HookEventBuffer
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -70,7 +70,7 @@ class BufferedReadings:
     """
 
     __slots__ = (
-        "_detector", "_every", "_fence", "_highest", "_hooks", "_memory_every", "applied", "backwards", "buffer", "clippings",
+        "_detector", "_every", "_fences", "_highest", "_hooks", "_memory_every", "applied", "backwards", "buffer", "clippings",
         "factors", "interval", "is_due", "losses", "measure", "memory", "norms", "reads_memory", "totals", "unread",
         "unread_memory",
     )  # fmt: skip
@@ -91,8 +91,8 @@ class BufferedReadings:
         self.reads_memory, self.unread_memory = False, 0
         """The same of the memory totals."""
         self.totals: dict[int, Total] = {}
-        self._highest, self._fence = 0, math.inf
-        """The highest total of the current step, and the one above which the step stands out."""
+        self._highest, self._fences = 0, (math.inf, math.inf)
+        """The highest total of the current step, and those above which a step without and with an exact peak stands out."""
         self.backwards = 0
         """The number of backwards of the current step so far."""
         self.losses: list[Value | None] = []
@@ -110,20 +110,23 @@ class BufferedReadings:
         self._memory_every, self.unread_memory = memory.every, memory.steps_until(step)
         self.reads_memory = self.unread_memory <= 0
         self.backwards = self._highest = 0
-        self._fence = self.memory.fence(optimizer)
+        self._fences = self.memory.fences(optimizer)
 
-    def phase_ended(self, *, with_peak: bool = False) -> None:
+    def phase_ended(self, *, with_peak: bool = False) -> Total:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
+        began = thread_time_ns()
         total = self.totals[len(self.buffer)] = self.memory.read(with_peak=with_peak)
         self._highest = max(self._highest, *(each or 0 for each in total))
+        self.memory.spent_ns += thread_time_ns() - began
+        return total
 
     def last_phase_ended(self) -> None:
         """Read the memory total at the end of the step."""
-        began = thread_time_ns()
-        self.phase_ended(with_peak=True)
-        self.memory.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
+        # The peak since the reading before is not that of this step alone if steps between them are not read.
+        _, peak = self.phase_ended(with_peak=self._memory_every == 1)
+        self.memory.charge()
         self.unread_memory = self._memory_every
-        if self._highest > self._fence:
+        if self._highest > self._fences[peak is not None]:
             # The step stands out, so the next one is sampled.
             self.buffer.steps_left = 0
         self._highest = 0

@@ -11,11 +11,10 @@ from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.memory.oom_report import OomReporter, RecentEvents
 from gradtui.probe.memory.peak_counters import of_this_process, protect_this_process
 from gradtui.probe.memory.phase_memory import PhaseMemory
-from gradtui.probe.memory.step_totals import READINGS, StepTotalsReader, Total
+from gradtui.probe.memory.step_totals import StepTotalsReader, Total
 
 __all__ = [
     "PIECE_BYTES",
-    "READINGS",
     "MemoryAccountant",
     "MemoryCounter",
     "MemoryProfileSchedule",

@@ -74,7 +74,7 @@ class CudaAllocator:
     def current(self) -> int | None:
         """Return requested bytes; None if another allocator without statistics is in use."""
         try:
-            stats = torch.cuda.memory_stats_as_nested_dict(self._index)
+            stats = self._peaks.statistics(self._index) or torch.cuda.memory_stats_as_nested_dict(self._index)
         except RuntimeError:
             return None
         return _requested(stats).get("current", 0)
@@ -101,7 +101,7 @@ class OtherDeviceCounter:
         return Reading(self.current(), None)
 
     def current(self) -> int | None:
-        """Return the same."""
+        """Return the bytes of the tensors on the device, None if they are unknown."""
         return torch.mps.current_allocated_memory() if self.exact else None
 
 
@@ -127,7 +127,8 @@ class MallocAllocator:
     exact = True
 
     def __init__(self) -> None:
-        self._mallinfo2 = ctypes.CDLL(None).mallinfo2
+        # `CDLL` would release the GIL, and another thread could keep it for longer than the call takes.
+        self._mallinfo2 = ctypes.PyDLL(None).mallinfo2
         self._mallinfo2.restype = _MallInfo2
         self._before = self._in_use()
 
@@ -136,7 +137,7 @@ class MallocAllocator:
         return Reading(self._in_use() - self._before, None)
 
     def current(self) -> int:
-        """Return the same."""
+        """Return the bytes in use now."""
         return self._in_use() - self._before
 
     def _in_use(self) -> int:
@@ -160,7 +161,7 @@ class ResidentAllocator:
         return Reading(self.current(), None)
 
     def current(self) -> int:
-        """Return the same."""
+        """Return the growth of resident bytes."""
         return int(self._process.memory_info().rss - self._before)
 
 

@@ -80,6 +80,11 @@ class PeakCounters:
             cleared = self._before_reset.pop(device, None)
             return _raised(stats, cleared) if cleared else stats
 
+    def statistics(self, device: int) -> Stats | None:
+        """Return the allocator's own statistics of a device, and reset nothing. None if nothing is protected."""
+        with self._lock:
+            return self._read(device) if self._read is not None else None
+
     @contextmanager
     def apart(self, devices: Iterable[int]) -> Iterator[None]:
         """Keep gradtui's temporary allocations in this context out of all peaks: the script's and those of phases."""

@@ -23,8 +23,8 @@ _MIN_BYTES, _MIN_SHARE = 1 << 20, 0.05
 """A peak stands out by at least this many bytes, and by this share of the usual peak."""
 _MAX_STEPS = 4
 """A spike lasts this many steps at most."""
-_USUAL_SHARE = 10
-"""Peaks that one step in so many has are usual."""
+_USUAL_ONE_IN = 10
+"""A peak is usual if one step in this many has it."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,6 @@ class SpikeDetector:
         self._end()
         return spike
 
-    def start_again(self) -> None:
-        """Forget all peaks: other models train."""
-        self._peaks.clear()
-        self._all.clear()
-        self._above = []
-        self._end()
-
     def _end(self) -> None:
         self._all.extend(self._above)
         self._open, self._above = None, []
@@ -99,5 +92,5 @@ class SpikeDetector:
             return
         lower, usual, upper = statistics.quantiles(self._peaks, n=4)
         highest = sorted(self._all, reverse=True)
-        of_a_kind = highest[-(-len(highest) // _USUAL_SHARE) - 1] * (1 + _MIN_SHARE)
+        of_a_kind = highest[-(-len(highest) // _USUAL_ONE_IN) - 1] * (1 + _MIN_SHARE)
         self.fence = max(upper + 3 * (upper - lower), usual + _MIN_BYTES, usual * (1 + _MIN_SHARE), of_a_kind)

@@ -17,15 +17,13 @@ from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemory
 from gradtui.protocol.vocabulary import Phase
 
 _MAX_WAITING = 4096
-"""Steps that wait to be emitted; the oldest give way."""
+"""Steps that wait to be emitted; the oldest are dropped."""
 _MAX_SPIKES = 100
-"""Spikes of a run after which only every `_EACH`-th is emitted."""
-_EACH = 100
-_MAX_OPTIMIZERS = 16
-"""Optimizers whose steps are compared: a script may have one for each parameter."""
+"""After this many spikes of a run, only every `_EMITTED_EVERY`-th is emitted."""
+_EMITTED_EVERY = 100
+_MAX_DETECTORS = 32
+"""Groups of steps that are compared: a script may have an optimizer for each parameter."""
 _PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-READINGS = len(_PHASES)
-"""Readings of a step with one backward."""
 
 Total = tuple[int | None, int | None]
 """The bytes now, and the highest since the reading before; None where unknown."""
@@ -38,6 +36,8 @@ class StepTotalsReader:
         self.interval = context.intervals.totals
         self.is_due = False
         """Whether the current step is read."""
+        self.spent_ns = 0
+        """CPU time in nanoseconds that the readings of the current step have taken so far."""
         self._emit, self._clock, self._hooks = context.emit, context.clock, context.hooks
         self._guarded = context.hooks.guarded("memory totals")
         self._accountant, self._spiked = accountant, spiked
@@ -48,24 +48,27 @@ class StepTotalsReader:
         self._peak_since = -1
         """The step after which the allocator's peak counts."""
         self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
-        self._detectors: dict[int, SpikeDetector] = {}
-        """By index of the optimizer: their steps may need different amounts of memory."""
+        self._detectors: dict[tuple[int, bool], SpikeDetector] = {}
+        """By index of the optimizer, whose steps may need other amounts of memory than those of others, and by whether the
+        peaks are exact: without its allocator's peak, a step seems to need less."""
         self._spikes = 0
 
-    def fence(self, optimizer: int) -> float:
-        """Return the bytes above which the peak of a step of the optimizer with this index stands out."""
-        detector = self._detectors.get(optimizer)
-        return detector.fence if detector is not None else math.inf
+    def fences(self, optimizer: int) -> tuple[float, float]:
+        """Return the bytes above which an inexact and an exact peak of a step of the optimizer with this index stand out."""
+        inexact, exact = (self._detectors.get((optimizer, is_exact)) for is_exact in (False, True))
+        return inexact.fence if inexact is not None else math.inf, exact.fence if exact is not None else math.inf
 
     def begin_step(self, step: int, *, is_sampled: bool) -> None:
         """Begin `step`; the totals of a sampled one come with its breakdown."""
-        self._totals, self._highest = {}, None
+        self._totals, self._highest, self.spent_ns = {}, None, 0
         self.is_due = not is_sampled and not self._hooks.is_off("memory totals") and not self.interval.steps_until(step)
         if self.is_due and self._peak_since != step - 1 and self._accountant.allocator.device_type != "cpu":
             # The peak of the step counts from here.
             with self._guarded:
+                began = thread_time_ns()
                 self.read()
                 self._peak_since = step - 1
+                self.spent_ns = thread_time_ns() - began
 
     def read(self, *, with_peak: bool = True) -> Total:
         """Return the total now, and the peak since the reading before with a peak, which takes longer on a device."""
@@ -81,8 +84,9 @@ class StepTotalsReader:
             with self._guarded:
                 began = thread_time_ns()
                 self.add(phase, self.read(with_peak=phase is Phase.OPTIMIZER))
+                self.spent_ns += thread_time_ns() - began
                 if phase is Phase.OPTIMIZER:
-                    self.interval.add_cost(READINGS * (thread_time_ns() - began) / 1e9)
+                    self.charge()
 
     def add(self, phase: Phase, total: Total) -> None:
         """Add a total that was read at the end of a phase of the current step."""
@@ -92,15 +96,24 @@ class StepTotalsReader:
         if highest is not None:
             self._highest = max(highest, self._highest or 0)
 
+    def charge(self) -> None:
+        """Record what the readings of the current step have taken, since the last one has been made."""
+        if self.spent_ns:
+            self.interval.add_cost(self.spent_ns / 1e9)
+            self.spent_ns = 0
+
     def step_ended(self, step: int, optimizer: int) -> None:
-        """End the current step, whose number is `step`, of the optimizer with this index."""
+        """End the current step, whose number is `step`, of the optimizer with this index; -1 if it had no optimizer."""
+        if optimizer < 0:
+            self.charge()
         if self._totals:
             self.interval.was_read(step)
             get = self._totals.get
-            if self._peak_since != step - 1:
-                # It may be that of a step before, which was not read.
-                self._highest = None
-            self._peak_since = step
+            if self._highest is not None:
+                if self._peak_since != step - 1:
+                    # It may be that of a step before, which was not read.
+                    self._highest = None
+                self._peak_since = step
             peak = max([*self._totals.values(), self._highest or 0])
             self._take(
                 StepTotals(
@@ -127,11 +140,12 @@ class StepTotalsReader:
 
     def _take(self, totals: StepTotals, optimizer: int) -> None:
         self._waiting.append(totals)
-        if totals.peak is None or (optimizer not in self._detectors and len(self._detectors) >= _MAX_OPTIMIZERS):
+        key = optimizer, totals.peak_exact
+        if totals.peak is None or (key not in self._detectors and len(self._detectors) >= _MAX_DETECTORS):
             return
-        detector = self._detectors.setdefault(optimizer, SpikeDetector())
+        detector = self._detectors.setdefault(key, SpikeDetector())
         was_above = totals.peak > detector.fence
-        spike = detector.add(totals.step, highest_phase(totals), totals.peak)
+        spike = detector.add(totals.step, _highest_phase(totals), totals.peak)
         if was_above:
             self._spiked()
         if spike is not None:
@@ -139,7 +153,7 @@ class StepTotalsReader:
 
     def _report(self, spike: Spike) -> None:
         self._spikes += 1
-        if self._spikes <= _MAX_SPIKES or self._spikes % _EACH == 0:
+        if self._spikes <= _MAX_SPIKES or self._spikes % _EMITTED_EVERY == 0:
             at, number = self._clock.at(), self._spikes
             self._emit(MemorySpikeFound(at, spike.step, spike.phase, spike.peak, spike.usual, number, spike.steps))
 
@@ -158,7 +172,7 @@ class StepTotalsReader:
                 self._report(spike)
 
 
-def highest_phase(totals: StepTotals) -> Phase:
+def _highest_phase(totals: StepTotals) -> Phase:
     """Return the phase with the highest total."""
     known = {Phase.FORWARD: totals.forward, Phase.BACKWARD: totals.backward, Phase.OPTIMIZER: totals.optimizer}
     return max(known, key=lambda phase: known[phase] or 0)

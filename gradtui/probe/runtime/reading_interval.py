@@ -7,7 +7,6 @@ never longer than `_LONGEST_S` of training.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
 
 from gradtui.probe.runtime.sampling_schedule import StepTime, power_of_two
@@ -76,7 +75,8 @@ class ReadingInterval:
     @property
     def _cost(self) -> float:
         # The shortest reading of several optimizers is that of the smallest one.
-        return statistics.mean(self._costs) if self.has_several_optimizers else min(self._costs)
+        # `statistics.mean` takes as long as a reading.
+        return sum(self._costs) / len(self._costs) if self.has_several_optimizers else min(self._costs)
 
     def steps_until(self, step: int) -> int:
         """Return how many steps lie between `step`, which begins, and the next one to read; 0 if that is `step` itself.

@@ -19,6 +19,10 @@ class StepCounter:
     def __init__(self, stop_after: int | None = None) -> None:
         self.steps = 0
         """Executed steps of all optimizers together; before the first of them, the number of `stepped_by_hand` calls."""
+        self.iterations = 0
+        """Iterations of the training loop: a new one begins with a step of an optimizer that has stepped in the current one."""
+        self._in_iteration: set[int] = set()
+        """The optimizers that have stepped in the current iteration."""
         self.micro_steps = 0
         """The number of outermost backward calls."""
         self.left_out = 0
@@ -38,6 +42,11 @@ class StepCounter:
     def stepped(self, optimizer: int, times: int = 1) -> None:
         """Count `times` steps of the optimizer with this index."""
         self.steps += times - self._by_hand
+        is_same_iteration = bool(self._in_iteration) and optimizer not in self._in_iteration
+        self.iterations += times - self._by_hand - is_same_iteration
+        if not is_same_iteration or times > 1:
+            self._in_iteration.clear()
+        self._in_iteration.add(optimizer)
         self._left_out_before = self.left_out
         self._by_hand = self.left_out = 0
         self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
@@ -46,6 +55,7 @@ class StepCounter:
     def stepped_by_hand(self) -> None:
         """Count a backward in a script without an optimizer: whatever the script does with the gradients next is its step."""
         self.steps += 1
+        self.iterations += 1
         self._by_hand += 1
 
     def replayed(self, backwards: int, optimizers: Sequence[int], *, by_hand: bool) -> int:
@@ -89,6 +99,7 @@ class StepCounter:
     def was_skipped(self, optimizer: int, *, is_newest: bool) -> None:
         """Uncount a step of the optimizer with this index: a device reported later that the step was skipped."""
         self.steps -= 1
+        self.iterations = min(self.iterations, self.steps)
         self._by_optimizer[optimizer] -= 1
         self._skipped += 1
         if is_newest:
@@ -134,6 +145,7 @@ class StepCounter:
             self._exempt_seconds + on_device.exempt_excess,
             on_device.device,
             *epoch,
+            self.iterations,
         )
         if not steps:
             self.setup_steps = self.steps
@@ -141,7 +153,7 @@ class StepCounter:
         self._flushed = (self.steps, self.micro_steps)
         self._skipped = 0
         self._by_optimizer = [0] * len(self._by_optimizer)
-        if event.steps or not self._flushed_at:
+        if event.steps or event.skipped_steps or not self._flushed_at:
             # A later event within a step does not put off that of its end.
             self._flushed_at = now
         return event

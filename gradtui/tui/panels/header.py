@@ -208,16 +208,23 @@ def _alarm(state: RunState, facts: HeaderState, width: int) -> Line:
 
 
 def _steps(state: RunState, layout: _Layout) -> Line:
-    """Return the step, and beside it the step to run to, or the micro-steps where these are not as many as steps."""
+    """Return the step, and beside it the step to run to; or the iteration of the loop where several optimizers make one; or the
+    micro-steps where these are not as many as steps.
+    """
     digits = layout.digits
     runs_to = next_stop(state)
     step = pad(steps_text(state.step, digits).strip(), digits)
     if not layout.micro:
         return ((step, "strong"),)
-    other, label = (runs_to, "until ") if runs_to is not None else (state.micro_steps, "micro ")
-    # Within a step, its backward is counted before the step.
-    if runs_to is None and state.micro_steps <= state.step + state.skipped_steps + 1:
-        return ((step, "strong"), (" " * (len(label) + digits), ""))
+    if runs_to is not None:
+        other, label = runs_to, "until "
+    elif state.iterations is not None:
+        other, label = state.iterations, "iter  "
+    elif state.micro_steps > state.step + state.skipped_steps + 1:
+        # Within a step, its backward is counted before the step.
+        other, label = state.micro_steps, "micro "
+    else:
+        return ((step, "strong"), (" " * (len("until ") + digits), ""))
     return ((step, "strong"), (label, "faint"), (pad(steps_text(other, digits).strip(), digits), "text"))
 
 

@@ -4,6 +4,7 @@
 # mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,operator,union-attr"
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from watched import ScriptedCommands, Watched, watched
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
-from gradtui.probe.runtime import HookSet, ProbeContext
+from gradtui.probe.runtime import HookSet, ProbeContext, sampling_schedule
 from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.steps import StepCounter
@@ -115,7 +116,9 @@ def test_a_run_that_is_not_held_is_not_held_after_the_step() -> None:
     assert not seen.all(PauseChanged)
 
 
-def test_the_first_by_itself_is_the_third_step() -> None:
+def test_the_first_by_itself_is_the_third_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No sample counts as long, however busy the machine is.
+    monkeypatch.setattr(sampling_schedule, "_LONG_S", math.inf)
     with watched(budget=1e-6, allocator=MallocAllocator()) as seen:
         train(deep(), 30)
     assert [event.step for event in traced(seen)] == [3]

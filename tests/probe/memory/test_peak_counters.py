@@ -55,6 +55,18 @@ def test_the_scripts_readings_are_those_of_a_run_without_us_and_ours_are_those_o
                 assert getattr(ours.namespace, name)(device) == getattr(alone.namespace, name)(device)
 
 
+def test_statistics_are_the_allocators_own_and_leave_all_peaks_as_they_are() -> None:
+    allocator = FakeAllocator()
+    counters = allocator.protected()
+    allocator.allocate(0, 300)
+    allocator.allocate(0, -200)
+    counters.take(0)
+    allocator.allocate(0, 50)
+    assert [peak_of(counters.statistics(0)) for _ in range(2)] == [150, 150]
+    assert peak_of(counters.take(0)) == 150
+    assert PeakCounters().statistics(0) is None
+
+
 def test_where_the_functions_are_gone_nothing_is_ever_reset() -> None:
     counters = PeakCounters()
     counters.protect(None)

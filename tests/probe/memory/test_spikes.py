@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable, Sequence
 from itertools import cycle
@@ -126,17 +125,6 @@ def test_among_noisy_peaks_one_that_is_far_above_all_stands_out() -> None:
     (spike,) = spikes(peaks)
     assert (spike.step, spike.peak, spike.steps) == (61, 3 * USUAL, 1)
     assert USUAL <= spike.usual <= round(1.2 * USUAL)
-
-
-def test_other_models_are_judged_by_their_own_peaks() -> None:
-    detector = SpikeDetector()
-    for step in range(1, 31):
-        detector.add(step, Phase.FORWARD, USUAL)
-    detector.add(31, Phase.FORWARD, 2 * USUAL)
-    detector.start_again()
-    assert detector.fence == math.inf
-    found = [detector.add(step, Phase.FORWARD, 5 * USUAL) for step in range(32, 70)]
-    assert (found, detector.finish()) == ([None] * 38, None)
 
 
 @given(st.lists(st.integers(0, 1 << 40), max_size=100))

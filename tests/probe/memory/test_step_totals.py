@@ -11,7 +11,10 @@ import torch
 from torch import nn
 from watched import CountingAllocator, Watched, watched
 
+from gradtui.probe.gradients import buffered_readings
+from gradtui.probe.memory import step_totals
 from gradtui.probe.memory.memory_counters import Reading
+from gradtui.probe.runtime.reading_interval import ReadingInterval
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
@@ -183,19 +186,24 @@ class WithPeaks(CountingAllocator):
         return Reading(self._total, highest, since_last=True)
 
 
+class Reaching(Model):
+    """Needs some more bytes within each phase than at its end."""
+
+    def __init__(self, allocator: CountingAllocator, totals: Callable[[int], Totals], within: int) -> None:
+        super().__init__(allocator, totals)
+        self.within = within
+
+    def reaches(self, phase: int) -> None:
+        self.allocator.total = self.totals(self.number)[phase] + self.within
+        super().reaches(phase)
+
+
 @pytest.mark.usefixtures("every_step_is_read")
 def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
     allocator = WithPeaks()
-
-    class Reaching(Model):
-        def reaches(self, phase: int) -> None:
-            # Within each phase 7 MiB more than at its end.
-            self.allocator.total = self.totals(self.number)[phase] + 7 * MIB
-            super().reaches(phase)
-
     with watched(budget=0.0, allocator=allocator) as seen:
         only_buffered(seen)
-        model = Reaching(allocator, usual)
+        model = Reaching(allocator, usual, within=7 * MIB)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer.register_step_post_hook(lambda *_: model.reaches(2))
         for step in range(1, 41):
@@ -208,6 +216,64 @@ def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
     assert found == [
         StepTotals(step, *usual(step), peak=max(usual(step)) + 7 * MIB, peak_exact=True) for step in range(6, 41)
     ]
+
+
+def test_exact_peaks_are_not_compared_with_totals_at_phase_ends(set_reading_interval: Callable[[int], None]) -> None:
+    """Within each phase a step needs 300 MiB more than at its end, which only a sampled step shows if not all are read."""
+    set_reading_interval(4)
+    allocator = WithPeaks()
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        model = Reaching(allocator, usual, within=300 * MIB)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_post_hook(lambda *_: model.reaches(2))
+        for step in range(1, 331):
+            model.number = step
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            allocator.total = BASE
+            if step == 310:
+                # The next step is sampled.
+                seen.probe.step_sampler._step_stands_out()
+                seen.probe.buffer.steps_left = 0
+    later = {each.step: each.peak for each in seen.memory_totals() if each.peak_exact and each.step > 100}
+    assert later == {311: max(usual(311)) + 300 * MIB}
+    assert seen.all(MemorySpikeFound) == []
+
+
+class OnADevice(WithPeaks):
+    """Tells whether the peak is asked for, which begins a new one, or only the total."""
+
+    device_type = "cuda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step, self.read_at = 0, set[int]()
+
+    def read(self) -> Reading:
+        self.read_at.add(self.step)
+        return super().read()
+
+    def current(self) -> int:
+        return self.total
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_buffered_steps_read_the_peak_of_a_device_if_every_step_is_read(
+    every: int, set_reading_interval: Callable[[int], None]
+) -> None:
+    set_reading_interval(every)
+    device = OnADevice()
+
+    def totals(step: int) -> Totals:
+        device.step = step
+        return usual(step)
+
+    with watched(budget=0.0, allocator=device) as seen:
+        only_buffered(seen)
+        train(seen, device, totals, 40)
+    assert device.read_at & {*range(20, 41)} == ({*range(20, 41)} if every == 1 else set())
 
 
 class Unknown(CountingAllocator):
@@ -239,6 +305,74 @@ def test_totals_are_read_as_often_as_their_interval_says(set_reading_interval: C
     assert later[0] <= max(sampled) + 4
     of_each = {each.step: each for each in expected(usual, 40)}
     assert seen.memory_totals() == [of_each[step] for step in read]
+
+
+READING_S = 1e-3
+
+
+class Costly(CountingAllocator):
+    """Each reading takes a millisecond of the clock in `costs`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+
+    def read(self) -> Reading:
+        self.now += round(READING_S * 1e9)
+        return super().read()
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> tuple[Costly, list[float]]:
+    """An allocator whose readings take time, and what was charged for each step, in seconds."""
+    allocator, charged = Costly(), list[float]()
+    for module in (step_totals, buffered_readings):
+        monkeypatch.setattr(module, "thread_time_ns", lambda: allocator.now)
+
+    def add(interval: ReadingInterval, seconds: float) -> None:
+        is_of_totals = interval._first is not None
+        if is_of_totals:
+            charged.append(seconds)
+
+    monkeypatch.setattr(ReadingInterval, "add_cost", add)
+    return allocator, charged
+
+
+@pytest.mark.parametrize("backwards", [1, 3, 32])
+@pytest.mark.parametrize("is_buffered", [True, False])
+def test_each_step_is_charged_all_of_its_readings(
+    backwards: int, is_buffered: bool, costs: tuple[Costly, list[float]]
+) -> None:
+    allocator, charged = costs
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        train(seen, allocator, usual, 10, backwards=backwards)
+        if not is_buffered:
+            seen.probe.parts.steps_until_due = lambda: -1  # type: ignore[method-assign]
+            seen.probe.buffer.flush(perf_counter_ns())
+            seen.probe.buffer.steps_left = 0
+        charged.clear()
+        train(seen, allocator, usual, 20, backwards=backwards)
+        assert bool(seen.probe.buffer.thread) == is_buffered
+    # The steps of a new model are sampled at first, and a sample has readings of its own.
+    assert len(charged) > 10
+    assert charged == pytest.approx([READING_S * (2 * backwards + 1)] * len(charged))
+
+
+def test_steps_without_an_optimizer_are_charged_for_their_readings(costs: tuple[Costly, list[float]]) -> None:
+    allocator, charged = costs
+    layer = nn.Linear(3, 2)
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        for _ in range(30):
+            layer(torch.ones(1, 3)).sum().backward()
+            with torch.no_grad():
+                for parameter in layer.parameters():
+                    assert parameter.grad is not None
+                    parameter -= 0.01 * parameter.grad
+                    parameter.grad = None
+    assert len(charged) > 15
+    assert charged == pytest.approx([READING_S * 2] * len(charged))
 
 
 def test_a_part_that_is_switched_off_after_failures_lets_the_steps_go_on() -> None:

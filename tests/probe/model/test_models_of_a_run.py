@@ -295,6 +295,7 @@ def test_a_model_that_first_runs_after_the_last_step_leaves_what_is_known(
     model = layers()
     with watched() as seen:
         train(model)
+        seen.probe.report()
         before = summarise(seen.state, dropped=0)
         at_the_end(model)
         during = summarise(seen.state, dropped=0)

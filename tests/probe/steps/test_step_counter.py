@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 
 import pytest
@@ -52,6 +53,64 @@ def test_short_steps_share_an_event() -> None:
     flush(counter, now=1_000_000_000)
     assert not counter.is_due(1_000_000_000 + FLUSH_NS - 1)
     assert counter.is_due(1_000_000_000 + FLUSH_NS)
+
+
+def iterations(steps: Iterable[int]) -> list[int]:
+    """The number of iterations after each step; steps are given by the index of their optimizer."""
+    counter = StepCounter()
+    found = []
+    for optimizer in steps:
+        counter.stepped(optimizer)
+        found.append(counter.iterations)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param([0, 0, 0], [1, 2, 3], id="one optimizer"),
+        pytest.param([0, 1, 0, 1, 0], [1, 1, 2, 2, 3], id="a GAN"),
+        pytest.param([0, 0, 0, 1, 0, 0, 0, 1], [1, 2, 3, 3, 4, 5, 6, 6], id="several critic steps"),
+        pytest.param([0, 1, 2] * 2, [1, 1, 1, 2, 2, 2], id="an optimizer for each parameter"),
+        pytest.param([0, 0, 1, 1, 0, 0], [1, 2, 2, 3, 3, 4], id="blocks"),
+    ],
+)
+def test_an_iteration_has_at_most_one_step_of_each_optimizer(steps: list[int], expected: list[int]) -> None:
+    assert iterations(steps) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=40))
+def test_steps_counted_together_are_in_the_same_iterations_as_one_by_one(counted: list[tuple[int, int]]) -> None:
+    counter = StepCounter()
+    for optimizer, times in counted:
+        counter.stepped(optimizer, times)
+    alone = iterations(optimizer for optimizer, times in counted for _ in range(times))
+    assert counter.iterations == (alone[-1] if alone else 0)
+
+
+def test_steps_before_the_first_of_an_optimizer_are_no_iterations() -> None:
+    counter = StepCounter()
+    counter.stepped_by_hand()
+    counter.stepped_by_hand()
+    assert counter.iterations == 2
+    counter.stepped(0)
+    assert (counter.steps, counter.iterations) == (1, 1)
+
+
+def test_a_step_that_was_skipped_is_no_iteration() -> None:
+    counter = StepCounter()
+    counter.stepped(0, 5)
+    counter.was_skipped(0, is_newest=False)
+    assert counter.iterations == 4
+
+
+@pytest.mark.parametrize("happening", ["stepped", "skipped"])
+def test_steps_that_a_loss_scaler_skips_share_an_event_too(happening: str) -> None:
+    counter = StepCounter()
+    flush(counter, now=1_000_000_000)
+    counter.skipped() if happening == "skipped" else counter.stepped(0)
+    flush(counter, now=2_000_000_000)
+    assert not counter.is_due(2_000_000_000 + FLUSH_NS - 1)
 
 
 def test_a_clock_is_monotonic_and_begins_at_zero() -> None:

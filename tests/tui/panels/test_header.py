@@ -166,6 +166,13 @@ def test_micro_steps_are_shown_only_where_they_are_not_the_steps() -> None:
     assert "micro" not in text(state), "a skipped step has a backward too, and so has the one under way"
 
 
+def test_the_iteration_is_shown_where_it_is_not_the_step() -> None:
+    state = state_after(*coop_run(40))
+    assert "iter " not in text(state)
+    state.iterations = 20
+    assert "iter  20" in text(state)
+
+
 def test_the_learning_rate_and_that_there_are_others() -> None:
     state = state_after(*coop_run(3))
     one = GroupSettings(1e-3, 0.0)
