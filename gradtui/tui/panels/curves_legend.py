@@ -95,9 +95,7 @@ def _row_step(row: RowNorms, step: int | None, form: _Form) -> str:
     return "" if newest is None or newest == step else f"{form.at}{newest:,}"
 
 
-def _form(
-    state: RunState, step: int | None, width: int, row: RowNorms | None = None, name: int = 0
-) -> _Form | None:
+def _form(state: RunState, step: int | None, width: int, row: RowNorms | None = None, name: int = 0) -> _Form | None:
     """Return the widest form that fits, beside a row whose name takes `name` cells if there is one."""
     for form in _FORMS[:-1]:
         taken = line_width((*_values(state, step, form), *_when(state, step, form)))
