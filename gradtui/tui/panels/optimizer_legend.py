@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 
 from rich.cells import set_cell_size
 
@@ -109,7 +108,8 @@ def _steps_of(state: RunState, turns: OptimizerTurns) -> Span:
     if not steps:
         return "", ""
     first, last = f"{min(steps):,}", f"{max(steps):,}"
-    new = len(commonprefix((first, last))) if len(first) == len(last) else 0
+    is_as_long = len(first) == len(last)
+    new = next((at for at, (a, b) in enumerate(zip(first, last)) if a != b), 0) if is_as_long else 0
     return f" @{first}{f'–{last[new:]}' if first != last else ''}", _step_role(state, min(steps))
 
 
