@@ -39,11 +39,12 @@ _ROOM_FOR_MEANING = 70
 _SEPARATOR = " · "
 
 
-def curves_title(state: RunState) -> str:
-    """Describe the norms and how often they are measured."""
+def curves_title(state: RunState, width: int = 100) -> str:
+    """Describe the norms and how often they are measured, in as many words as fit; first of all that not every step is read."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     turns = optimizer_turns(state)
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
+    left_out = f", {dropped:,} dropped" if dropped else ""
     of = (
         " of this rank's part"
         if shown_norms(state).is_part
@@ -53,14 +54,17 @@ def curves_title(state: RunState) -> str:
     )
     of += f" of 1 of {turns.parts:,} optimizers" if turns.parts else ""
     losses = _losses_title(state, turns)
-    return f"{losses}{_SEPARATOR if losses else ''}L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
+    norms = f"L2{of}{often}{left_out}"
+    shorter = (norms, f"L2{often}{left_out}", f"{often}{left_out}", often or left_out, often.removesuffix(" steps"), "")
+    full = f"{losses}{_SEPARATOR if losses else ''}{norms}"
+    return next(text for form in (full, *shorter) if len(text := form.strip(", ")) <= max(0, width))
 
 
 def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
     """Say of what the losses are, where that is not plain: of several backwards, or of several optimizers without an axis."""
     own = [each for each in turns.shown if each.has_own_loss]
     if not on_one_axis(map(loss_range, own)):
-        return "own scale each"
+        return "separate scales"
     kinds = {each.curves.loss_of for each in own} or {main_loss_of(state)}
     of = kinds.pop() if len(kinds) == 1 else ""
     return f"loss: {of} of micro-steps" if of else ""

@@ -245,9 +245,10 @@ class Dashboard(Screen[None], KeptStrips):
     def _set_titles(self, name: str) -> None:
         if name not in PANELS or name == "why":
             return
-        notes = {
-            "memory": lambda: self.memory.title,
-            "gradients": lambda: curves_title(self._state),
+        room = self._panels.room_for_note(name, self._panel(name).size.width)
+        notes: dict[str, Callable[[], str]] = {
+            "memory": lambda: self.memory.title(room),
+            "gradients": lambda: curves_title(self._state, room),
             "output": lambda: self.output.title,
         }
         note = notes.get(name, str)()

@@ -27,6 +27,9 @@ _NAMES = {
 }  # fmt: skip
 _SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖grad‖"}
 
+_BESIDE_TITLE = 8
+"""Cells of the frame's upper edge that the corners and the gaps around the title take."""
+
 
 @dataclass(frozen=True)
 class PanelLayout:
@@ -109,16 +112,20 @@ class PanelLayout:
         tabs = [name for name in self.tabs if name not in _BESIDE]
         return tabs[(tabs.index(self.below) + 1) % len(tabs)] if self.below in tabs else tabs[0]
 
+    def room_for_note(self, name: str, width: int) -> int:
+        """Return the cells for a note behind the name of a panel whose content is `width` cells wide."""
+        return width - len(self._names[name]) - _BESIDE_TITLE
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return _NAMES if self.is_wide else _SHORT_NAMES
+
     def titles(self, name: str, note: str) -> tuple[Content, Content]:
         """Return the title and the subtitle of a panel's frame: its name or the tabs, and a note."""
         muted_note = Content.styled(note, "$foreground-muted")
         if name not in self.tabs:
-            names = _NAMES if self.is_wide else _SHORT_NAMES
-            if self.is_wide:
-                return Content.assemble((f"{names[name]}  ", "bold"), muted_note), Content("")
-            # The figures of the memory are often older than those of the other panels, and must name their step.
-            has_note = bool(note) and name == "memory"
-            return Content.assemble(names[name], "  ", muted_note) if has_note else Content(names[name]), Content("")
+            own = f"{self._names[name]}  " if note or self.is_wide else self._names[name]
+            return Content.assemble((own, "bold" if self.is_wide else ""), muted_note), Content("")
         tabs = [
             f"[bold $primary]{_NAMES[tab]}[/]"
             if tab == name

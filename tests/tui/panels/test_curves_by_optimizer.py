@@ -51,7 +51,7 @@ def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() 
     request = curves_request(state, None, 60, 12)
     assert request.apart
     assert [series.color for series in request.above] == [*ROLES[:3]]
-    assert curves_title(state) == "own scale each · L2"
+    assert curves_title(state) == "separate scales · L2"
     assert not curves_request(state_after(gan(40)), None, 60, 12).apart
     assert curves_title(state_after(gan(40))) == "L2"
 
