@@ -329,7 +329,7 @@ def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
     if tree.norm_steps is None:
         is_known = any(tree.norms[index] is not None for index in parameters)
         return (tree.norms_step, tree.norms_step) if is_known else None
-    steps = [step for index in parameters if (step := tree.norm_steps[index]) is not None]
+    steps = [step for step in tree.norm_steps[parameters.start : parameters.stop] if step is not None]
     return (min(steps), max(steps)) if steps else None
 
 
