@@ -125,6 +125,22 @@ async def test_of_what_is_sampled_in_a_pause_only_the_memory_panel_is_drawn(monk
         assert counts == {"header": 16, "memory": 4}
 
 
+async def test_of_what_ranks_sample_in_a_pause_only_the_memory_and_their_table_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined = [ev.RankJoined(0.1, 0, rank, 2, rank, "host", 100 + rank, 0) for rank in range(2)]
+    async with session((160, 50), events=[*joined, ev.RankEvent(1.0, 0, 0, 0, MODEL)]) as run:
+        drawn = Drawn(run, monkeypatch)
+        drawn.settle()
+        with drawn.counted() as counts:
+            for at in range(4):
+                for rank in range(2):
+                    run.source.put(ev.RankEvent(10.0 + at, 41, rank, 0, device_sample(10.0 + at)))
+                for _ in range(4):
+                    drawn.tick()
+        assert counts == {"header": 16, "memory": 4, "ranks": 4}
+
+
 async def test_the_time_left_of_a_bar_is_in_the_header_at_the_next_tick_also_while_the_output_is_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
