@@ -144,6 +144,7 @@ class GradtuiApp(App[str]):
         )
         self._player = player
         self.dashboard = Dashboard(context, log) if player is None else _replay_dashboard(context, player)
+        self.dashboard.on_drawn = self._redraws.drawn
         if columns:
             self.dashboard.tree_view.chosen_columns = tuple(columns)
         self.dashboard.tree_view.order = "registration" if order == "registration" else "execution"
@@ -356,9 +357,6 @@ class GradtuiApp(App[str]):
 
     def on_key_followed(self, message: KeyFollowed) -> None:
         self.key_queue.on_key_followed(message)
-
-    def on_module_tree_cursor_moved(self) -> None:
-        self.dashboard.draw("gradients")
 
     def on_key_bar_message_read(self) -> None:
         self._say(None)

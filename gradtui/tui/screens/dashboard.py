@@ -95,6 +95,8 @@ class Dashboard(Screen[None], KeptStrips):
             "events": self.events.update,
             "ranks": self.ranks.update,
         }
+        self.on_drawn: Callable[[str], None] = lambda _: None
+        """Called with the name of each part that was drawn."""
         self._plots: PlotScreen | None = None
         self._plot_settings: PlotSettings | None = None
         self._visited: tuple[str, str] | None = None
@@ -175,6 +177,7 @@ class Dashboard(Screen[None], KeptStrips):
             self._set_titles(part)
         except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
+        self.on_drawn(part)
 
     def draw_pending(self) -> None:
         """Show which commands are pending, in each part that says so."""
@@ -204,7 +207,7 @@ class Dashboard(Screen[None], KeptStrips):
         chosen = selection_of(tree, row) if row is not None else None
         # The curve of the whole model is the total, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
-        self.gradients.selection = chosen if drawn else None
+        self.gradients.select(chosen if drawn else None)
 
     # Visible panels
 

@@ -27,6 +27,7 @@ class Drawn:
         self._run, self.now, self.step = run, 0.0, 40
         self.times: dict[str, list[float]] = {}
         run.app._redraws = RedrawScheduler(1 / TICK, wall=lambda: self.now, cpu=lambda: 0.0)
+        run.dashboard.on_drawn = run.app._redraws.drawn
         draw, header = run.dashboard.draw, run.dashboard.header.redraw
 
         def draw_noted(part: str) -> None:
@@ -154,6 +155,18 @@ async def test_the_time_left_of_a_bar_is_in_the_header_at_the_next_tick_also_whi
             drawn.tick()
             assert f"left {left} s" in " ".join(run.dashboard.header.text.split())
         assert "output" not in drawn.times
+
+
+async def test_what_an_answer_draws_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session((160, 50)) as run:
+        drawn = Drawn(run, monkeypatch)
+        await run.press("p")
+        drawn.settle()
+        with drawn.counted() as counts:
+            run.source.put(ev.CommandRejected(9.0, 40, run.sink.submitted[-1], "no"))
+            for _ in range(4):
+                drawn.tick()
+        assert counts == {"header": 4, **dict.fromkeys(run.dashboard.visible_parts(), 1), "events": 1}
 
 
 async def test_new_output_is_drawn_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
