@@ -281,6 +281,11 @@ def fullest_phase(state: RunState, phases: tuple[Phase, ...]) -> Phase | None:
     return next((phase for phase, total in totals.items() if total >= 0.98 * most), None)
 
 
+def is_on_host(state: RunState) -> bool:
+    """Return whether the models are on the CPU, as far as that is known."""
+    return state.started is None or state.started.device in ("", "cpu")
+
+
 def unexplained_at_load(state: RunState) -> int | None:
     """Return the bytes that were in no category when the first forward began: those of imports and data.
 

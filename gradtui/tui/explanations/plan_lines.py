@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gradtui.state.plans import PlanFigures, PlanOffered, can_forecast, front
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import is_on_host
 from gradtui.state.step_peaks import step_peaks
 from gradtui.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
 from gradtui.text.forecast import memory_clauses
@@ -60,8 +61,11 @@ def _missing(state: RunState) -> Iterator[str]:
         yield f"Only estimates by the documented rules: {printable(why_by_rules(state))}."
         yield compiled_budget(state)
     elif state.operations is None:
-        on_cpu = state.started is None or state.started.device in ("", "cpu")
-        then = "t profiles the next step" if on_cpu else "one is, as soon as that takes at most 1 % of the time so far"
+        then = (
+            "t profiles the next step"
+            if is_on_host(state)
+            else "one is, once that takes at most 1 % of the time so far"
+        )
         yield f"No step was recorded yet, so there are only estimates by the documented rules: {then}."
     elif state.operations.missing:
         yield f"No exact forecast: {printable(state.operations.missing)}."

@@ -20,11 +20,6 @@ from gradtui.tui.rendering import Line
 from gradtui.tui.widgets import LineView
 
 
-def has_breakdown(state: RunState) -> bool:
-    """Whether the memory breakdown of any phase has been measured."""
-    return any(record.last is not None for record in state.phases.values())
-
-
 def memory_title(state: RunState, width: int = 100, *, by_phase: bool = False, chosen: Phase | None = None) -> str:
     """Return what the view shows and of which step: the curve within a step, or the table by phase and its source."""
     if not by_phase:

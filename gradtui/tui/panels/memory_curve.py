@@ -13,13 +13,7 @@ from operator import itemgetter
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.step_curve import StepCurve
-from gradtui.tui.rendering import STALE, Line, Span, elide_start, width_of
-
-PHASE_ROLES = {
-    Phase.FORWARD: "phase-forward", Phase.BACKWARD: "phase-backward", Phase.OPTIMIZER: "phase-optimizer",
-}  # fmt: skip
-"""The colour role of each phase that has one of its own."""
-OTHER_ROLE = "phase-other"
+from gradtui.tui.rendering import PHASE_ROLES, STALE, Line, Span, elide_start, phase_role, width_of
 
 SHORT_NAMES = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.OPTIMIZER: "opt"}
 _MIN_SHARE = 0.005
@@ -82,11 +76,6 @@ def _round_step(least: float) -> float:
         for mantissa in (1, 2, 5)
         if (step := float(f"{mantissa}e{power}")) >= least * (1 - 1e-9)
     )
-
-
-def phase_role(phase: Phase) -> str:
-    """Return the colour role of a phase."""
-    return PHASE_ROLES.get(phase, OTHER_ROLE)
 
 
 @dataclass(frozen=True)
