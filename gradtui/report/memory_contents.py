@@ -23,6 +23,7 @@ from gradtui.text import (
     seconds_text,
     share_text,
     size_text,
+    spike_count_text,
 )
 from gradtui.text.memory import graph_lines, most_saved_text
 from gradtui.text.report import place_of
@@ -215,13 +216,11 @@ def _spike_notes(state: RunState) -> list[str]:
     largest = largest_spike(state)
     if largest is None:
         return []
-    count = state.step_memory.spike_count
-    what = "the memory peak of a step was far above those around it"
-    if count > 1:
-        what = f"the memory peaks of {count:,} steps were far above those around them"
+    which = "," if state.step_memory.spike_count == 1 else ", the largest"
+    where = f"at step {largest.step:,} in {largest.phase}"
     size, usual = size_text(largest.peak), size_text(largest.usual)
-    most = "" if count == 1 else "most at "
-    return [f"{what}, {most}step {largest.step:,} in {largest.phase}: {size}, usually {usual}"]
+    what = f"{spike_count_text(state)} of the memory, peaks far above those of the steps around them"
+    return [f"{what}{which} {where}: {size}, usually {usual}"]
 
 
 def _notes(state: RunState) -> list[str]:

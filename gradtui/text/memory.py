@@ -68,6 +68,12 @@ def spike_words(state: RunState, spike: MemorySpikeFound) -> tuple[str, ...]:
     )
 
 
+def spike_count_text(state: RunState) -> str:
+    """Return the number of spikes: `2 spikes`, or at least so many where not every step was measured."""
+    memory = state.step_memory
+    return f"{'≥' if memory.has_gaps else ''}{plural(memory.spike_count, 'spike')}"
+
+
 def spike_text(state: RunState, spike: MemorySpikeFound) -> str:
     """Describe a step whose memory peak was far above those around it, as the screen counts its bytes."""
     peak, usual = (size_text(above_load(state, size)) for size in (spike.peak, spike.usual))
@@ -97,7 +103,7 @@ def _spike_words(state: RunState, peak_step: int) -> str:
     largest = largest_spike(state)
     if largest is None:
         return ""
-    text = f"; {plural(state.step_memory.spike_count, 'spike')}"
+    text = f"; {spike_count_text(state)}"
     # A spike of several steps has the number of its first one.
     if largest.step <= peak_step < largest.step + max(1, largest.steps):
         return text

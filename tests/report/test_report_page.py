@@ -159,7 +159,9 @@ def test_spikes_are_marks_in_the_chart_of_the_totals_and_a_note(tmp_path: Path) 
     base = contents.memory.totals_base
     assert {mark["step"]: mark["value"] * MIB for mark in marks} == {step: peak - base for step, peak in peaks.items()}
     made = page(contents)
-    words = "the memory peaks of 2 steps were far above those around them, most at step 63 in forward: "
+    words = (
+        "2 spikes of the memory, peaks far above those of the steps around them, the largest at step 63 in forward: "
+    )
     assert f"{words}360.0 MiB, usually 60.0 MiB." in made
     assert "in forward of step 63" in made
 

@@ -9,7 +9,7 @@ from gradtui.state.markers import Marker, MarkerKind
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host, unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP
-from gradtui.text import peak_bound, plural, short_bytes, spike_words
+from gradtui.text import peak_bound, short_bytes, spike_count_text, spike_words
 from gradtui.tui.plots.curves import (
     curves_request,
     in_sight,
@@ -126,7 +126,7 @@ def _words(state: RunState) -> str:
     memory, before = state.step_memory, unexplained_at_load(state)
     words = []
     if memory.spikes:
-        many = plural(memory.spike_count, "spike") + (", the newest" if memory.spike_count > 1 else "")
+        many = spike_count_text(state) + (", the newest" if memory.spike_count > 1 else "")
         words.append(f"{many} {spike_words(state, memory.spikes[-1])[0]}.")
     if not memory.peaks_exact:
         words.append("Peak ≥: the highest of the totals.")
