@@ -80,9 +80,8 @@ async def test_what_is_visible_is_drawn_each_second_and_the_header_twice(
         visible = run.dashboard.visible_parts()
         assert set(drawn.times) == {"header", *visible}
         for part, most in {**dict.fromkeys(visible, 1.0), "output": 0.5, "header": 0.5}.items():
-            times = [0.0, *drawn.times.get(part, ()), drawn.now]
-            if part in drawn.times:
-                assert max(after - before for before, after in pairwise(times)) <= most
+            times = [0.0, *drawn.times[part], drawn.now]
+            assert max(after - before for before, after in pairwise(times)) <= most, part
         assert f"step {drawn.step}" in run.dashboard.header.text
 
 
