@@ -64,10 +64,10 @@ def curves_title(state: RunState, width: int = 100) -> str:
 
 def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
     """Say of what the losses are, where that is not plain: of several backwards, or of several optimizers without an axis."""
-    own = [each for each in turns.shown if each.has_own_loss]
+    own = [optimizer for optimizer in turns.shown if optimizer.has_own_loss]
     if not on_one_axis(map(loss_range, own)):
         return "separate scales"
-    kinds = {each.curves.loss_of for each in own} or {main_loss_of(state)}
+    kinds = {optimizer.curves.loss_of for optimizer in own} or {main_loss_of(state)}
     of = kinds.pop() if len(kinds) == 1 else ""
     return f"loss: {of} of micro-steps" if of else ""
 
@@ -120,20 +120,20 @@ def curves_request(
         y_scale="log",
         x_limits=ends,
         above=curves.losses,
-        apart=curves.has_lanes,
+        has_lanes=curves.has_lanes,
         verticals=vertical_lines(state, first, ends),
     )
 
 
 def _of_optimizers(turns: OptimizerTurns, step: int, breaks: Sequence[int]) -> RunCurves:
     """Return the curves of the optimizers. On a common scale the first one, which is drawn last, lies on top."""
-    curves = [(role, each) for role, each in zip(ROLES, turns.shown)]
-    own = [(role, each) for role, each in curves if each.has_own_loss]
-    series = [(role, each.curves.loss) for role, each in own]
+    curves = [(role, optimizer) for role, optimizer in zip(ROLES, turns.shown)]
+    own = [(role, optimizer) for role, optimizer in curves if optimizer.has_own_loss]
+    series = [(role, optimizer.curves.loss) for role, optimizer in own]
     losses = [_of_each_model(role, loss.steps, loss.values, breaks, is_whole=True) for role, loss in series]
-    norms = [(role, each.curves.gradient_norm) for role, each in curves]
+    norms = [(role, optimizer.curves.gradient_norm) for role, optimizer in curves]
     totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
-    has_lanes = not on_one_axis(loss_range(each) for _, each in own)
+    has_lanes = not on_one_axis(loss_range(optimizer) for _, optimizer in own)
     return RunCurves(
         tuple(chain(*(losses if has_lanes else reversed(losses)))),
         tuple(chain(*reversed(totals))),

@@ -46,9 +46,9 @@ _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.OUT_OF_SIGHT: ("✖", "lost", "warning"),
 }
 _BRAND = " gradtui "
-_LEAST_OWNER, _LEAST_COURSE = 4, 4
+_MIN_OWNER, _MIN_COURSE = 4, 4
 """Cells in which it is shown whose loss it is, and the course of the loss beside that."""
-_LEAST_NAME = 6
+_MIN_NAME = 6
 """Cells in which the script's name is shown beside the rank."""
 _LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6
 _LEFT, _EPOCH_LEFT = "left ", "epoch left "
@@ -182,7 +182,7 @@ def _script(state: RunState, width: int) -> Line:
         return ((pad(name, width), "title"),)
     words, role = rank
     room = width - width_of(words) - 1
-    rest = f" {elide(name, room)}" if room >= _LEAST_NAME else ""
+    rest = f" {elide(name, room)}" if room >= _MIN_NAME else ""
     return ((words, role), (pad(rest, max(0, width - width_of(words))), "title"))
 
 
@@ -234,13 +234,13 @@ def _loss(state: RunState, layout: _Layout) -> Line:
         return (("loss ", "faint"), number)
     name = main_name(state)
     short = elide(name, layout.spark - 1)
-    whose: Line = ((f"{short} ", "muted"),) if name and width_of(short) >= min(_LEAST_OWNER, width_of(name)) else ()
+    whose: Line = ((f"{short} ", "muted"),) if name and width_of(short) >= min(_MIN_OWNER, width_of(name)) else ()
     room = layout.spark - line_width(whose)
     value: Line = (("loss ", "faint"), *whose, number)
     if is_old and step is not None:
         words = next((text for text in (f"step {step:,}", f"@{step:,}") if width_of(text) <= room), "")
         return (*value, (pad(words, room), "muted"))
-    if room < _LEAST_COURSE:
+    if room < _MIN_COURSE:
         return (*value, (" " * room, ""))
     return (*value, *sparkline(state.loss.values[-room:], room, "muted"))
 

@@ -121,7 +121,7 @@ def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...
     if is_compiled(tree, row):
         return (), None
     path, within = tree.modules[row].path, frozenset((row,))
-    if any(isinstance(each, SetCheckpointing) and each.path == path for each in state.pending.values()):
+    if any(isinstance(command, SetCheckpointing) and command.path == path for command in state.pending.values()):
         return (), None
     is_on = row in tree.checkpointed
     made = forecast_change(state, Change(keeps=within) if is_on else Change(checkpoints=within))

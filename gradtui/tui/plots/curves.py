@@ -91,8 +91,8 @@ def curves_request(
         for part in (parts(curve.steps, breaks) if curve.can_be_smooth else (slice(None),))
     ]
     # All raw curves lie below all smoothed curves.
-    below = [series for each in drawn for series in each[:-1]]
-    series = (*below, *(each[-1] for each in drawn))
+    below = [series for lines in drawn for series in lines[:-1]]
+    series = (*below, *(lines[-1] for lines in drawn))
     whole = whole_range(curves)
     verticals = vertical_lines(state, whole[0], ends, more) if state is not None and whole is not None else ()
     return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends, verticals=verticals)
@@ -213,7 +213,7 @@ def _extremes_if_positive(piece: Sequence[float | None]) -> list[int] | None:
 
 def _extremes(piece: Sequence[float | None]) -> list[int]:
     finite = [(value, index) for index, value in enumerate(piece) if value is not None and isfinite(value)]
-    positive = [each for each in finite if each[0] > 0]
+    positive = [entry for entry in finite if entry[0] > 0]
     others = {str(value): piece.index(value) for value in piece if value is None or not isfinite(value)}
     return sorted({*others.values(), *(end(of)[1] for of in (finite, positive) for end in (min, max) if of)})
 

@@ -40,7 +40,11 @@ def memory_curves(state: RunState) -> list[Curve]:
 def _raw(state: RunState) -> list[Curve]:
     totals = [(phase.value, PHASE_ROLES[phase], state.phases[phase].totals) for phase in PHASES_OF_STEP]
     named = [*totals, ("peak", PEAK_ROLE, state.step_memory.peak)]
-    return [Curve(name, role, each.steps, each.values, can_be_smooth=False) for name, role, each in named if len(each)]
+    return [
+        Curve(name, role, series.steps, series.values, can_be_smooth=False)
+        for name, role, series in named
+        if len(series)
+    ]
 
 
 def _peak_first(curves: Sequence[Curve]) -> list[Curve]:
@@ -72,7 +76,7 @@ def memory_plot_table(state: RunState, options: PlotOptions) -> Table:
 
 def _spikes(state: RunState) -> list[Marker]:
     spikes = state.step_memory.spikes
-    return [Marker(each.step, MarkerKind.SPIKE, f"+{_brief(each.peak - each.usual)}") for each in spikes]
+    return [Marker(spike.step, MarkerKind.SPIKE, f"+{_brief(spike.peak - spike.usual)}") for spike in spikes]
 
 
 def _brief(size: int) -> str:

@@ -44,7 +44,7 @@ def _totals(state: RunState) -> list[Curve]:
 
 def _of_optimizers(turns: OptimizerTurns) -> list[Curve]:
     """Return the total norm of each optimizer's gradients, that of the first one last."""
-    named = [(each.name, role, each.curves.gradient_norm) for each, role in zip(turns.shown, ROLES)]
+    named = [(optimizer.name, role, optimizer.curves.gradient_norm) for optimizer, role in zip(turns.shown, ROLES)]
     return [Curve(name, role, norm.steps, norm.values) for name, role, norm in reversed(named)]
 
 
@@ -74,7 +74,7 @@ def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
 def norm_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible norms by step, all L2."""
     curves = _in_order(state, norm_curves(state, options))
-    shown = {id(each.curves.gradient_norm.values) for each in optimizer_turns(state).shown}
+    shown = {id(optimizer.curves.gradient_norm.values) for optimizer in optimizer_turns(state).shown}
     if shown:
         return table_of(
             [replace(c, name=f"total_norm {c.name}") if id(c.values) in shown else c for c in curves], options
@@ -88,7 +88,7 @@ _COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFEREN
 
 def _in_order(state: RunState, curves: list[Curve]) -> list[Curve]:
     """Return totals before rows of the tree, those of optimizers in the order of their first steps."""
-    names = [each.name for each in optimizer_turns(state).shown]
+    names = [optimizer.name for optimizer in optimizer_turns(state).shown]
     if names:
         return sorted(curves, key=lambda curve: names.index(curve.name) if curve.name in names else len(names))
     return sorted(curves, key=_position)

@@ -414,7 +414,7 @@ class Dashboard(Screen[None], KeptStrips):
         if not found:
             self.action_next_parameter()
             return
-        keys = [(each.rule, each.key) for each in found]
+        keys = [(finding.rule, finding.key) for finding in found]
         at = (keys.index(self._visited) + 1) % len(found) if self._visited in keys else 0
         finding, self._visited = found[at], keys[at]
         row = first_row(self._state.tree, finding)

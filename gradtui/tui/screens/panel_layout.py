@@ -70,21 +70,21 @@ class PanelLayout:
         return max(1, body - why - below), why, below
 
     @property
-    def changes_apart(self) -> bool:
+    def has_room_for_changes(self) -> bool:
         """Whether the changes have a place of their own."""
         return self.is_wide and self.height >= _ROOM_FOR_CHANGES
 
     @property
     def memory_is_high(self) -> bool:
         """Whether the memory panel takes the place beside *why* too."""
-        return self.is_wide and not self.changes_apart
+        return self.is_wide and not self.has_room_for_changes
 
     @property
     def tabs(self) -> tuple[str, ...]:
         """The panels that share the place at the bottom."""
-        apart = ("output", "events") if self.changes_apart else ("output", "events", "changes")
-        apart = ("ranks", *apart) if self.has_ranks else apart
-        return apart if self._shows_both else (*apart, *(name for name in _BESIDE if name != self.beside))
+        tabs = ("output", "events") if self.has_room_for_changes else ("output", "events", "changes")
+        tabs = ("ranks", *tabs) if self.has_ranks else tabs
+        return tabs if self._shows_both else (*tabs, *(name for name in _BESIDE if name != self.beside))
 
     @property
     def _shows_both(self) -> bool:
@@ -96,7 +96,7 @@ class PanelLayout:
             return self.rows[1] > 0
         if name in _BESIDE:
             return self._shows_both or name == self.beside
-        if name == "changes" and self.changes_apart:
+        if name == "changes" and self.has_room_for_changes:
             return True
         return name == self.below
 

@@ -49,10 +49,10 @@ def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
 def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() -> None:
     state = state_after(sac(40, sizes=(100.0, 1.0, 0.01)))
     request = curves_request(state, None, 60, 12)
-    assert request.apart
+    assert request.has_lanes
     assert [series.color for series in request.above] == [*ROLES[:3]]
     assert curves_title(state) == "separate scales · L2"
-    assert not curves_request(state_after(gan(40)), None, 60, 12).apart
+    assert not curves_request(state_after(gan(40)), None, 60, 12).has_lanes
     assert curves_title(state_after(gan(40))) == "L2"
 
 

@@ -32,9 +32,9 @@ def test_it_draws_the_totals_of_every_step_and_the_peak_on_top() -> None:
     steps = tuple(map(float, range(1, 61)))
     known = [totals(step, exact=True) for step in range(1, 61)]
     expected = {
-        PHASE_ROLES[phase]: (steps, tuple(getattr(each, phase) - BEFORE for each in known)) for phase in PHASE_ROLES
+        PHASE_ROLES[phase]: (steps, tuple(getattr(step, phase) - BEFORE for step in known)) for phase in PHASE_ROLES
     }
-    assert drawn == expected | {PEAK_ROLE: (steps, tuple((each.peak or 0) - BEFORE for each in known))}
+    assert drawn == expected | {PEAK_ROLE: (steps, tuple((step.peak or 0) - BEFORE for step in known))}
     assert plot.request.series[-1].color == PEAK_ROLE
     assert (plot.request.unit, plot.request.y_scale, plot.request.from_zero) == ("bytes", "linear", False)
 
