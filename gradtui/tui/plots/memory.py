@@ -105,14 +105,12 @@ def _legend(
     state: RunState, curves: Sequence[Curve], limit: Curve | None, ends: tuple[float, float], width: int
 ) -> tuple[tuple[Line, ...], bool]:
     """Return the newest visible values with their step; and whether there was room for that."""
-    seen = {curve.name: in_sight(curve, *ends) for curve in curves}
-    step, own = newest_steps(curves, ends)
+    ordered = _peak_first(curves)
+    step, own = newest_steps(ordered, ends)
+    sizes = [_size(in_sight(curve, *ends).values) for curve in ordered]
     entries = [
-        (
-            curve,
-            f"{peak_bound(state) if curve.name == 'peak' else ''}{_size(seen[curve.name].values)}{own.get(curve.name, '')}",
-        )
-        for curve in _peak_first(curves)
+        (curve, f"{peak_bound(state) if curve.role == PEAK_ROLE else ''}{size}{own_step}")
+        for curve, size, own_step in zip(ordered, sizes, own)
     ]
     if limit is not None:
         entries.append((limit, _size(limit.values)))

@@ -15,10 +15,10 @@ from gradtui.tui.panels.curves_legend import RowNorms
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.panels.optimizer_legend import optimizer_legend
 from gradtui.tui.plots.losses import loss_plot, loss_table
-from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.norms import norm_curves, norm_plot, norm_table
 from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
 from gradtui.tui.plots.options import PlotOptions
-from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
+from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, Selection
 from gradtui.tui.rendering import Line, line_width
 
 
@@ -174,6 +174,20 @@ def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
     table = loss_table(state, options)
     assert table.columns == ("optimizer_step", "loss Discriminator", "loss Generator")
     assert norm_table(state, options).columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator")
+
+
+def test_a_row_with_the_name_of_an_optimizer_has_a_step_and_a_column_of_its_own() -> None:
+    norms = ev.GradientsMeasured(4.0, 38, None, None, (0.3, 0.4, 0.1, 0.1))
+    state = state_after([*gan(40), norms])
+    options = PlotOptions(selection=Selection("Generator", 0, 2))
+    curves = norm_curves(state, options)
+    assert [curve.name for curve in curves] == ["Generator", "Discriminator", "Generator"]
+    words = text_of(norm_plot(state, options, 140, 20).above[0]).split()
+    assert words[1::4] == ["Discriminator", "Generator", "Generator"]
+    assert words[3::4] == ["@39", "@40", "@38"]
+    table = norm_table(state, options)
+    assert table.columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator", "Generator")
+    assert [row[1:] for row in table.rows if row[0] == 38] == [(None, norm_at(0, 38), 0.5)]
 
 
 def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:
