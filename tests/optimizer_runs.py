@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from fakes import Node, found, started
 
@@ -23,7 +24,7 @@ def models(*roots: Node, step: int = 0) -> ev.ModelsFound:
     """A list of several models, whose paths begin with their names as in the probe's."""
     every = [found(root) for root in roots]
     listed = replace(every[0], step=step, models=(), modules=(), parameters=())
-    for number, (root, each) in enumerate(zip(roots, every), 1):
+    for number, (root, own) in enumerate(zip(roots, every), 1):
         first, base, name = len(listed.modules), len(listed.parameters), root.name
         modules = tuple(
             replace(
@@ -32,15 +33,15 @@ def models(*roots: Node, step: int = 0) -> ev.ModelsFound:
                 parent=module.parent + first if module.parent >= 0 else -1,
                 first_parameter=module.first_parameter + base,
             )
-            for module in each.modules
+            for module in own.modules
         )
         parameters = tuple(
             replace(info, path=f"{name}.{info.path}", names=(f"{name}.{info.path}",), module=info.module + first)
-            for info in each.parameters
+            for info in own.parameters
         )
         listed = replace(
             listed,
-            models=(*listed.models, replace(each.models[0], name=name, root=first, number=number)),
+            models=(*listed.models, replace(own.models[0], name=name, root=first, number=number)),
             modules=listed.modules + modules,
             parameters=listed.parameters + parameters,
         )
@@ -96,7 +97,7 @@ def run_of(listed: ev.ModelsFound, owners: Sequence[OptimizerInfo], *events: Ite
         started("gan.py"),
         listed,
         ev.OptimizersFound(0.6, 0, tuple(owners)),
-        *(event for each in events for event in each),
+        *chain(*events),
     ]
 
 
@@ -121,11 +122,11 @@ def sac(count: int = 40, sizes: Sequence[float] = (1.0, 1.0, 1.0)) -> list[ev.Ev
 SAC_MODELS = (("actor", "Actor"), ("qf1", "Critic"), ("qf2", "Critic"), ("qt1", "Critic"), ("qt2", "Critic"))
 
 
-def stages(each: int = 20) -> list[ev.Event]:
+def stages(length: int = 20) -> list[ev.Event]:
     """The encoder trains first, and then the head alone."""
     listed = models(Node("encoder", "Encoder", (), (linear("l1"),)), Node("head", "Head", (), (linear("l1"),)))
     owners = owner(listed, "encoder"), owner(listed, "head")
-    return run_of(listed, owners, steps([0] * each + [1] * each, 2))
+    return run_of(listed, owners, steps([0] * length + [1] * length, 2))
 
 
 def per_parameter(layers: int = 20, count: int = 5) -> list[ev.Event]:

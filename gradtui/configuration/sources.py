@@ -51,7 +51,12 @@ class Setting:
     @property
     def variable(self) -> str:
         """The name of its environment variable."""
-        return "GRADTUI_" + self.name.upper().replace("-", "_")
+        return variable_of(self.name)
+
+
+def variable_of(name: str) -> str:
+    """Return the name of the environment variable of a setting."""
+    return "GRADTUI_" + name.upper().replace("-", "_")
 
 
 class Value(NamedTuple):
@@ -201,6 +206,9 @@ def configuration(
         except BadEntry as bad:
             problems.append(str(bad))
     if with_user:
+        for name, instead in REPLACED.items():
+            if environ.get(variable_of(name)):
+                problems.append(f"{variable_of(name)}: there is no such variable (use {variable_of(instead)})")
         given = {each: environ[each.variable] for each in SETTINGS if environ.get(each.variable)}
         sources += [Source(each.variable, {each.name: text}) for each, text in given.items()]
     sources += [Source(f"--{name}", {name: text}) for name, text in options.items() if text is not None]
@@ -251,7 +259,8 @@ def _in_force(sources: Iterable[Source]) -> Configuration:
                     raise BadEntry('it is no table; write [keys], and below it pause = "ctrl+space"')
                 else:
                     allowed = (*known, "keys")
-                    near = f" (use {REPLACED[name]})" if name in REPLACED else nearest(name, allowed)
+                    instead = REPLACED.get(name.replace("_", "-"))
+                    near = f" (use {instead})" if instead is not None else nearest(name, allowed)
                     raise BadEntry(f"there is no such entry{near}; write one of {', '.join(allowed)}")
             except BadEntry as bad:
                 problems.append(f"{source.origin}: {name}: {bad}")

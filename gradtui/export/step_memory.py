@@ -21,6 +21,7 @@ def step_memory(state: RunState) -> dict[str, Any]:
             "exact": peak.is_exact,
         },
         "spike_count": memory.spike_count,
+        "spike_count_exact": not memory.has_gaps,
         "spikes": [
             {
                 "step": spike.step,

@@ -190,6 +190,7 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         for record in state.phases.values():
             record.totals = Series()
     for totals in event.totals:
+        memory.has_gaps |= memory.newest is not None and totals.step > memory.newest.step + 1
         memory.newest = totals
         named = [
             (Phase.FORWARD, totals.forward),

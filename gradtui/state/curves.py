@@ -83,3 +83,5 @@ class StepMemoryCurves:
     spikes: list[ev.MemorySpikeFound] = field(default_factory=list)
     """The newest steps whose peak was far above those around them."""
     spike_count: int = 0
+    has_gaps: bool = False
+    """Whether steps between others were not measured, which may have had spikes too."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gradtui.protocol.events import DeviceSampled
 from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import is_on_host
 
 _CUDA = "CUDA allocator"
 """How the names of the sources of memory totals of CUDA devices begin."""
@@ -50,7 +51,7 @@ def free_bytes(state: RunState) -> int | None:
     # A CUDA device goes by the name that the driver gives it.
     if started is not None and started.ledger.startswith(_CUDA):
         return _free_on_cuda(state, sample)
-    return sample.host_available if started is None or started.device in ("", "cpu") else None
+    return sample.host_available if is_on_host(state) else None
 
 
 def _free_on_cuda(state: RunState, sample: DeviceSampled) -> int | None:

@@ -12,6 +12,7 @@ from gradtui.state.compiled import not_compiled
 from gradtui.state.forecast import Forecast, forecast_change, forecast_train_only, question
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected, covering, find
+from gradtui.state.selectors import is_on_host
 
 MakeCommand = Callable[[int], Command]
 """Makes a command with the id that it is given."""
@@ -99,7 +100,7 @@ def _without_unused_state(state: RunState) -> Iterator[PlanOffered]:
     if not frozen:
         return
     selection = ", ".join(covering(tree, frozen))
-    on_device = state.started is not None and state.started.device not in ("", "cpu")
+    on_device = not is_on_host(state)
     size, on_host = (unused.device_bytes, unused.bytes - unused.device_bytes) if on_device else (unused.bytes, 0)
     yield _of_state(selection, "drop", "as now, without the state of what is frozen", -size, -on_host)
     if on_device and size:

@@ -281,6 +281,11 @@ def fullest_phase(state: RunState, phases: tuple[Phase, ...]) -> Phase | None:
     return next((phase for phase, total in totals.items() if total >= 0.98 * most), None)
 
 
+def is_on_host(state: RunState) -> bool:
+    """Return whether the models are on the CPU, as far as that is known."""
+    return state.started is None or state.started.device in ("", "cpu")
+
+
 def unexplained_at_load(state: RunState) -> int | None:
     """Return the bytes that were in no category when the first forward began: those of imports and data.
 
@@ -329,7 +334,7 @@ def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
     if tree.norm_steps is None:
         is_known = any(tree.norms[index] is not None for index in parameters)
         return (tree.norms_step, tree.norms_step) if is_known else None
-    steps = [step for index in parameters if (step := tree.norm_steps[index]) is not None]
+    steps = [step for step in tree.norm_steps[parameters.start : parameters.stop] if step is not None]
     return (min(steps), max(steps)) if steps else None
 
 

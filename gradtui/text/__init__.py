@@ -19,7 +19,15 @@ from gradtui.text.ending import EndRow, closing_line, closing_lines, end_rows, e
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
-from gradtui.text.memory import growth_text, memory_source_text, no_profile_text, spike_text
+from gradtui.text.memory import (
+    growth_text,
+    memory_source_text,
+    no_profile_text,
+    peak_bound,
+    spike_count_text,
+    spike_text,
+    spike_words,
+)
 from gradtui.text.memory_parts import BEFORE_TRAINING, MEMORY_PARTS, MemoryPart, memory_part_name, parts_of_memory
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.no_forecast import compiled_budget, why_by_rules
@@ -127,6 +135,7 @@ __all__ = [
     "oom_place",
     "oom_report",
     "parts_of_memory",
+    "peak_bound",
     "plural",
     "progress_line",
     "rank_names",
@@ -150,7 +159,9 @@ __all__ = [
     "since_text",
     "size_text",
     "sizes_text",
+    "spike_count_text",
     "spike_text",
+    "spike_words",
     "state_counts",
     "state_reason",
     "steps_text",

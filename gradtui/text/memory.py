@@ -8,9 +8,17 @@ from gradtui.state.growth import Growth
 from gradtui.state.model_records import peak_owner
 from gradtui.state.run_memory import above_load, includes, largest_spike, run_peak
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import is_frozen, kept_for, most_saved, saved_bytes, subtree, unexplained_at_load
+from gradtui.state.selectors import (
+    is_frozen,
+    is_on_host,
+    kept_for,
+    most_saved,
+    saved_bytes,
+    subtree,
+    unexplained_at_load,
+)
 from gradtui.text.frontier import called
-from gradtui.text.units import plural, size_text
+from gradtui.text.units import plural, short_bytes, size_text
 
 _MIN_SAVED = 1 << 20
 """Bytes. Less than this is no reason for a line."""
@@ -44,10 +52,32 @@ def growth_text(growth: Growth) -> str:
     )
 
 
+def peak_bound(state: RunState) -> str:
+    """Return the sign before the peaks of steps: `≥` where no allocator keeps them."""
+    return "" if state.step_memory.peaks_exact else "≥"
+
+
+def spike_words(state: RunState, spike: MemorySpikeFound) -> tuple[str, ...]:
+    """Return when a spike was and how high, as the screen counts its bytes; the longest words first."""
+    whole, more = short_bytes(above_load(state, spike.peak)), short_bytes(spike.peak - spike.usual)
+    size = f"{peak_bound(state)}{whole}"
+    return (
+        f"at step {spike.step:,} in {spike.phase}: {size} (+{more})",
+        f"at step {spike.step:,}: {size} (+{more})",
+        f"@{spike.step:,}: {size}",
+    )
+
+
+def spike_count_text(state: RunState, noun: str = "spike") -> str:
+    """Return the number of spikes: `2 spikes`, or at least so many where not every step was measured."""
+    memory = state.step_memory
+    return f"{'≥' if memory.has_gaps else ''}{plural(memory.spike_count, noun)}"
+
+
 def spike_text(state: RunState, spike: MemorySpikeFound) -> str:
     """Describe a step whose memory peak was far above those around it, as the screen counts its bytes."""
     peak, usual = (size_text(above_load(state, size)) for size in (spike.peak, spike.usual))
-    bound = "" if state.step_memory.peaks_exact else "≥ "
+    bound = f"{sign} " if (sign := peak_bound(state)) else ""
     lasted = f" for {spike.steps} steps" if spike.steps > 1 else ""
     more = size_text(spike.peak - spike.usual)
     return f"memory spike in {spike.phase.value}: {bound}{peak}, {more} more than usual ({usual}){lasted}"
@@ -73,7 +103,7 @@ def _spike_words(state: RunState, peak_step: int) -> str:
     largest = largest_spike(state)
     if largest is None:
         return ""
-    text = f"; {plural(state.step_memory.spike_count, 'spike')}"
+    text = f"; {spike_count_text(state)}"
     if includes(largest, peak_step):
         return text
     size = size_text(above_load(state, largest.peak))
@@ -91,7 +121,7 @@ def spikes_text(state: RunState) -> str:
     largest = largest_spike(state)
     if largest is None:
         return ""
-    count = plural(state.step_memory.spike_count, "memory spike")
+    count = spike_count_text(state, "memory spike")
     bound = "" if state.step_memory.peaks_exact else "≥ "
     lasted = f" for {largest.steps} steps" if largest.steps > 1 else ""
     where = f"at step {largest.step:,}{lasted} in {largest.phase.value}"
@@ -141,7 +171,7 @@ def no_profile_text(state: RunState) -> str:
     """Say why no course of memory within a step is known, and when one will be."""
     if state.ended is not None:
         return "No step was profiled."
-    if state.started is not None and state.started.device not in ("", "cpu"):
+    if not is_on_host(state):
         return "The curve within a step comes with the first step whose phases' peaks the allocator has counted."
     return (
         'No step has been profiled yet. "Profile a step\'s memory" profiles the next one. gradtui also profiles a step once '

@@ -13,6 +13,7 @@ from gradtui.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_memory import is_peak_exact, memory_now
 from gradtui.state.run_state import ModelRecord, RunState
+from gradtui.state.selectors import is_on_host
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text.findings import finding_lines
 from gradtui.text.forecast import forecast_error_words
@@ -176,7 +177,7 @@ def _phase_lines(state: RunState) -> list[str]:
 def _clock_lines(state: RunState) -> list[str]:
     """That the seconds of phases are host time, and the device time of each phase as far as it was measured."""
     # Bytes of a model on a device mean that the host launches operations, and the device runs them later.
-    if state.started is None or state.started.device in ("", "cpu"):
+    if is_on_host(state):
         return []
     lines = ["these seconds are host time: the device runs operations after the host has launched them"]
     timed = [(phase, record) for phase, record in state.phases.items() if record.device_steps]

@@ -31,7 +31,7 @@ _MEANINGS = {
     ParameterState.UNKNOWN: "What happens to it is not known before a step is sampled.",
 }
 _NAMED = 2
-_MOST_JOINED = 1_000
+MOST_JOINED = 1_000
 """Statistics of at most this many parameters are joined."""
 
 
@@ -95,10 +95,10 @@ def module_sentences(
         problems,
         *_unlike(state, where),
         _backward(tree, index, line),
-        _passing(state, index),
+        passing_sentence(state, index),
         _kept(tree, index),
     ]
-    joint = aggregated_stats(tree, where) if len(where) <= _MOST_JOINED else None
+    joint = aggregated_stats(tree, where) if len(where) <= MOST_JOINED else None
     if joint is not None and joint.update_ratio is not None:
         sentences.append(f"Moves {ratio_words(joint.update_ratio)}{_old(stale_ratio_step(state, where))}.")
     return [sentence for sentence in (*sentences, *_old_norm(state, where), *_held(state, where)) if sentence]
@@ -134,7 +134,7 @@ def _apart(found: NormRange) -> tuple[bool, bool, float]:
 
 def _held(state: RunState, where: range) -> list[str]:
     """Return how much of sharded parameters this rank holds."""
-    if not state.tree.is_sharded or len(where) > _MOST_JOINED:
+    if not state.tree.is_sharded or len(where) > MOST_JOINED:
         return []
     words = held_words(state.tree.parameters[where.start : where.stop])
     return [words] if words is not None else []
@@ -194,7 +194,8 @@ def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
     return f"Backward {clause}."
 
 
-def _passing(state: RunState, index: int) -> str | None:
+def passing_sentence(state: RunState, index: int) -> str | None:
+    """Describe the gradient that passes through a module, with its step if that is old; None if it was not read."""
     words = passing_words(state.tree, index)
     if words is None:
         return None

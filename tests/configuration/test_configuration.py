@@ -98,12 +98,19 @@ def test_keys_of_both_files_count(files: Files) -> None:
     assert found.values["keys.help"].origin == str(files.user)
 
 
+def test_the_variable_of_a_setting_of_earlier_versions_is_named(files: Files) -> None:
+    words = "GRADTUI_UI_BUDGET: there is no such variable (use GRADTUI_REFRESH)"
+    assert files.read({"GRADTUI_UI_BUDGET": "1%", "GRADTUI_REFRESH": "2"}).problems == (words,)
+    assert files.read({"GRADTUI_UI_BUDGET": ""}).problems == ()
+
+
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
         ("them = 'nord'", "them: there is no such entry (the nearest is theme); write one of theme, columns, order, "),
         ("thme = 'nord'", "thme: there is no such entry (the nearest is theme); write one of "),
         ("ui-budget = '0.6%'", "ui-budget: there is no such entry (use refresh); write one of theme, "),
+        ("ui_budget = 0.006", "ui_budget: there is no such entry (use refresh); write one of theme, "),
         ("theme = 3", "theme: 3 is no theme; write one of gradtui-dark, gradtui-light, "),
         ("theme = 'light'", "theme: 'light' is no theme (the nearest is gradtui-light); write one of gradtui-dark, "),
         ("columns = 3", 'columns: 3 is no list of columns; write ["count", "norm"]'),

@@ -133,6 +133,7 @@ def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
     assert summary["memory"] == {
         "peak": {"step": 20, "phase": "forward", "bytes": peaks[20], "exact": False},
         "spike_count": 2,
+        "spike_count_exact": True,
         "spikes": [
             {"step": step, "phase": "forward", "peak_bytes": peak, "usual_bytes": step_memory.USUAL, "steps": 1}
             for step, peak in peaks.items()
@@ -149,7 +150,7 @@ def test_an_empty_run_is_null_where_nothing_is_known() -> None:
         assert summary[key] is None
     for key in ("first", "last", "min", "max"):
         assert summary["gradient_norm"][key] is None
-    assert summary["memory"] == {"peak": None, "spike_count": 0, "spikes": []}
+    assert summary["memory"] == {"peak": None, "spike_count": 0, "spike_count_exact": True, "spikes": []}
     for phase in summary["phases"].values():
         assert (phase["bytes_end"], phase["bytes_peak"], phase["exact"], phase["peak_exact"]) == (None,) * 4
     assert (summary["cost"]["us_per_step"], summary["cost"]["share_of_step"]) == (None, None)

@@ -6,6 +6,7 @@ import pytest
 import step_memory
 from fakes import MIB, coop_model, coop_run, coop_states, started
 
+from gradtui.export.step_memory import step_memory as step_memory_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import Phase
@@ -15,6 +16,8 @@ from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines, end_rows, size_text
 from gradtui.text.memory import spikes_text
 from gradtui.tui.panels.header import HeaderState, header_line
+from gradtui.tui.plots.memory import memory_plot
+from gradtui.tui.plots.options import PlotOptions
 
 
 def after(*events: ev.Event) -> RunState:
@@ -119,6 +122,16 @@ def test_spikes_are_counted(spikes: dict[int, int], words: str) -> None:
     highest = max(spikes, key=lambda step: spikes[step])
     assert f" at step {highest} in forward" in memory_row(run)
     assert memory_row(run).endswith(words)
+
+
+def test_where_not_every_step_was_read_there_may_have_been_more_spikes() -> None:
+    run = step_memory.state(60, {20: 64 * MIB, 40: 300 * MIB})
+    for step in (61, 64):
+        apply(run, ev.StepMemoryMeasured(9.0, step, (step_memory.totals(step),)))
+    assert memory_row(run).endswith("; ≥2 spikes")
+    below = memory_plot(run, PlotOptions(), 110, 30).below
+    assert "".join(part for part, _ in below[0]).startswith("≥2 spikes, the newest at step 40")
+    assert not step_memory_of(run)["spike_count_exact"]
 
 
 def test_the_largest_spike_is_named_where_it_is_not_the_peak() -> None:

@@ -91,7 +91,7 @@ def test_rows_never_take_more_cells_than_allowed(width: int, count: int, cells: 
     assert history.steps == sorted(set(history.steps))
     if count:
         assert history.steps[-1] == count - 1
-        assert [row[0] for row in history.rows] == history.steps if width else True
+        assert [row[:1] for row in history.rows] == [(step,) if width else () for step in history.steps]
 
 
 def test_rows_reach_back_over_the_run() -> None:

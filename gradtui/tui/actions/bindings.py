@@ -77,7 +77,7 @@ def footer_actions(
         (action for action in ACTIONS if action.footer), key=lambda action: (action.scope != "replay", action.footer)
     )
     own = _FOOTERS.get(focused or "", ())
-    return [*own, *applicable((each for each in usual if not (own and each.on_row)), status, replays=replays)]
+    return [*own, *applicable((action for action in usual if not (own and action.on_row)), status, replays=replays)]
 
 
 def applicable(actions: Iterable[Action], status: RunStatus, *, replays: bool = False) -> list[Action]:
@@ -86,7 +86,7 @@ def applicable(actions: Iterable[Action], status: RunStatus, *, replays: bool = 
     Of a recording, leave out those that change a run; without one, those that move through it.
     """
     if replays:
-        return [each for each in actions if each.group != "Training" or each.id in _WITHOUT_RUN]
+        return [action for action in actions if action.group != "Training" or action.id in _WITHOUT_RUN]
     actions = [action for action in actions if action.scope != "replay"]
     if status in _OVER:
         return [action for action in actions if not action.needs_run]

@@ -74,7 +74,7 @@ def keymap(entries: Sequence[RemappedKeys]) -> Keymap:
     origins = {entry.action: f"{entry.origin}: keys.{entry.action}" for entry in entries}
     for entry in entries:
         try:
-            names = tuple(dict.fromkeys(each.key for each in Binding.make_bindings([Binding(entry.keys, "")])))
+            names = tuple(dict.fromkeys(binding.key for binding in Binding.make_bindings([Binding(entry.keys, "")])))
         except InvalidBinding:
             names = ("",)
         wrong = next((name for name in names if not _is_key(name)), None)

@@ -22,7 +22,7 @@ from textual.types import CSSPathType
 from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
 from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
-from gradtui.protocol.events import DeviceSampled, Event, PhaseSampled, RunEnded
+from gradtui.protocol.events import DeviceSampled, Event, PhaseSampled, RankEvent, RunEnded
 from gradtui.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
@@ -59,11 +59,16 @@ Role = Literal["first", "attached", "replay"]
 
 _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
-_SAMPLED = {DeviceSampled, PhaseSampled}
-"""Events of the sampler thread, which continue while the run is paused. Of the parts that wait for changes, only the memory
-panel shows them."""
+_SAMPLED = (DeviceSampled, PhaseSampled)
+"""Events of the sampler threads, which continue while the run is paused."""
+_SHOW_SAMPLED = ("memory", "ranks")
+"""The parts that show them, of those that wait for changes."""
 _PICTURE_SECONDS = 0.03
 """Seconds between two polls for a picture that the plot server draws."""
+
+
+def _is_sampled(event: Event) -> bool:
+    return isinstance(event.event if isinstance(event, RankEvent) else event, _SAMPLED)
 
 
 def _replay_dashboard(context: ActionContext, player: Player) -> Dashboard:
@@ -139,6 +144,7 @@ class GradtuiApp(App[str]):
         )
         self._player = player
         self.dashboard = Dashboard(context, log) if player is None else _replay_dashboard(context, player)
+        self.dashboard.on_drawn = self._redraws.drawn
         if columns:
             self.dashboard.tree_view.chosen_columns = tuple(columns)
         self.dashboard.tree_view.order = "registration" if order == "registration" else "execution"
@@ -266,10 +272,8 @@ class GradtuiApp(App[str]):
                 self._notifier.announce(event)
         self._source.seen(seen)
         tree = self.run_state.tree
-        if not _SAMPLED.issuperset(map(type, seen)):
-            self._redraws.changed()
-        elif seen:
-            self._redraws.changed("memory")
+        if seen:
+            self._redraws.changed(*(_SHOW_SAMPLED if all(map(_is_sampled, seen)) else ()))
         if not tree.modules and self.run_state.ended is None:
             # In place of the tree stands how long the script has been loading.
             self._redraws.changed("tree")
@@ -353,9 +357,6 @@ class GradtuiApp(App[str]):
 
     def on_key_followed(self, message: KeyFollowed) -> None:
         self.key_queue.on_key_followed(message)
-
-    def on_module_tree_cursor_moved(self) -> None:
-        self.dashboard.draw("gradients")
 
     def on_key_bar_message_read(self) -> None:
         self._say(None)

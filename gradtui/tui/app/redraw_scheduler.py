@@ -70,6 +70,10 @@ class RedrawScheduler:
         for name in names or self._visible:
             self._waiting.setdefault(name, now)
 
+    def drawn(self, name: str) -> None:
+        """Record that a part was drawn with its newest data, outside of a tick too."""
+        self._waiting.pop(name, None)
+
     def begin(self) -> bool:
         """Start a tick and account for the time since the last one. Return False if this tick is left out."""
         wall = self._wall()

@@ -131,7 +131,7 @@ def curves_above(request: PlotRequest) -> dict[str, list[Series]]:
     """Return the series of each lane above the others, by the colour of its curve if each curve has a lane."""
     lanes: dict[str, list[Series]] = {}
     for series in request.above:
-        lanes.setdefault(series.color.removesuffix("-raw") if request.apart else "", []).append(series)
+        lanes.setdefault(series.color.removesuffix("-raw") if request.has_lanes else "", []).append(series)
     return lanes
 
 
@@ -145,7 +145,7 @@ def layout_of(request: PlotRequest) -> Layout:
         labels = SHORT_LABEL_WIDTH
     rows = height - header - (2 if framed else 0)
     above = rows // 2 if request.above and rows >= MIN_ROWS_OF_LANES else 0
-    if request.apart and above:
+    if request.has_lanes and above:
         # A cell has one colour: each of these curves needs a row, and several curves in one row are of no use.
         above = max(above, len(curves_above(request)))
         above = above if rows - above >= MIN_ROWS_OF_LOWER_LANE else rows

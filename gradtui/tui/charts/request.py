@@ -75,7 +75,7 @@ class PlotRequest:
     """The x axis covers at least this range."""
     above: tuple[Series, ...] = ()
     """Series in a lane of their own above the others: with the same x axis, and a linear y axis."""
-    apart: bool = False
+    has_lanes: bool = False
     """The curves above have no common scale: each has a lane of its own, the first one at the top, with a y axis if there is
     room for one. A curve may have several series, whose colours differ in `-raw` only."""
     verticals: tuple[VerticalLine, ...] = ()

@@ -108,7 +108,7 @@ def sanitise(request: PlotRequest) -> Chart:
     x_axis = _x_axis(every, layout, request.x_limits)
     across = _Projection.onto(x_axis, 0, layout.columns)
     marks = tuple(dict.fromkeys(mark for lane in lanes for mark in _marks(lane, across)))
-    x_ticks = tuple(_apart([CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks], layout.columns))
+    x_ticks = tuple(_spaced([CellTick(across.cell(tick.value), tick.label) for tick in x_axis.ticks], layout.columns))
     curves: list[Curve] = []
     y_ticks: list[CellTick] = []
     for lane in lanes:
@@ -116,7 +116,7 @@ def sanitise(request: PlotRequest) -> Chart:
         if y_axis is not None:
             bottom = layout.rows - lane.top - lane.rows
             # A row of dots between the lanes stays empty.
-            top = layout.rows - lane.top - (_BELOW if request.apart and lane.top else 0.0)
+            top = layout.rows - lane.top - (_BELOW if request.has_lanes and lane.top else 0.0)
             up = _Projection.onto(y_axis, bottom + (_BETWEEN_LANES if bottom else 0.0), top)
             curves += _curves(lane, across, up)
             # In a lane of two rows, ticks may share a row.
@@ -217,7 +217,7 @@ def _y_axis(lane: _Lane, layout: Layout) -> Axis | None:
     return linear_axis(low, high, lane.rows, lane.unit, lane.from_zero, layout.labels or LABEL_WIDTH)
 
 
-def _apart(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
+def _spaced(ticks: Sequence[CellTick], columns: int) -> Iterator[CellTick]:
     """Yield the x ticks without those whose label, moved in from the edge, would touch the previous one."""
     free = 0
     for tick in ticks:

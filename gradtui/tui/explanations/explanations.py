@@ -66,9 +66,9 @@ def explain(state: RunState, row: int) -> list[DetailRow]:
 def _findings(state: RunState, row: int) -> list[DetailRow]:
     return [
         DetailRow("" if index else "finding", (
-            (f"{each.level} {each.rule}: ", LEVEL_ROLES[each.level]), (f"{printable(each.message)}.", "text")
+            (f"{finding.level} {finding.rule}: ", LEVEL_ROLES[finding.level]), (f"{printable(finding.message)}.", "text")
         ))
-        for index, each in enumerate(findings_at(state, row))
+        for index, finding in enumerate(findings_at(state, row))
     ]  # fmt: skip
 
 
@@ -343,8 +343,8 @@ def _toggle_facts(state: RunState, parameters: range) -> list[DetailRow]:
     if not applied:
         return text_rows("toggled", "Never, as far as this screen knows.")
     rows = []
-    for index, each in enumerate(applied[:_TOGGLES]):
-        rows += text_rows("" if index else "toggled", f"At step {each.step:,}: {printable(each.text)}")
+    for index, change in enumerate(applied[:_TOGGLES]):
+        rows += text_rows("" if index else "toggled", f"At step {change.step:,}: {printable(change.text)}")
     if len(applied) > _TOGGLES:
         rows += text_rows("", f"and {len(applied) - _TOGGLES:,} times before.", "muted")
     return rows

@@ -22,7 +22,7 @@ def status_word(finding: Finding) -> str:
 
 def count_words(findings: list[Finding]) -> str:
     """Return how many findings there are by status: `2 open · 1 cleared`."""
-    words = [status_word(each) for each in findings]
+    words = [status_word(finding) for finding in findings]
     return " · ".join(f"{words.count(word)} {word}" for word in ("open", "suspected", "cleared") if word in words)
 
 

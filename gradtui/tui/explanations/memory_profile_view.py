@@ -8,13 +8,10 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_at_load
 from gradtui.text import bytes_text, no_profile_text, plural, share_text, short_bytes
 from gradtui.tui.charts.request import PlotRequest, Series
-from gradtui.tui.rendering import BLANK, Line, elide_start, fit, pad, printable, wrap
+from gradtui.tui.rendering import BLANK, PHASE_ROLES, Line, elide_start, fit, pad, printable, wrap
 
 CURVE_ROWS = 11
 
-_PHASE_ROLES = {
-    Phase.FORWARD: "phase-forward", Phase.BACKWARD: "phase-backward", Phase.OPTIMIZER: "phase-optimizer",
-}  # fmt: skip
 _KIND_ROLES = {"temporaries": "muted"}
 _KIND_NAMES = {"optimizer_state": "optimizer"}
 _BYTES_WIDTH, _SHARE_WIDTH, _KIND_WIDTH = 9, 7, 13
@@ -78,11 +75,11 @@ def step_request(step: StepMemoryProfiled, width: int, height: int, before: int 
     ends = [index for _, index in step.phases[1:]] + [len(step.curve) - 1]
     parts: dict[Phase, list[float | None]] = {}
     for (phase, begin), end in zip(step.phases, ends):
-        if phase in _PHASE_ROLES:
+        if phase in PHASE_ROLES:
             values = parts.setdefault(phase, [None] * len(step.curve))
             values[begin : end + 1] = (float(max(0, total - before)) for total in step.curve[begin : end + 1])
     xs = tuple(index * step.changes / len(step.curve) for index in range(len(step.curve)))
-    series = tuple(Series(phase.value, _PHASE_ROLES[phase], xs, tuple(values)) for phase, values in parts.items())
+    series = tuple(Series(phase.value, PHASE_ROLES[phase], xs, tuple(values)) for phase, values in parts.items())
     return PlotRequest(width, height, series, unit="bytes", x_label="")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gradtui.state.plans import PlanFigures, PlanOffered, can_forecast, front
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import is_on_host
 from gradtui.state.step_peaks import step_peaks
 from gradtui.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
 from gradtui.text.forecast import memory_clauses
@@ -20,7 +21,7 @@ _SAME = 0.05
 
 def progress(state: RunState, known: Sequence[PlanFigures]) -> str:
     """Return how many plans there are and, while some are not forecast yet, how many are."""
-    done = sum(each.forecast.is_final for each in known)
+    done = sum(offered.forecast.is_final for offered in known)
     if done < len(known) and can_forecast(state):
         return f"forecasting: {done} of {plural(len(known), 'plan')}"
     return plural(len(known), "plan")
@@ -38,7 +39,7 @@ def heading_lines(state: RunState, known: Sequence[PlanFigures], width: int) -> 
 
 def plan_rows(known: Sequence[PlanFigures], current: int, width: int) -> list[Line]:
     """Return one line for each plan, the one with the index `current` under the cursor."""
-    rows = [_row(each, width, wide=width >= _WIDE) for each in known]
+    rows = [_row(offered, width, wide=width >= _WIDE) for offered in known]
     if current < len(rows):
         rows[current] = tuple((text, f"{role}@cursor") for text, role in rows[current])
     return rows
@@ -49,7 +50,7 @@ def plan_details(known: Sequence[PlanFigures], current: int, width: int, *, asks
     if current >= len(known):
         return []
     lines = [BLANK, *_details(known[current], width, asks=asks)]
-    if any(each.on_front for each in known):
+    if any(offered.on_front for offered in known):
         lines += wrap(((_FRONT, "muted"),), width)
     return [*lines, *wrap(((_WORK, "muted"),), width)]
 
@@ -60,8 +61,11 @@ def _missing(state: RunState) -> Iterator[str]:
         yield f"Only estimates by the documented rules: {printable(why_by_rules(state))}."
         yield compiled_budget(state)
     elif state.operations is None:
-        on_cpu = state.started is None or state.started.device in ("", "cpu")
-        then = "t profiles the next step" if on_cpu else "one is, as soon as that takes at most 1 % of the time so far"
+        then = (
+            "t profiles the next step"
+            if is_on_host(state)
+            else "one is, once that takes at most 1 % of the time so far"
+        )
         yield f"No step was recorded yet, so there are only estimates by the documented rules: {then}."
     elif state.operations.missing:
         yield f"No exact forecast: {printable(state.operations.missing)}."
@@ -75,36 +79,36 @@ def _heading(width: int, *, wide: bool) -> Line:
 
 
 def _now(state: RunState, known: Sequence[PlanFigures], width: int, *, wide: bool) -> Line:
-    best = front([*((each.memory, each.time) for each in known), (0, 1.0)])
+    best = front([*((offered.memory, offered.time) for offered in known), (0, 1.0)])
     peaks = step_peaks(state)
     peak = peaks.highest[1] if peaks is not None else None
     kept = state.tree.saved.total if state.tree.saved is not None else None
     more = ("", "") if wide else ()
     cells = [short_bytes(peak), short_bytes(kept), *more, ""]
-    is_known = any(each.memory is not None for each in known)
+    is_known = any(offered.memory is not None for offered in known)
     mark = "●" if is_known and len(known) in best else ""
     return _cells(mark, "as it is now", cells, width, "muted", ["muted"] * len(cells))
 
 
-def _row(each: PlanFigures, width: int, *, wide: bool) -> Line:
-    made = each.forecast
+def _row(offered: PlanFigures, width: int, *, wide: bool) -> Line:
+    made = offered.forecast
     activations = _signed(made.activations, is_exact=made.is_exact)
     new, kept = made.new_state, made.kept_state
     # A freeze keeps the state of what it freezes.
-    of_plan = each.plan.optimizer_state
+    of_plan = offered.plan.optimizer_state
     state = (_signed(new + of_plan, is_exact=True) if kept is not None and new is not None else "–",)
     more = (_signed(made.gradients, is_exact=made.is_exact), *state) if wide else ()
-    work, role = _step(each.time)
-    cells = [_signed(each.memory, is_exact=True), activations, *more, work]
-    roles = [_role(each.memory), _role(made.activations), *["text"] * len(more), role]
-    return _cells("●" if each.on_front else "", each.plan.name, cells, width, "text", roles)
+    work, role = _step(offered.time)
+    cells = [_signed(offered.memory, is_exact=True), activations, *more, work]
+    roles = [_role(offered.memory), _role(made.activations), *["text"] * len(more), role]
+    return _cells("●" if offered.on_front else "", offered.plan.name, cells, width, "text", roles)
 
 
 def _cells(mark: str, name: str, cells: Sequence[str], width: int, role: str, roles: Sequence[str]) -> Line:
     room = max(10, width - _MARK - _COLUMN * len(cells))
     name = name if len(name) <= room - 1 else f"{name[: room - 2]}…"
     spans: list[Span] = [(mark.ljust(_MARK), "good"), (name.ljust(room), role)]
-    spans += [(cell.rjust(_COLUMN), each) for cell, each in zip(cells, roles)]
+    spans += [(cell.rjust(_COLUMN), role) for cell, role in zip(cells, roles)]
     return fit(tuple(spans), width)
 
 
@@ -128,16 +132,16 @@ def _step(work: float | None) -> tuple[str, str]:
     return (f"faster ×{work:.1f}", "good") if work < 1.0 else (f"slower ×{work:.1f}", "warning")
 
 
-def _details(each: PlanFigures, width: int, *, asks: bool) -> list[Line]:
-    names = [printable(command_text(make(0))) for make in each.plan.commands]
+def _details(offered: PlanFigures, width: int, *, asks: bool) -> list[Line]:
+    names = [printable(command_text(make(0))) for make in offered.plan.commands]
     words = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     key = "Press enter again to apply it: " if asks else "enter applies it: "
     undone = f" u undoes its {len(names)} changes one by one." if len(names) > 1 else ""
     lines = wrap(((key, "pending" if asks else "key"), (f"{words}.{undone}", "text")), width)
-    made = each.forecast
+    made = offered.forecast
     if made.would_fail:
         return [*lines, *wrap((("Nothing would train: loss.backward() would fail.", "warning"),), width)]
-    clauses = _state_clauses(each.plan) or memory_clauses(made)
+    clauses = _state_clauses(offered.plan) or memory_clauses(made)
     lines += wrap(((" · ".join(clauses), "muted"),), width)
     if made.why_not_exact:
         lines += wrap(((f"An estimate: {printable(', '.join(made.why_not_exact))}.", "warning"),), width)

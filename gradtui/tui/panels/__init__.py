@@ -9,7 +9,7 @@ from gradtui.tui.panels.curves import CurvesPanel, curves_title
 from gradtui.tui.panels.events import KINDS, EventsPanel
 from gradtui.tui.panels.finding import FindingLine
 from gradtui.tui.panels.header import Header, HeaderState
-from gradtui.tui.panels.memory import MemoryPanel, has_breakdown, memory_table
+from gradtui.tui.panels.memory import MemoryPanel, memory_table
 from gradtui.tui.panels.output import OutputPanel
 from gradtui.tui.panels.ranks import SHOWN, RanksPanel
 from gradtui.tui.panels.time_bar import Player, TimeBar, time_line
@@ -32,7 +32,6 @@ __all__ = [
     "WhyPanel",
     "changes_lines",
     "curves_title",
-    "has_breakdown",
     "memory_table",
     "time_line",
 ]

@@ -15,6 +15,8 @@ Values in the legend have fixed places and belong to one step, that of the norms
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 from textual.message import Message
 
@@ -39,11 +41,12 @@ _ROOM_FOR_MEANING = 70
 _SEPARATOR = " · "
 
 
-def curves_title(state: RunState) -> str:
-    """Describe the norms and how often they are measured."""
+def curves_title(state: RunState, width: int = 100) -> str:
+    """Describe the norms and how often they are measured, in as many words as fit; first of all that not every step is read."""
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     turns = optimizer_turns(state)
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
+    left_out = f", {dropped:,} dropped" if dropped else ""
     of = (
         " of this rank's part"
         if shown_norms(state).is_part
@@ -53,67 +56,91 @@ def curves_title(state: RunState) -> str:
     )
     of += f" of 1 of {turns.parts:,} optimizers" if turns.parts else ""
     losses = _losses_title(state, turns)
-    return f"{losses}{_SEPARATOR if losses else ''}L2{of}{often}{f', {dropped:,} dropped' if dropped else ''}"
+    norms = f"L2{of}{often}{left_out}"
+    shorter = (norms, f"L2{often}{left_out}", f"{often}{left_out}", often or left_out, often.removesuffix(" steps"), "")
+    full = f"{losses}{_SEPARATOR if losses else ''}{norms}"
+    return next(text for form in (full, *shorter) if len(text := form.strip(", ")) <= max(0, width))
 
 
 def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
     """Say of what the losses are, where that is not plain: of several backwards, or of several optimizers without an axis."""
-    own = [each for each in turns.shown if each.has_own_loss]
+    own = [optimizer for optimizer in turns.shown if optimizer.has_own_loss]
     if not on_one_axis(map(loss_range, own)):
-        return "own scale each"
-    kinds = {each.curves.loss_of for each in own} or {main_loss_of(state)}
+        return "separate scales"
+    kinds = {optimizer.curves.loss_of for optimizer in own} or {main_loss_of(state)}
     of = kinds.pop() if len(kinds) == 1 else ""
     return f"loss: {of} of micro-steps" if of else ""
 
 
-def curves_request(state: RunState, row: RowNorms | None, width: int, height: int) -> PlotRequest:
-    """Return the curves to draw. The plotter marks values that are not finite."""
-    breaks = model_breaks(state)
-    turns, apart = optimizer_turns(state), False
-    of_row = [*_of_each_model(ROW_ROLE, row.steps, row.values, breaks)] if row is not None else []
+@dataclass(frozen=True)
+class RunCurves:
+    """The curves of the whole run, which stay while the cursor moves from row to row."""
+
+    losses: tuple[Series, ...]
+    norms: tuple[Series, ...]
+    step: int
+    breaks: Sequence[int]
+    has_lanes: bool = False
+    """Whether the losses have no common scale."""
+    has_turns: bool = False
+
+
+def run_curves(state: RunState) -> RunCurves:
+    """Return the curves of the losses and the total norms, those on top last. The plotter marks values that are not finite."""
+    breaks, turns = model_breaks(state), optimizer_turns(state)
     if turns.shown:
-        losses, norms, apart = _of_optimizers(turns, breaks)
-        # The row may be the model of an optimizer, whose colour counts more then.
-        norms = [*of_row, *norms]
-    else:
-        loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
-        losses = [*_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks)]
-        # The first series is drawn first, so that the total lies on top of the total before clipping.
-        norms = [
-            *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
-            *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
-            *of_row,
-        ]
-    first = min((series.xs[0] for series in (*norms, *losses)), default=0.0)
-    last = max(first, float(state.step))
-    return PlotRequest(
-        width,
-        height,
-        tuple(norms),
-        y_scale="log",
-        x_limits=(first, last),
-        above=tuple(losses),
-        apart=apart,
-        verticals=vertical_lines(state, first, (first, last)),
+        return _of_optimizers(turns, state.step, breaks)
+    loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
+    norms = [
+        *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
+        *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
+    ]
+    return RunCurves(
+        tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks)), tuple(norms), state.step, breaks
     )
 
 
-def _of_optimizers(turns: OptimizerTurns, breaks: Sequence[int]) -> tuple[list[Series], list[Series], bool]:
-    """Return the losses and the norms of the optimizers, and whether the losses have no common scale.
+def curves_request(
+    state: RunState, row: RowNorms | None, width: int, height: int, curves: RunCurves | None = None
+) -> PlotRequest:
+    """Return the curves of the run and of a row to draw, with the markers of the run.
 
-    On a common scale the first one, which is drawn last, lies on top.
+    `curves` are those of the run if the caller has them.
     """
-    curves = [(role, each) for role, each in zip(ROLES, turns.shown)]
-    own = [(role, each) for role, each in curves if each.has_own_loss]
-    series = [(role, each.curves.loss) for role, each in own]
+    curves = run_curves(state) if curves is None else curves
+    of_row = tuple(_of_each_model(ROW_ROLE, row.steps, row.values, curves.breaks)) if row is not None else ()
+    # The row may be the model of an optimizer, whose colour counts more then.
+    norms = (*of_row, *curves.norms) if curves.has_turns else (*curves.norms, *of_row)
+    first = min((series.xs[0] for series in (*norms, *curves.losses)), default=0.0)
+    ends = (first, max(first, float(curves.step)))
+    return PlotRequest(
+        width,
+        height,
+        norms,
+        y_scale="log",
+        x_limits=ends,
+        above=curves.losses,
+        has_lanes=curves.has_lanes,
+        verticals=vertical_lines(state, first, ends),
+    )
+
+
+def _of_optimizers(turns: OptimizerTurns, step: int, breaks: Sequence[int]) -> RunCurves:
+    """Return the curves of the optimizers. On a common scale the first one, which is drawn last, lies on top."""
+    curves = [(role, optimizer) for role, optimizer in zip(ROLES, turns.shown)]
+    own = [(role, optimizer) for role, optimizer in curves if optimizer.has_own_loss]
+    series = [(role, optimizer.curves.loss) for role, optimizer in own]
     losses = [_of_each_model(role, loss.steps, loss.values, breaks, is_whole=True) for role, loss in series]
-    norms = [(role, each.curves.gradient_norm) for role, each in curves]
+    norms = [(role, optimizer.curves.gradient_norm) for role, optimizer in curves]
     totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
-    apart = not on_one_axis(loss_range(each) for _, each in own)
-    return (
-        [part for each in (losses if apart else reversed(losses)) for part in each],
-        [part for each in reversed(totals) for part in each],
-        apart,
+    has_lanes = not on_one_axis(loss_range(optimizer) for _, optimizer in own)
+    return RunCurves(
+        tuple(chain(*(losses if has_lanes else reversed(losses)))),
+        tuple(chain(*reversed(totals))),
+        step,
+        breaks,
+        has_lanes,
+        has_turns=True,
     )
 
 
@@ -169,6 +196,7 @@ class CurvesPanel(LineView):
         self._pictures = pictures
         self._norms = NormCurve()
         self._curve = HeldRequest()
+        self._of_run: RunCurves | None = None
         # The legend belongs to the time at which the curves were made, and to the step of the norms in the tree.
         self._row: RowNorms | None = None
         self._step: int | None = None
@@ -198,12 +226,22 @@ class CurvesPanel(LineView):
             )
 
     def _request(self, width: int, height: int) -> PlotRequest:
-        return curves_request(self._state, self._row, width, height)
+        if self._of_run is None:
+            self._of_run = run_curves(self._state)
+        return curves_request(self._state, self._row, width, height, self._of_run)
+
+    def select(self, selection: Selection | None) -> None:
+        """Show the norm of another row, beside the curves of the run as they are."""
+        if selection != self.selection:
+            self.selection = selection
+            self._curve.renew()
+            self.redraw()
 
     def on_click(self) -> None:
         self.post_message(self.PlotsWanted())
 
     def redraw_curve(self) -> None:
         """Redraw with new curves."""
+        self._of_run = None
         self._curve.renew()
         self.redraw()

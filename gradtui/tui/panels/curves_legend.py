@@ -19,7 +19,7 @@ from gradtui.tui.rendering import STALE, Line, Span, elide_start, line_width, pa
 ROW_ROLE = "curve-2"
 _GAP: Span = (" ", "")
 _MIN_NAME = 6
-_LEAST_NUMBER = 5
+_MIN_NUMBER = 5
 """Cells of most numbers; a longer one takes some of the name."""
 
 
@@ -86,7 +86,7 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
 
 def _row_width(row: RowNorms, step: int | None, form: _Form, name: int) -> int:
     """Return the cells of the row's value and its step behind a name of `name` cells, with the gaps before them."""
-    return 1 + name + 1 + max(form.number, _LEAST_NUMBER) + width_of(_row_step(row, step, form))
+    return 1 + name + 1 + max(form.number, _MIN_NUMBER) + width_of(_row_step(row, step, form))
 
 
 def _row_step(row: RowNorms, step: int | None, form: _Form) -> str:
@@ -95,9 +95,7 @@ def _row_step(row: RowNorms, step: int | None, form: _Form) -> str:
     return "" if newest is None or newest == step else f"{form.at}{newest:,}"
 
 
-def _form(
-    state: RunState, step: int | None, width: int, row: RowNorms | None = None, name: int = 0
-) -> _Form | None:
+def _form(state: RunState, step: int | None, width: int, row: RowNorms | None = None, name: int = 0) -> _Form | None:
     """Return the widest form that fits, beside a row whose name takes `name` cells if there is one."""
     for form in _FORMS[:-1]:
         taken = line_width((*_values(state, step, form), *_when(state, step, form)))
@@ -144,7 +142,7 @@ def _when(state: RunState, step: int | None, form: _Form) -> list[Span]:
 def _row(state: RunState, row: RowNorms, step: int | None, form: _Form, room: int) -> list[Span]:
     now, is_old = row.values[-1] if row.values else None, bool(row.steps) and is_stale(state, row.steps[-1])
     value, own_step = number_text(now).strip(), _row_step(row, step, form)
-    value = value if own_step else pad(value, max(form.number, _LEAST_NUMBER))
+    value = value if own_step else pad(value, max(form.number, _MIN_NUMBER))
     name = elide_start(printable(row.name), room - width_of(f"  {value}{own_step}"))
     spans: list[Span] = [_GAP, (f"{name} ", ROW_ROLE), (value, _role(now, old=is_old))]
     return [*spans, (own_step, "muted" if is_old else "faint")] if own_step else spans

@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
 
 _STEP_WIDTH, _STEP_WIDTH_NARROW = 13, 9
 _ROOM_FOR_COLUMNS, _ROOM_FOR_TIME = 60, 80
-_LEAST_LINES = 2
+_MIN_LINES = 2
 _MEMORY = 4_000
 """Number of entries whose wrapped lines are cached."""
 
@@ -98,7 +98,7 @@ class EventsPanel(FollowedLines):
 
     def line_count(self, width: int) -> int:
         log = self._state.log
-        most = max(_LEAST_LINES, self.content_size.height - 1)
+        most = max(_MIN_LINES, self.content_size.height - 1)
         known = (len(log), log[-1] if log else None, tuple(self._state.pending), most)
         if width != self._width or known != self._known:
             self._lay_out(width, most)

@@ -15,7 +15,7 @@ from gradtui.tui.widgets import LineView
 _WIDE = 120
 """From this width on, the key has the full word beside it."""
 _ARROW = " → "
-_LEAST_REMEDY = 20
+_MIN_REMEDY = 20
 """Minimum cells for a remedy that is cut."""
 
 
@@ -52,7 +52,7 @@ def _fitted(message: str, remedy: str, room: int) -> tuple[str, str]:
         if width_of(words) + len(_ARROW) + width_of(remedy) <= room:
             return words, _ARROW + remedy
     left = room - width_of(clause) - len(_ARROW)
-    if left >= _LEAST_REMEDY:
+    if left >= _MIN_REMEDY:
         return clause, _ARROW + elide(remedy, left)
     return (message if width_of(message) <= room else elide(clause, max(0, room))), ""
 

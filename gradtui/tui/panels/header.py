@@ -46,9 +46,9 @@ _STATUS: dict[RunStatus, tuple[str, str, str]] = {
     RunStatus.OUT_OF_SIGHT: ("✖", "lost", "warning"),
 }
 _BRAND = " gradtui "
-_LEAST_OWNER, _LEAST_COURSE = 4, 4
+_MIN_OWNER, _MIN_COURSE = 4, 4
 """Cells in which it is shown whose loss it is, and the course of the loss beside that."""
-_LEAST_NAME = 6
+_MIN_NAME = 6
 """Cells in which the script's name is shown beside the rank."""
 _LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6
 _LEFT, _EPOCH_LEFT = "left ", "epoch left "
@@ -71,7 +71,10 @@ class HeaderState:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The fields of the header and their widths. They depend on the screen width alone, so values never move a field."""
+    """The fields of the header and their widths.
+
+    They depend on the screen width, and on whether several optimizers step in turns. So values never move a field.
+    """
 
     brand: bool = True
     script: int = 24
@@ -84,6 +87,8 @@ class _Layout:
     peak: bool = True
     label: str = "memory "
     gap: int = 2
+    owner: int = 0
+    """Cells in which the main one of several optimizers is named, in place of the overhead where there is no course."""
 
 
 _REDUCTIONS: tuple[dict[str, object], ...] = (
@@ -107,18 +112,20 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
 
 def header_line(state: RunState, facts: HeaderState, width: int) -> Line:
     """Return the header in exactly `width` cells, without the least important fields if not all fit."""
-    left, right = _fields(state, facts, _layout_for(width))
+    left, right = _fields(state, facts, _layout_for(width, has_owner=bool(main_name(state))))
     return spread(left, right, width)
 
 
 @lru_cache(maxsize=8)
-def _layout_for(width: int) -> _Layout:
+def _layout_for(width: int, *, has_owner: bool) -> _Layout:
     layout, nothing = _Layout(), (RunState(), HeaderState())
     for reduction in _REDUCTIONS:
         left, right = _fields(*nothing, layout)
         if line_width(left) + line_width(right) <= width:
             break
         layout = replace(layout, **reduction)  # type: ignore[arg-type]  # the table names fields of the layout
+    if has_owner and not layout.spark:
+        return replace(layout, owner=layout.gap + line_width(_overhead(*nothing)))
     return layout
 
 
@@ -134,7 +141,7 @@ def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line,
     left.append(_loss(state, layout))
     if layout.rates:
         left.append((("lr ", "faint"), (pad(_learning_rate(state), _LR_WIDTH), "text")))
-    right: list[Line] = [_memory(state, layout), _overhead(state, facts)]
+    right: list[Line] = [_memory(state, layout)] if layout.owner else [_memory(state, layout), _overhead(state, facts)]
     start: Line = () if layout.brand or layout.gap == 1 else ((" ", ""),)
     return (*start, *_joined(left, gap)), (gap, *_joined(right, gap))
 
@@ -182,7 +189,7 @@ def _script(state: RunState, width: int) -> Line:
         return ((pad(name, width), "title"),)
     words, role = rank
     room = width - width_of(words) - 1
-    rest = f" {elide(name, room)}" if room >= _LEAST_NAME else ""
+    rest = f" {elide(name, room)}" if room >= _MIN_NAME else ""
     return ((words, role), (pad(rest, max(0, width - width_of(words))), "title"))
 
 
@@ -231,23 +238,24 @@ def _steps(state: RunState, layout: _Layout) -> Line:
 def _loss(state: RunState, layout: _Layout) -> Line:
     """Return the newest loss with its course; if it is old, with its step, as far as there is room.
 
-    Where several optimizers step in turns it is that of the main one, whose name takes the place of the course.
+    Where several optimizers step in turns it is that of the main one, whose name takes the place of the course or the overhead.
     """
     loss, step = state.loss.last, state.loss.steps[-1] if len(state.loss) else None
     is_old = is_stale(state, step)
     role = "error" if loss is not None and not math.isfinite(loss) else STALE if is_old else "text"
     number: Span = (pad(number_text(loss).strip(), NUMBER_WIDTH), role)
-    if not layout.spark:
+    cells = layout.spark or layout.owner
+    if not cells:
         return (("loss ", "faint"), number)
     name = main_name(state)
-    short = elide(name, layout.spark - 1)
-    whose: Line = ((f"{short} ", "muted"),) if name and width_of(short) >= min(_LEAST_OWNER, width_of(name)) else ()
-    room = layout.spark - line_width(whose)
+    short = elide(name, cells - 1)
+    whose: Line = ((f"{short} ", "muted"),) if name and width_of(short) >= min(_MIN_OWNER, width_of(name)) else ()
+    room = cells - line_width(whose)
     value: Line = (("loss ", "faint"), *whose, number)
     if is_old and step is not None:
         words = next((text for text in (f"step {step:,}", f"@{step:,}") if width_of(text) <= room), "")
         return (*value, (pad(words, room), "muted"))
-    if room < _LEAST_COURSE:
+    if room < _MIN_COURSE:
         return (*value, (" " * room, ""))
     return (*value, *sparkline(state.loss.values[-room:], room, "muted"))
 

@@ -19,14 +19,6 @@ from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import Line
 from gradtui.tui.widgets import LineView
 
-_BESIDE_TITLE = 14
-"""Cells of the frame's upper edge that the panel's name and the corners take."""
-
-
-def has_breakdown(state: RunState) -> bool:
-    """Whether the memory breakdown of any phase has been measured."""
-    return any(record.last is not None for record in state.phases.values())
-
 
 def memory_title(state: RunState, width: int = 100, *, by_phase: bool = False, chosen: Phase | None = None) -> str:
     """Return what the view shows and of which step: the curve within a step, or the table by phase and its source."""
@@ -63,10 +55,9 @@ class MemoryPanel(LineView, can_focus=True):
         self._chosen: Phase | None = None
         self._drawing = Drawing()
 
-    @property
-    def title(self) -> str:
-        """What the panel shows, to follow its name in the title of its frame."""
-        return memory_title(self._state, self.size.width - _BESIDE_TITLE, by_phase=self._by_phase, chosen=self._chosen)
+    def title(self, width: int) -> str:
+        """Return what the panel shows, to follow its name in the title of its frame."""
+        return memory_title(self._state, width, by_phase=self._by_phase, chosen=self._chosen)
 
     @property
     def shows_curve(self) -> bool:

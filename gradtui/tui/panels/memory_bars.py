@@ -11,7 +11,7 @@ from gradtui.state.run_memory import PhaseTotal, above_load, phase_peak, phase_t
 from gradtui.state.run_state import RunState
 from gradtui.text import BEFORE_TRAINING, MemoryPart, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_parts import distinct_peak, sample
-from gradtui.tui.rendering import STALE, Line, Span, pad
+from gradtui.tui.rendering import STALE, Line, Span, elide_start, pad
 from gradtui.tui.widgets import stacked_bar
 
 CHOSEN_MARK = "▸"
@@ -33,8 +33,8 @@ class MemoryOptions:
 def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: MemoryOptions, width: int) -> list[Line]:
     """Return a row for each of `phases`, all to the scale of every measured phase, so that bars keep their length.
 
-    A row has the bar of the newest breakdown, the newest total, and the highest total of the phase so far. Old totals are dim
-    and have their step, if there is room.
+    A row has the bar of the newest breakdown, the newest total, and the highest total of the phase so far. Totals that are old
+    or of another step than that of `chosen` have their step, in a narrow panel in place of the bar. Old ones are dim.
     """
     full = max((_extent(state, record.last) for record in state.phases.values()), default=0) or 1
     beside = width - _NAME_WIDTH - _TOTAL_WIDTH
@@ -43,14 +43,19 @@ def phase_rows(state: RunState, phases: list[Phase], chosen: Phase, options: Mem
     # The place depends on the width alone, so that a number that becomes old moves nothing.
     with_step = beside - _STEP_WIDTH >= _GOOD_BAR
     beside -= _STEP_WIDTH if with_step else 0
+    room = max(_MIN_BAR, beside)
+    of_chosen = phase_total(state, chosen)
     lines: list[Line] = []
     for phase in phases:
         breakdown = state.phases[phase].last
         total = phase_total(state, phase)
         is_old = phase is not Phase.LOAD and is_stale(state, total.step if total is not None else None)
-        bar = _bar(state, breakdown, full, max(_MIN_BAR, beside), options)
+        is_other = total is not None and (of_chosen is None or total.step != of_chosen.step)
+        step = f" @{total.step:,}" if total is not None and phase is not Phase.LOAD and (is_old or is_other) else ""
+        bar = _bar(state, breakdown, full, room, options)
+        if step and not with_step:
+            bar = ((elide_start(step.strip(), room).rjust(room), "muted"),)
         name = _name(phase, breakdown, options, is_chosen=phase is chosen)
-        step = f" @{total.step:,}" if total is not None and is_old else ""
         ending: Line = ((pad(step, _STEP_WIDTH), "muted"),) if with_step else ()
         lines.append((name, *bar, *_numbers(state, phase, total, with_peak=with_peak, is_old=is_old), *ending))
     return lines

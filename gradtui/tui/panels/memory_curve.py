@@ -13,13 +13,7 @@ from operator import itemgetter
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.step_curve import StepCurve
-from gradtui.tui.rendering import STALE, Line, Span, elide_start, width_of
-
-PHASE_ROLES = {
-    Phase.FORWARD: "phase-forward", Phase.BACKWARD: "phase-backward", Phase.OPTIMIZER: "phase-optimizer",
-}  # fmt: skip
-"""The colour role of each phase that has one of its own."""
-OTHER_ROLE = "phase-other"
+from gradtui.tui.rendering import PHASE_ROLES, STALE, Line, Span, elide_start, phase_role, width_of
 
 SHORT_NAMES = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.OPTIMIZER: "opt"}
 _MIN_SHARE = 0.005
@@ -28,11 +22,11 @@ _LINE = "─"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = 8
 _STEPS_OF_SCALE = 5
-_LEAST_LABEL = 10
+_MIN_LABEL = 10
 _MAX_PARTS = 0.5
 """Of the columns: if a step has more stretches of phases than this, none of them gets a column for certain."""
 
-_LEAST_WEIGHT = 1e-9
+_MIN_WEIGHT = 1e-9
 
 _UNITS = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("PiB", 1 << 50))
 
@@ -84,11 +78,6 @@ def _round_step(least: float) -> float:
     )
 
 
-def phase_role(phase: Phase) -> str:
-    """Return the colour role of a phase."""
-    return PHASE_ROLES.get(phase, OTHER_ROLE)
-
-
 @dataclass(frozen=True)
 class Column:
     """The highest total in one column of the canvas, and the phase that it is of."""
@@ -122,8 +111,8 @@ def _weights(step: StepCurve, shares: Mapping[Phase, float], width: int) -> list
     else:
         weights = [shares.get(part.phase, 0.0) * len(part.totals) / points[part.phase] for part in step.parts]
     if len(weights) > width * _MAX_PARTS:
-        return [max(weight, _LEAST_WEIGHT) for weight in weights]
-    least = max(sum(weights) / width, _LEAST_WEIGHT)
+        return [max(weight, _MIN_WEIGHT) for weight in weights]
+    least = max(sum(weights) / width, _MIN_WEIGHT)
     return [max(weight, least) for weight in weights]
 
 
@@ -140,7 +129,7 @@ def curve_lines(
     rows = height
     levels = _levels(columns, scale, baseline, rows)
     label = _beside(levels, peak_at, rows, owner)
-    if label is None and height > 2 and room >= _LEAST_LABEL:
+    if label is None and height > 2 and room >= _MIN_LABEL:
         rows = height - 1
         levels = _levels(columns, scale, baseline, rows)
         label = _above(peak_at, room, owner)
@@ -171,7 +160,7 @@ def axis_labels(scale: Scale) -> tuple[str, str]:
 def _levels(columns: Sequence[Column], scale: Scale, baseline: int, rows: int) -> list[int]:
     full = rows * _EIGHTHS
     span = max(1, scale.high - scale.low)
-    return [min(full, max(1, round((each.total - baseline - scale.low) / span * full))) for each in columns]
+    return [min(full, max(1, round((column.total - baseline - scale.low) / span * full))) for column in columns]
 
 
 def _row(roles: Sequence[str], levels: Sequence[int], row: int) -> list[Span]:
@@ -201,9 +190,9 @@ def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: str) -> tuple
     # A mark in a blank cell above the peak is at its column, and one beside it leaves a gap.
     first, last = (peak_at, peak_at) if blank[peak_at] else (right + 1, left - 2)
     after, before = end - first, last - begin + 1
-    if after >= width_of(owner) + 2 or (after >= before and after >= _LEAST_LABEL):
+    if after >= width_of(owner) + 2 or (after >= before and after >= _MIN_LABEL):
         return first, "▲ " + _shortened(owner, after - 2)
-    if before >= _LEAST_LABEL:
+    if before >= _MIN_LABEL:
         text = _shortened(owner, before - 2) + " ▲"
         return last + 1 - width_of(text), text
     return None

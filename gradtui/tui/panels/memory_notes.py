@@ -6,9 +6,9 @@ from gradtui.protocol.events import DeviceSampled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
-from gradtui.state.run_memory import above_load, is_spike, run_peak
+from gradtui.state.run_memory import is_spike, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.text import DASH, share_text, short_bytes
+from gradtui.text import DASH, share_text, short_bytes, spike_words
 from gradtui.tui.rendering import Line, fit, printable, wrap
 
 _AS_HIGH = 0.98
@@ -54,20 +54,9 @@ def spike_line(state: RunState, width: int) -> list[Line]:
     if not state.step_memory.spikes:
         return []
     spike = state.step_memory.spikes[-1]
-    more, whole = f"+{short_bytes(spike.peak - spike.usual)}", short_bytes(above_load(state, spike.peak))
-    whole = f"{_bound(state)}{whole}"
-    texts = (
-        f"spike at step {spike.step:,}: {whole} ({more}) in {spike.phase}",
-        f"spike at step {spike.step:,}: {whole} ({more})",
-        f"spike @{spike.step:,}: {whole}",
-        f"@{spike.step:,}: {whole}",
-    )
-    words = next((text for text in texts if len(text) + 2 <= width), texts[-1])
+    forms = spike_words(state, spike)
+    words = next((text for form in forms if len(text := f"spike {form}") + 2 <= width), forms[-1])
     return [(("▲ ", "muted" if is_stale(state, spike.step) else "warning"), (words, "muted"))]
-
-
-def _bound(state: RunState) -> str:
-    return "" if state.step_memory.peaks_exact else "≥"
 
 
 def peak_line(state: RunState) -> list[Line]:

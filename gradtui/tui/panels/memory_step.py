@@ -12,7 +12,7 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.state.freshness import is_memory_stale, is_stale
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_at_load, unexplained_parts
+from gradtui.state.selectors import is_on_host, unexplained_at_load, unexplained_parts
 from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, age_floor, step_curve
 from gradtui.text import BEFORE_TRAINING, DASH, MemoryPart, no_profile_text, parts_of_memory, short_bytes
 from gradtui.tui.panels.memory_curve import (
@@ -23,14 +23,13 @@ from gradtui.tui.panels.memory_curve import (
     in_unit,
     margin_of,
     phase_line,
-    phase_role,
     scale_for,
     unit_of,
 )
 from gradtui.tui.panels.memory_notes import waiting_lines, warning_lines
 from gradtui.tui.panels.memory_parts import sample
 from gradtui.tui.panels.memory_table import chosen_phase
-from gradtui.tui.rendering import STALE, Line, Span, fit, line_width, printable, wrap
+from gradtui.tui.rendering import STALE, Line, Span, fit, line_width, phase_role, printable, wrap
 from gradtui.tui.widgets import stacked_bar
 
 _MIN_CURVE_ROWS, _GOOD_CURVE_ROWS = 2, 5
@@ -266,7 +265,7 @@ def _before_lines(state: RunState, held: MemoryMeasured | None, width: int) -> l
     if not size or width < _WIDE:
         return []
     words = f"+{short_bytes(size)} held before training"
-    whose = " (Python, libraries)" if state.started is not None and state.started.device in ("", "cpu") else ""
+    whose = " (Python, libraries)" if is_on_host(state) else ""
     return [((words + (whose if len(words + whose) <= width else ""), "muted"),)]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 
 from rich.cells import set_cell_size
 
@@ -69,7 +68,7 @@ def optimizer_legend(state: RunState, turns: OptimizerTurns, row: RowNorms | Non
     """
     lines: list[list[Span]] = []
     for form in _FORMS:
-        entries = [_entry(state, each, role, form) for each, role in zip(turns.shown, ROLES)]
+        entries = [_entry(state, optimizer, role, form) for optimizer, role in zip(turns.shown, ROLES)]
         if turns.omitted:
             entries.append([(f"+{turns.omitted}", "faint")])
         if form.value and not form.step:
@@ -97,10 +96,11 @@ def _row(state: RunState, row: RowNorms) -> list[Span]:
     return [*spans, (f" @{step:,}", _step_role(state, step))] if step is not None else spans
 
 
-def _newest(each: ShownOptimizer) -> tuple[int | None, int | None]:
+def _newest(optimizer: ShownOptimizer) -> tuple[int | None, int | None]:
     """Return the steps of the newest loss and of the newest norm."""
-    loss, norm = (series.steps[-1] if len(series) else None for series in (each.curves.loss, each.curves.gradient_norm))
-    return loss if each.has_own_loss else None, norm
+    curves = optimizer.curves
+    loss, norm = (series.steps[-1] if len(series) else None for series in (curves.loss, curves.gradient_norm))
+    return loss if optimizer.has_own_loss else None, norm
 
 
 def _steps_of(state: RunState, turns: OptimizerTurns) -> Span:
@@ -109,13 +109,14 @@ def _steps_of(state: RunState, turns: OptimizerTurns) -> Span:
     if not steps:
         return "", ""
     first, last = f"{min(steps):,}", f"{max(steps):,}"
-    new = len(commonprefix((first, last))) if len(first) == len(last) else 0
+    is_as_long = len(first) == len(last)
+    new = next((at for at, (a, b) in enumerate(zip(first, last)) if a != b), 0) if is_as_long else 0
     return f" @{first}{f'–{last[new:]}' if first != last else ''}", _step_role(state, min(steps))
 
 
-def _entry(state: RunState, each: ShownOptimizer, role: str, form: _Form) -> list[Span]:
-    loss_step, norm_step = _newest(each)
-    name = printable(each.name)
+def _entry(state: RunState, optimizer: ShownOptimizer, role: str, form: _Form) -> list[Span]:
+    loss_step, norm_step = _newest(optimizer)
+    name = printable(optimizer.name)
     # In few cells an ellipsis would take one of the letters that tell the names apart.
     spans: list[Span] = [
         (elide(name, form.name) if form.name >= _ELIDED else set_cell_size(name, form.name).rstrip(), role)
@@ -124,11 +125,11 @@ def _entry(state: RunState, each: ShownOptimizer, role: str, form: _Form) -> lis
         return spans
     has_loss = loss_step is not None
     if has_loss:
-        spans += [(" ", ""), _value(state, each.curves.loss.last, loss_step, form)]
+        spans += [(" ", ""), _value(state, optimizer.curves.loss.last, loss_step, form)]
     if has_loss and form.step and (not form.norm or norm_step != loss_step):
         spans.append((f" @{loss_step:,}", _step_role(state, loss_step)))
     if form.norm or not has_loss:
-        spans += [(" ‖g‖ ", "muted"), _value(state, each.curves.gradient_norm.last, norm_step, form)]
+        spans += [(" ‖g‖ ", "muted"), _value(state, optimizer.curves.gradient_norm.last, norm_step, form)]
         if form.step and norm_step is not None:
             spans.append((f" @{norm_step:,}", _step_role(state, norm_step)))
     return spans

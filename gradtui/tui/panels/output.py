@@ -12,7 +12,7 @@ from gradtui.transport.rank_logs import JobTail, OutputLine
 from gradtui.tui.rendering import Line, chunks, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 
-_LEAST_WITH_ERROR = 2
+_MIN_WITH_ERROR = 2
 """Rows from which on the error of a rank has one."""
 
 
@@ -115,7 +115,7 @@ class OutputPanel(FollowedLines):
         return first_failure(job, is_over=self._state.ended is not None) if job is not None else None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
-        if not self._pinned or height < _LEAST_WITH_ERROR:
+        if not self._pinned or height < _MIN_WITH_ERROR:
             return super().lines_for(width, height)
         return [fit(self._pinned, width), *super().lines_for(width, height - 1)]
 

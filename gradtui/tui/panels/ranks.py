@@ -81,7 +81,7 @@ def ranks_head(job: JobState, width: int) -> Line:
     columns = _columns(job, width)
     head: list[Span] = [
         (pad("  rank", _RANK_WIDTH), "faint"),
-        *((pad(each.title, each.width), "faint") for each in columns),
+        *((pad(column.title, column.width), "faint") for column in columns),
     ]
     room = max(1, width - sum(width_of(text) for text, _ in head))
     return fit((*head, (elide(ranks_text(job), room), "faint")), width)
@@ -92,7 +92,7 @@ def rank_line(job: JobState, row: RankRow, width: int) -> Line:
     role = _ROLES[row.trouble]
     mark: Span = (SHOWN if row.record.rank == job.shown else " ", "accent")
     number: Span = (pad(f" {row.record.rank}", _RANK_WIDTH - 1), "text" if row.trouble is Trouble.NONE else role)
-    cells: list[Span] = [(pad(each.text(row), each.width), "text") for each in _columns(job, width)]
+    cells: list[Span] = [(pad(column.text(row), column.width), "text") for column in _columns(job, width)]
     spans = [mark, number, *cells]
     used = sum(width_of(text) for text, _ in spans)
     words = printable(rank_trouble_text(row))

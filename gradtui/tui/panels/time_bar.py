@@ -12,7 +12,7 @@ from gradtui.text import seconds_text
 from gradtui.tui.rendering import Line, Span, fit, line_width
 from gradtui.tui.widgets import LineView
 
-_LEAST_BAR = 8
+_MIN_BAR = 8
 _LABELLED = 100
 """From this width on, the step is called one."""
 
@@ -87,7 +87,7 @@ def time_line(player: Player, width: int) -> tuple[Line, int, int]:
         (f" / {total} ", "muted"),
     ]
     room = width - line_width(tuple(left)) - line_width(tuple(right))
-    if room < _LEAST_BAR:
+    if room < _MIN_BAR:
         return fit((*left, *right[:1]), width), 0, 0
     return (*left, *_bar(player, room), *right), line_width(tuple(left)), room
 

@@ -24,7 +24,7 @@ from gradtui.state.selectors import is_classified, pending_parameters, row_param
 from gradtui.text.ending import ended_words
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses, shortage_clause
 from gradtui.text.units import plural
-from gradtui.text.why import module_sentences, parameter_sentences, state_text
+from gradtui.text.why import MOST_JOINED, module_sentences, parameter_sentences, passing_sentence, state_text
 from gradtui.tui.actions import Action, keymap_of
 from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation
@@ -36,7 +36,6 @@ _WAITING = (
 )
 _NO_MODEL = "No model was found: there is no row to explain."
 _BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
-_MOST_AGES = 256
 _LONG_S = 0.3
 """Seconds after which the title says that a forecast is being made."""
 _DOT = "\N{NO-BREAK SPACE}·"
@@ -122,7 +121,7 @@ def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...
     if is_compiled(tree, row):
         return (), None
     path, within = tree.modules[row].path, frozenset((row,))
-    if any(isinstance(each, SetCheckpointing) and each.path == path for each in state.pending.values()):
+    if any(isinstance(command, SetCheckpointing) and command.path == path for command in state.pending.values()):
         return (), None
     is_on = row in tree.checkpointed
     made = forecast_change(state, Change(keeps=within) if is_on else Change(checkpoints=within))
@@ -297,6 +296,7 @@ class WhyPanel(LineView):
             state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
             (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
+            passing_sentence(state, row) if row is not None and row >= 0 else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),
             len(tree.figures), tuple(state.pending), state.intervention_count,
@@ -305,11 +305,10 @@ class WhyPanel(LineView):
 
 
 def _ages(state: RunState, row: int) -> tuple[int | None, ...]:
-    """Return the steps of the row's old values. Those of many parameters are not looked for at every redraw."""
+    """Return the steps of the row's old values. A row of many parameters has no ratio."""
     parameters = row_parameters(state.tree, row)
-    if len(parameters) > _MOST_AGES:
-        return ()
-    return stale_norm_step(state, parameters), stale_ratio_step(state, parameters)
+    ratio = stale_ratio_step(state, parameters) if len(parameters) <= MOST_JOINED else None
+    return stale_norm_step(state, parameters), ratio
 
 
 def _verb(*, trainable: bool) -> str:

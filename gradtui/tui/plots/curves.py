@@ -91,8 +91,8 @@ def curves_request(
         for part in (parts(curve.steps, breaks) if curve.can_be_smooth else (slice(None),))
     ]
     # All raw curves lie below all smoothed curves.
-    below = [series for each in drawn for series in each[:-1]]
-    series = (*below, *(each[-1] for each in drawn))
+    below = [series for lines in drawn for series in lines[:-1]]
+    series = (*below, *(lines[-1] for lines in drawn))
     whole = whole_range(curves)
     verticals = vertical_lines(state, whole[0], ends, more) if state is not None and whole is not None else ()
     return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends, verticals=verticals)
@@ -115,24 +115,26 @@ def legend_of(
     curves: Sequence[Curve], ends: tuple[float, float], value: Value, width: int, most: int = LEGEND_LINES
 ) -> tuple[Line, ...]:
     """Return the legend with the newest visible values, and the step of each, or of all behind them if it is the same."""
-    seen = [(curve, in_sight(curve, *ends)) for curve in curves]
+    seen = [in_sight(curve, *ends).values for curve in curves]
     step, own = newest_steps(curves, ends)
     entries = [
-        (curve, f"{value(shown.values[-1])}{own.get(curve.name, '')}" if shown.values else "–") for curve, shown in seen
+        (curve, f"{value(values[-1])}{own_step}" if values else "–")
+        for curve, values, own_step in zip(curves, seen, own)
     ]
     return legend(entries, width, most, step)
 
 
-def newest_steps(curves: Sequence[Curve], ends: tuple[float, float]) -> tuple[str, dict[str, str]]:
-    """Return the step of the newest visible values, or that of each curve by its name where they are not of the same step.
+def newest_steps(curves: Sequence[Curve], ends: tuple[float, float]) -> tuple[str, list[str]]:
+    """Return the step of the newest visible values, and that of each curve where they are not of the same step.
 
     A reference such as a threshold is of no step.
     """
-    seen = {curve.name: in_sight(curve, *ends).steps for curve in curves if curve.role != REFERENCE_ROLE}
-    newest = {name: round(steps[-1]) for name, steps in seen.items() if steps}
-    if len(set(newest.values())) == 1:
-        return f"step {next(iter(newest.values())):,}", {}
-    return "", {name: f" @{step:,}" for name, step in newest.items()}
+    seen = [in_sight(curve, *ends).steps if curve.role != REFERENCE_ROLE else () for curve in curves]
+    newest = [round(steps[-1]) if steps else None for steps in seen]
+    known = {step for step in newest if step is not None}
+    if len(known) == 1:
+        return f"step {known.pop():,}", [""] * len(curves)
+    return "", ["" if step is None else f" @{step:,}" for step in newest]
 
 
 def table_of(curves: Sequence[Curve], options: PlotOptions) -> Table:
@@ -213,7 +215,7 @@ def _extremes_if_positive(piece: Sequence[float | None]) -> list[int] | None:
 
 def _extremes(piece: Sequence[float | None]) -> list[int]:
     finite = [(value, index) for index, value in enumerate(piece) if value is not None and isfinite(value)]
-    positive = [each for each in finite if each[0] > 0]
+    positive = [entry for entry in finite if entry[0] > 0]
     others = {str(value): piece.index(value) for value in piece if value is None or not isfinite(value)}
     return sorted({*others.values(), *(end(of)[1] for of in (finite, positive) for end in (min, max) if of)})
 

@@ -80,8 +80,10 @@ def histogram_table(state: RunState, options: PlotOptions) -> Table:
     spread = spread_of(state, options)
     if spread is None:
         return Table(columns, ())
-    apart = (("zero", spread.zeros), ("nan", spread.nan), ("inf", spread.inf))
-    rows: list[tuple[str, float | None, float | None, float]] = [(name, None, None, count) for name, count in apart]
+    without_size = (("zero", spread.zeros), ("nan", spread.nan), ("inf", spread.inf))
+    rows: list[tuple[str, float | None, float | None, float]] = [
+        (name, None, None, count) for name, count in without_size
+    ]
     rows.append(("smaller", 0.0, 2.0**LOWEST, spread.smaller))
     rows += [
         (str(at + 1), 2.0 ** (LOWEST + at), 2.0 ** (LOWEST + at + 1), count) for at, count in enumerate(spread.counts)
@@ -91,7 +93,7 @@ def histogram_table(state: RunState, options: PlotOptions) -> Table:
 
 
 def _together(step: int, histograms: Sequence[GradientHistogram]) -> Spread:
-    stands_for = [each.elements / each.seen for each in histograms]
+    stands_for = [histogram.elements / histogram.seen for histogram in histograms]
 
     def total(counts: Sequence[int]) -> float:
         return sum(count * weight for count, weight in zip(counts, stands_for))
@@ -99,16 +101,16 @@ def _together(step: int, histograms: Sequence[GradientHistogram]) -> Spread:
     return Spread(
         step=step,
         tensors=len(histograms),
-        counts=tuple(total([each.counts[at] for each in histograms]) for at in range(BINS)),
-        smaller=total([each.smaller for each in histograms]),
-        larger=total([each.larger for each in histograms]),
-        zeros=total([each.zeros for each in histograms]),
-        nan=total([each.nan for each in histograms]),
-        inf=total([each.inf for each in histograms]),
-        positive=total([each.positive for each in histograms]),
-        elements=sum(each.elements for each in histograms),
-        estimated=any(each.estimated for each in histograms),
-        is_shard=any(each.is_shard for each in histograms),
+        counts=tuple(total([histogram.counts[at] for histogram in histograms]) for at in range(BINS)),
+        smaller=total([histogram.smaller for histogram in histograms]),
+        larger=total([histogram.larger for histogram in histograms]),
+        zeros=total([histogram.zeros for histogram in histograms]),
+        nan=total([histogram.nan for histogram in histograms]),
+        inf=total([histogram.inf for histogram in histograms]),
+        positive=total([histogram.positive for histogram in histograms]),
+        elements=sum(histogram.elements for histogram in histograms),
+        estimated=any(histogram.estimated for histogram in histograms),
+        is_shard=any(histogram.is_shard for histogram in histograms),
     )
 
 

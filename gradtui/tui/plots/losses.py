@@ -23,9 +23,9 @@ def loss_curves(state: RunState) -> list[Curve]:
     """Return the curves, that of the first optimizer first."""
     shown = optimizer_turns(state).shown
     curves = [
-        Curve(each.name, role, each.curves.loss.steps, each.curves.loss.values)
-        for each, role in zip(shown, ROLES)
-        if each.has_own_loss
+        Curve(optimizer.name, role, optimizer.curves.loss.steps, optimizer.curves.loss.values)
+        for optimizer, role in zip(shown, ROLES)
+        if optimizer.has_own_loss
     ] or [Curve("loss", LOSS_ROLE, state.loss.steps, state.loss.values)]
     return [curve for curve in curves if len(curve.steps)]
 
@@ -44,7 +44,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     drawn = curves[::-1] if is_common else curves
     request = curves_request(drawn, options, ends, scale, width, height - len(above), state=state)
     if not is_common:
-        request = replace(request, series=(), above=request.series, apart=True)
+        request = replace(request, series=(), above=request.series, has_lanes=True)
     longest = max(curves, key=lambda curve: len(curve.steps))
     notes = [step_note(longest, ends, whole, options, scale)]
     if not is_common:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.state.markers import Marker, MarkerKind
-from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_at_load
+from gradtui.state.selectors import is_on_host, unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP
-from gradtui.text import plural, short_bytes
+from gradtui.text import peak_bound, short_bytes, spike_count_text, spike_words
 from gradtui.tui.plots.curves import (
     curves_request,
     in_sight,
@@ -22,10 +21,9 @@ from gradtui.tui.plots.curves import (
 )
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import Line, fit, wrap
+from gradtui.tui.rendering import PHASE_ROLES, Line, fit, wrap
 
 PEAK_ROLE = "curve-1"
-PHASE_ROLES = {phase: f"phase-{phase}" for phase in PHASES_OF_STEP}
 _LIMIT_FITS = 1.5
 """The device's memory is drawn as a line where it is at most this many times the highest visible value."""
 _BELOW = 3
@@ -33,15 +31,20 @@ _BELOW = 3
 
 def memory_curves(state: RunState) -> list[Curve]:
     """Return the totals of each step in bytes, the peak last, without the bytes from before the first forward."""
+    before = unexplained_at_load(state) or 0
     return [
-        replace(curve, values=[above_load(state, round(each or 0)) for each in curve.values]) for curve in _raw(state)
+        replace(curve, values=[max(0, round(total or 0) - before) for total in curve.values]) for curve in _raw(state)
     ]
 
 
 def _raw(state: RunState) -> list[Curve]:
     totals = [(phase.value, PHASE_ROLES[phase], state.phases[phase].totals) for phase in PHASES_OF_STEP]
     named = [*totals, ("peak", PEAK_ROLE, state.step_memory.peak)]
-    return [Curve(name, role, each.steps, each.values, can_be_smooth=False) for name, role, each in named if len(each)]
+    return [
+        Curve(name, role, series.steps, series.values, can_be_smooth=False)
+        for name, role, series in named
+        if len(series)
+    ]
 
 
 def _peak_first(curves: Sequence[Curve]) -> list[Curve]:
@@ -73,7 +76,7 @@ def memory_plot_table(state: RunState, options: PlotOptions) -> Table:
 
 def _spikes(state: RunState) -> list[Marker]:
     spikes = state.step_memory.spikes
-    return [Marker(each.step, MarkerKind.SPIKE, f"+{_brief(each.peak - each.usual)}") for each in spikes]
+    return [Marker(spike.step, MarkerKind.SPIKE, f"+{_brief(spike.peak - spike.usual)}") for spike in spikes]
 
 
 def _brief(size: int) -> str:
@@ -93,36 +96,26 @@ def _limit(state: RunState, curves: Sequence[Curve], ends: tuple[float, float]) 
     """Return the memory of the device as a line, if it is near the curves; None otherwise."""
     size = state.device.device_total if state.device is not None else None
     seen = [value or 0 for curve in curves for value in in_sight(curve, *ends).values]
-    if size is None or not seen or _is_on_host(state) or size > _LIMIT_FITS * max(seen):
+    if size is None or not seen or is_on_host(state) or size > _LIMIT_FITS * max(seen):
         return None
     return Curve("device", REFERENCE_ROLE, ends, (size, size), can_be_smooth=False)
-
-
-def _is_on_host(state: RunState) -> bool:
-    return state.started is None or state.started.device in ("", "cpu")
 
 
 def _legend(
     state: RunState, curves: Sequence[Curve], limit: Curve | None, ends: tuple[float, float], width: int
 ) -> tuple[tuple[Line, ...], bool]:
     """Return the newest visible values with their step; and whether there was room for that."""
-    seen = {curve.name: in_sight(curve, *ends) for curve in curves}
-    step, own = newest_steps(curves, ends)
+    ordered = _peak_first(curves)
+    step, own = newest_steps(ordered, ends)
+    sizes = [_size(in_sight(curve, *ends).values) for curve in ordered]
     entries = [
-        (
-            curve,
-            f"{_bound(state) if curve.name == 'peak' else ''}{_size(seen[curve.name].values)}{own.get(curve.name, '')}",
-        )
-        for curve in _peak_first(curves)
+        (curve, f"{peak_bound(state) if curve.role == PEAK_ROLE else ''}{size}{own_step}")
+        for curve, size, own_step in zip(ordered, sizes, own)
     ]
     if limit is not None:
         entries.append((limit, _size(limit.values)))
     without, lines = legend(entries, width), legend(entries, width, closing=step)
     return (lines, True) if len(lines) == len(without) else (without, False)
-
-
-def _bound(state: RunState) -> str:
-    return "" if state.step_memory.peaks_exact else "≥"
 
 
 def _size(values: Sequence[float | None]) -> str:
@@ -135,10 +128,8 @@ def _words(state: RunState) -> str:
     memory, before = state.step_memory, unexplained_at_load(state)
     words = []
     if memory.spikes:
-        newest = memory.spikes[-1]
-        many = plural(memory.spike_count, "spike") + (", the newest" if memory.spike_count > 1 else "")
-        size, more = short_bytes(above_load(state, newest.peak)), short_bytes(newest.peak - newest.usual)
-        words.append(f"{many} at step {newest.step:,} in {newest.phase}: {_bound(state)}{size} (+{more}).")
+        many = spike_count_text(state) + (", the newest" if memory.spike_count > 1 else "")
+        words.append(f"{many} {spike_words(state, memory.spikes[-1])[0]}.")
     if not memory.peaks_exact:
         words.append("Peak ≥: the highest of the totals.")
     if before is not None:

@@ -36,16 +36,18 @@ def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
 def _totals(state: RunState) -> list[Curve]:
     total, before, clipped = shown_norms(state).total, state.before_clipping, state.clip_thresholds
     return [
-        Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, can_be_smooth=False),
-        Curve("before clipping", CLIP_ROLE, before.steps, before.values),
-        Curve("total", TOTAL_ROLE, total.steps, total.values),
+        Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, False, "clip_threshold"),
+        Curve("before clipping", CLIP_ROLE, before.steps, before.values, column="norm_before_clipping"),
+        Curve("total", TOTAL_ROLE, total.steps, total.values, column="total_norm"),
     ]
 
 
 def _of_optimizers(turns: OptimizerTurns) -> list[Curve]:
     """Return the total norm of each optimizer's gradients, that of the first one last."""
-    named = [(each.name, role, each.curves.gradient_norm) for each, role in zip(turns.shown, ROLES)]
-    return [Curve(name, role, norm.steps, norm.values) for name, role, norm in reversed(named)]
+    named = [(optimizer.name, role, optimizer.curves.gradient_norm) for optimizer, role in zip(turns.shown, ROLES)]
+    return [
+        Curve(name, role, norm.steps, norm.values, column=f"total_norm {name}") for name, role, norm in reversed(named)
+    ]
 
 
 def _pinned_roles(shown: int) -> tuple[str, ...]:
@@ -63,7 +65,7 @@ def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
-    above = legend_of(_in_order(state, curves), ends, short, width)
+    above = legend_of(_in_order(curves), ends, short, width)
     request = curves_request(curves, options, ends, scale, width, height - len(above), state=state)
     longest = max(curves, key=lambda curve: len(curve.steps))
     note = step_note(longest, ends, whole, options, scale)
@@ -73,26 +75,11 @@ def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
 
 def norm_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible norms by step, all L2."""
-    curves = _in_order(state, norm_curves(state, options))
-    shown = {id(each.curves.gradient_norm.values) for each in optimizer_turns(state).shown}
-    if shown:
-        return table_of(
-            [replace(c, name=f"total_norm {c.name}") if id(c.values) in shown else c for c in curves], options
-        )
-    return table_of([replace(c, name=_COLUMNS.get(c.role, c.name)) for c in curves], options)
+    curves = _in_order(norm_curves(state, options))
+    return table_of([replace(curve, name=curve.column or curve.name) for curve in curves], options)
 
 
-_COLUMNS = {TOTAL_ROLE: "total_norm", CLIP_ROLE: "norm_before_clipping", REFERENCE_ROLE: "clip_threshold"}
-"""Column names by role. Rows of the tree have none of these roles."""
-
-
-def _in_order(state: RunState, curves: list[Curve]) -> list[Curve]:
+def _in_order(curves: list[Curve]) -> list[Curve]:
     """Return totals before rows of the tree, those of optimizers in the order of their first steps."""
-    names = [each.name for each in optimizer_turns(state).shown]
-    if names:
-        return sorted(curves, key=lambda curve: names.index(curve.name) if curve.name in names else len(names))
-    return sorted(curves, key=_position)
-
-
-def _position(curve: Curve) -> int:
-    return list(_COLUMNS).index(curve.role) if curve.role in _COLUMNS else len(_COLUMNS)
+    totals = [curve for curve in curves if curve.column]
+    return [*reversed(totals), *(curve for curve in curves if not curve.column)]

@@ -13,7 +13,7 @@ from gradtui.state.optimizer_turns import ShownOptimizer
 
 ROLES = ("curve-1", "curve-5", "curve-4", "curve-6")
 """By optimizer. An optimizer has one colour for its loss and its norm."""
-_LEAST = 0.15
+_MIN_SHARE = 0.15
 """The least part of the height of a common axis on which the course of a curve can be read."""
 
 Range = tuple[float, float]
@@ -27,7 +27,7 @@ def on_one_axis(ranges: Iterable[Range | None]) -> bool:
         return True
     whole = max(high for _, high in known) - min(low for low, _ in known)
     # A loss that does not change needs no room.
-    return all(high - low >= _LEAST * whole or high == low for low, high in known)
+    return all(high - low >= _MIN_SHARE * whole or high == low for low, high in known)
 
 
 def range_of(values: Values) -> Range | None:
@@ -36,9 +36,9 @@ def range_of(values: Values) -> Range | None:
     return (min(known), max(known)) if known else None
 
 
-def loss_range(each: ShownOptimizer) -> Range | None:
+def loss_range(optimizer: ShownOptimizer) -> Range | None:
     """Return the lowest and the highest finite loss of an optimizer in the whole run, without going through them."""
-    extremes = each.curves.loss_extremes
+    extremes = optimizer.curves.loss_extremes
     if extremes.smallest is None or extremes.largest is None:
         return None
     return extremes.smallest, extremes.largest

@@ -42,6 +42,8 @@ class Curve:
     steps: Sequence[float]
     values: Sequence[float | None]
     can_be_smooth: bool = True
+    column: str = ""
+    """The name of its column in a table, if it is not that of the curve."""
 
 
 @dataclass(frozen=True)

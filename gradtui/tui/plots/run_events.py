@@ -23,7 +23,7 @@ def vertical_lines(
     `start` is the first step of the curves: what came before it stands there.
     """
     lines = []
-    for marker in sorted([*markers(state), *more], key=lambda each: _RANKS.index(each.kind)):
+    for marker in sorted([*markers(state), *more], key=lambda mark: _RANKS.index(mark.kind)):
         step, (glyph, role) = max(start, float(marker.step)), MARKERS[marker.kind]
         if ends[0] <= step <= ends[1]:
             words = printable(marker.words)

@@ -80,7 +80,7 @@ class PlotSettings:
 
     def show(self, view: str, further: int = 0) -> None:
         """Choose a view by id, or the one `further` positions after it."""
-        ids = [each.id for each in VIEWS]
+        ids = [view.id for view in VIEWS]
         self.view = VIEWS[(ids.index(view) + further) % len(ids)]
         self.changes += 1
 

@@ -31,10 +31,12 @@ from gradtui.tui.rendering.palette import (
     DARK_THEME,
     LEVEL_ROLES,
     LIGHT_THEME,
+    PHASE_ROLES,
     STALE,
     STATE_ROLES,
     Palette,
     own_themes,
+    phase_role,
     state_letter,
 )
 
@@ -44,6 +46,7 @@ __all__ = [
     "LEVEL_ROLES",
     "LIGHT_THEME",
     "MARKERS",
+    "PHASE_ROLES",
     "STALE",
     "STATE_ROLES",
     "DetailRow",
@@ -62,6 +65,7 @@ __all__ = [
     "own_themes",
     "pad",
     "pad_start",
+    "phase_role",
     "printable",
     "sparkline",
     "spread",

@@ -13,7 +13,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-from gradtui.protocol.vocabulary import ParameterState
+from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.state.findings import Level
 from gradtui.text import DASH
 from gradtui.tui.rendering.lines import Span
@@ -91,11 +91,19 @@ _PREFIX = "gradtui-"
 STATE_ROLES: dict[str, str] = {state.value: f"state-{state.name.lower().replace('_', '-')}" for state in ParameterState}
 """The role of each state letter."""
 
+PHASE_ROLES = {phase: f"phase-{phase.value}" for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)}
+"""The role of each phase that has one of its own."""
+
 LEVEL_ROLES = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "muted"}
 """The role of each level of findings."""
 
 STALE = "faint"
 """The role of a value that is old (see `state.freshness`)."""
+
+
+def phase_role(phase: Phase) -> str:
+    """Return the role of a phase."""
+    return PHASE_ROLES.get(phase, "phase-other")
 
 
 def state_letter(letter: str) -> Span:

@@ -99,8 +99,10 @@ def _bytes(text: str) -> float | None:
 
 def listed(state: RunState) -> list[tuple[int, str]]:
     """Return the id and the condition of each breakpoint that is set, also of those that wait for their answer."""
-    cleared = {each.breakpoint for each in state.pending.values() if isinstance(each, ClearBreakpoint)}
-    waiting = [each for each in state.pending.values() if isinstance(each, SetBreakpoint)]
+    cleared = {command.breakpoint for command in state.pending.values() if isinstance(command, ClearBreakpoint)}
+    waiting = [command for command in state.pending.values() if isinstance(command, SetBreakpoint)]
     return [
-        (each.id, breakpoint_text(each)) for each in (*state.breakpoints.values(), *waiting) if each.id not in cleared
+        (command.id, breakpoint_text(command))
+        for command in (*state.breakpoints.values(), *waiting)
+        if command.id not in cleared
     ]

@@ -60,7 +60,7 @@ def command_for(name: str, state: RunState, row: int | None) -> Make | Refusal:
     if refusal is not None:
         return refusal
     rows = (row,) if row is not None and request.needs in ("parameters", "module") else ()
-    arguments: list[object] = [row_path(state.tree, each) for each in rows]
+    arguments: list[object] = [row_path(state.tree, row) for row in rows]
     if request.toggle_of is not None:
         now = request.toggle_of(state, *rows)
         if isinstance(now, Refusal):

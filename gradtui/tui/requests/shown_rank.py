@@ -27,4 +27,4 @@ def show_rank(state: RunState, rank: int | None) -> Make | Refusal:
 def ranks_to_show(state: RunState) -> Iterator[int]:
     """Yield the ranks that can be shown instead of the present one."""
     if state.job is not None and state.ended is None:
-        yield from (each.rank for each in state.job.live if each.rank != state.job.shown)
+        yield from (record.rank for record in state.job.live if record.rank != state.job.shown)

@@ -95,6 +95,8 @@ class Dashboard(Screen[None], KeptStrips):
             "events": self.events.update,
             "ranks": self.ranks.update,
         }
+        self.on_drawn: Callable[[str], None] = lambda _: None
+        """Called with the name of each part that was drawn."""
         self._plots: PlotScreen | None = None
         self._plot_settings: PlotSettings | None = None
         self._visited: tuple[str, str] | None = None
@@ -175,6 +177,7 @@ class Dashboard(Screen[None], KeptStrips):
             self._set_titles(part)
         except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
+        self.on_drawn(part)
 
     def draw_pending(self) -> None:
         """Show which commands are pending, in each part that says so."""
@@ -204,7 +207,7 @@ class Dashboard(Screen[None], KeptStrips):
         chosen = selection_of(tree, row) if row is not None else None
         # The curve of the whole model is the total, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
-        self.gradients.selection = chosen if drawn else None
+        self.gradients.select(chosen if drawn else None)
 
     # Visible panels
 
@@ -245,9 +248,10 @@ class Dashboard(Screen[None], KeptStrips):
     def _set_titles(self, name: str) -> None:
         if name not in PANELS or name == "why":
             return
-        notes = {
-            "memory": lambda: self.memory.title,
-            "gradients": lambda: curves_title(self._state),
+        room = self._panels.room_for_note(name, self._panel(name).size.width)
+        notes: dict[str, Callable[[], str]] = {
+            "memory": lambda: self.memory.title(room),
+            "gradients": lambda: curves_title(self._state, room),
             "output": lambda: self.output.title,
         }
         note = notes.get(name, str)()
@@ -410,7 +414,7 @@ class Dashboard(Screen[None], KeptStrips):
         if not found:
             self.action_next_parameter()
             return
-        keys = [(each.rule, each.key) for each in found]
+        keys = [(finding.rule, finding.key) for finding in found]
         at = (keys.index(self._visited) + 1) % len(found) if self._visited in keys else 0
         finding, self._visited = found[at], keys[at]
         row = first_row(self._state.tree, finding)

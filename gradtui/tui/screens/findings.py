@@ -85,9 +85,9 @@ class FindingList(DialogLines):
         lines: list[Line] = []
         self._ends = []
         current = self.current
-        for each in newest_first(self._state.findings):
-            entry = entry_lines(each, width)
-            if each is current:
+        for finding in newest_first(self._state.findings):
+            entry = entry_lines(finding, width)
+            if finding is current:
                 entry = [tuple((text, f"{role}@cursor") for text, role in line) for line in entry]
             lines += entry
             self._ends.append(len(lines))
@@ -162,4 +162,4 @@ class FindingListDialog(TextDialog[int]):
 
 def _same(findings: list[Finding], finding: Finding) -> Finding | None:
     """Return the newest form of a finding, None if the run has it no longer."""
-    return next((each for each in findings if (each.rule, each.key) == (finding.rule, finding.key)), None)
+    return next((listed for listed in findings if (listed.rule, listed.key) == (finding.rule, finding.key)), None)

@@ -84,7 +84,7 @@ def found_lines(actions: Iterable[Action], query: str, width: int) -> list[Line]
     lines: list[Line] = []
     listed = list(actions)
     # The command palette runs the actions without a key.
-    palette = next(each.all_keys for each in listed if each.id == "command_palette")
+    palette = next(action.all_keys for action in listed if action.id == "command_palette")
     for group, members in by_group(listed):
         found = [
             action
@@ -97,13 +97,13 @@ def found_lines(actions: Iterable[Action], query: str, width: int) -> list[Line]
             lines += _wrapped(((action.all_keys or palette, "key"),), text, _KEYS_WIDTH, width)
     for section in MEANINGS:
         entries = [
-            each
-            for each in section.entries
-            if _has(words, section.heading, *(part for part, _ in each.sign), each.brief, each.text)
+            meaning
+            for meaning in section.entries
+            if _has(words, section.heading, *(part for part, _ in meaning.sign), meaning.brief, meaning.text)
         ]
         lines += [_heading(section.heading)] if entries else []
-        for each in entries:
-            lines += _wrapped(each.sign, ((each.text or each.brief, "muted"),), section.sign_width, width)
+        for meaning in entries:
+            lines += _wrapped(meaning.sign, ((meaning.text or meaning.brief, "muted"),), section.sign_width, width)
     return lines or wrap(((f"Nothing matches {query.strip()!r}. esc shows the help again.", "muted"),), width)
 
 
@@ -140,10 +140,12 @@ def _row(sign: Line, text: str, column: int) -> Line:
 def _brief(section: Meanings, width: int) -> list[Line]:
     if width < _ROOM_FOR_COLUMNS or section.columns == 1:
         return [
-            line for each in section.entries for line in _wrapped(each.sign, _words(each), section.sign_width, width)
+            line
+            for meaning in section.entries
+            for line in _wrapped(meaning.sign, _words(meaning), section.sign_width, width)
         ]
     cells = (width - _GAP * (section.columns - 1)) // section.columns
-    rows = [fit(_row(each.sign, each.brief, section.sign_width + 1), cells) for each in section.entries]
+    rows = [fit(_row(meaning.sign, meaning.brief, section.sign_width + 1), cells) for meaning in section.entries]
     return in_columns(rows, section.columns, _GAP)
 
 

@@ -27,6 +27,9 @@ _NAMES = {
 }  # fmt: skip
 _SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖grad‖"}
 
+_BESIDE_TITLE = 8
+"""Cells of the frame's upper edge that the corners and the gaps around the title take."""
+
 
 @dataclass(frozen=True)
 class PanelLayout:
@@ -67,21 +70,21 @@ class PanelLayout:
         return max(1, body - why - below), why, below
 
     @property
-    def changes_apart(self) -> bool:
+    def has_room_for_changes(self) -> bool:
         """Whether the changes have a place of their own."""
         return self.is_wide and self.height >= _ROOM_FOR_CHANGES
 
     @property
     def memory_is_high(self) -> bool:
         """Whether the memory panel takes the place beside *why* too."""
-        return self.is_wide and not self.changes_apart
+        return self.is_wide and not self.has_room_for_changes
 
     @property
     def tabs(self) -> tuple[str, ...]:
         """The panels that share the place at the bottom."""
-        apart = ("output", "events") if self.changes_apart else ("output", "events", "changes")
-        apart = ("ranks", *apart) if self.has_ranks else apart
-        return apart if self._shows_both else (*apart, *(name for name in _BESIDE if name != self.beside))
+        tabs = ("output", "events") if self.has_room_for_changes else ("output", "events", "changes")
+        tabs = ("ranks", *tabs) if self.has_ranks else tabs
+        return tabs if self._shows_both else (*tabs, *(name for name in _BESIDE if name != self.beside))
 
     @property
     def _shows_both(self) -> bool:
@@ -93,7 +96,7 @@ class PanelLayout:
             return self.rows[1] > 0
         if name in _BESIDE:
             return self._shows_both or name == self.beside
-        if name == "changes" and self.changes_apart:
+        if name == "changes" and self.has_room_for_changes:
             return True
         return name == self.below
 
@@ -109,16 +112,20 @@ class PanelLayout:
         tabs = [name for name in self.tabs if name not in _BESIDE]
         return tabs[(tabs.index(self.below) + 1) % len(tabs)] if self.below in tabs else tabs[0]
 
+    def room_for_note(self, name: str, width: int) -> int:
+        """Return the cells for a note behind the name of a panel whose content is `width` cells wide."""
+        return width - len(self._names[name]) - _BESIDE_TITLE
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return _NAMES if self.is_wide else _SHORT_NAMES
+
     def titles(self, name: str, note: str) -> tuple[Content, Content]:
         """Return the title and the subtitle of a panel's frame: its name or the tabs, and a note."""
         muted_note = Content.styled(note, "$foreground-muted")
         if name not in self.tabs:
-            names = _NAMES if self.is_wide else _SHORT_NAMES
-            if self.is_wide:
-                return Content.assemble((f"{names[name]}  ", "bold"), muted_note), Content("")
-            # The figures of the memory are often older than those of the other panels, and must name their step.
-            has_note = bool(note) and name == "memory"
-            return Content.assemble(names[name], "  ", muted_note) if has_note else Content(names[name]), Content("")
+            own = f"{self._names[name]}  " if note or self.is_wide else self._names[name]
+            return Content.assemble((own, "bold" if self.is_wide else ""), muted_note), Content("")
         tabs = [
             f"[bold $primary]{_NAMES[tab]}[/]"
             if tab == name

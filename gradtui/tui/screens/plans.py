@@ -68,11 +68,11 @@ class PlanTable(DialogLines):
         if basis != self._basis:
             self._basis, name = basis, self.current.name if self.current is not None else ""
             self._offered = plans(state)
-            self._at = next((at for at, each in enumerate(self._offered) if each.name == name), 0)
+            self._at = next((at for at, plan in enumerate(self._offered) if plan.name == name), 0)
             self.asks = False
             self._known = figures(state, self._offered)
-            asked = (question(state, each.forecast, final=True) for each in self._known)
-            self._ask([each for each in asked if each is not None])
+            asked = (question(state, known.forecast, final=True) for known in self._known)
+            self._ask([request for request in asked if request is not None])
         else:
             self._known = figures(state, self._offered)
 

@@ -148,10 +148,10 @@ class PlotScreen(ModalScreen[None]):
     def _update_frame(self) -> None:
         view, plot = self._plot_settings.view, self.plot_view.plot
         tabs = [
-            f"[bold $primary]{each.title}[/]"
-            if each is view
-            else f"[$foreground-muted @click=screen.show_view('{each.id}')]{each.title}[/]"
-            for each in VIEWS
+            f"[bold $primary]{listed.title}[/]"
+            if listed is view
+            else f"[$foreground-muted @click=screen.show_view('{listed.id}')]{listed.title}[/]"
+            for listed in VIEWS
         ]
         title = Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
         note = plot.note if plot is not None else ""

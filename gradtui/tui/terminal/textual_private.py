@@ -49,7 +49,7 @@ def needed_filters(filters: Iterable[LineFilter]) -> list[LineFilter]:
 
     gradtui draws no ANSI colours, and that filter takes a tenth of the time of a redraw.
     """
-    return [*(each for each in filters if not isinstance(each, ANSIToTruecolor)), NoControls()]
+    return [*(line_filter for line_filter in filters if not isinstance(line_filter, ANSIToTruecolor)), NoControls()]
 
 
 class _QuietSignal:

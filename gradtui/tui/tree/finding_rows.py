@@ -26,12 +26,12 @@ class FindingRows:
         if findings is self._findings:
             return
         self._findings, self.levels, self.levels_below = findings, {}, {}
-        concerned = [each for each in open_findings(findings) if each.paths]
+        concerned = [finding for finding in open_findings(findings) if finding.paths]
         rows = _rows_by_path(self._tree) if concerned else {}
-        for each in concerned:
-            for path in each.paths:
+        for finding in concerned:
+            for path in finding.paths:
                 if path in rows:
-                    self._add(rows[path], each.level)
+                    self._add(rows[path], finding.level)
 
     def _add(self, row: int, level: Level) -> None:
         # The gravest findings come first.
@@ -55,12 +55,12 @@ def findings_at(state: RunState, row: int) -> list[Finding]:
         return []
     path = row_path(state.tree, row)
     if row < 0:
-        return [each for each in open_findings(state.findings) if path in each.paths]
+        return [finding for finding in open_findings(state.findings) if path in finding.paths]
     below = f"{path}." if path else ""
     return [
-        each
-        for each in open_findings(state.findings)
-        if any(concerned == path or concerned.startswith(below) for concerned in each.paths)
+        finding
+        for finding in open_findings(state.findings)
+        if any(concerned == path or concerned.startswith(below) for concerned in finding.paths)
     ]
 
 

@@ -38,8 +38,14 @@ def loading_lines(state: RunState, actions: Iterable[Action], seconds: float, wi
     for action in keys:
         lines += _entry(action.key_text, "key", action.title, column, width)
     lines += gap
-    for each in _STATES:
-        lines += _entry(STATE_WORDS[each], STATE_ROLES[each.value], STATE_SUMMARIES[each], column, width)
+    for parameter_state in _STATES:
+        lines += _entry(
+            STATE_WORDS[parameter_state],
+            STATE_ROLES[parameter_state.value],
+            STATE_SUMMARIES[parameter_state],
+            column,
+            width,
+        )
     return lines
 
 

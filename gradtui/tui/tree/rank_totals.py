@@ -32,7 +32,7 @@ class RankTotals:
         self._of, self._job, self._rows, self._ranges = of, job, None, {}
         self._unlike = sorted(job.unlike_norms) if job is not None else []
         holders = job.holders if job is not None and job.holders is not None else []
-        shards = bytes(each != REPLICA for each in holders)
+        shards = bytes(holder != REPLICA for holder in holders)
         are_new, self._shards = shards != self._shards, shards
         return are_new or was_unlike or bool(self._unlike)
 

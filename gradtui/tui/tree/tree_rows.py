@@ -206,7 +206,7 @@ class TreeRows:
 
     def _own_rows(self) -> list[int]:
         """Return the number of tensors that each module has itself."""
-        return [each.own_parameters + len(self._buffers.get(i, ())) for i, each in enumerate(self._modules)]
+        return [module.own_parameters + len(self._buffers.get(i, ())) for i, module in enumerate(self._modules)]
 
     def _walk(self, folded: set[int]) -> Sequence[int]:
         """Return the rows that these folds do not hide."""

@@ -85,7 +85,9 @@ class LineView(KeptStrips):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return the filters, without the one for ANSI colours: outside ANSI themes, where it is off, no role has one."""
-        return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
+        return [
+            line_filter for line_filter in super().get_line_filters() if not isinstance(line_filter, ANSIToTruecolor)
+        ]
 
     def paint(self, crop: Region) -> list[Strip]:
         """Draw a part of the widget.
@@ -105,8 +107,8 @@ class LineView(KeptStrips):
             filters, background = self.get_line_filters(), self.background_colors[1]
             for y in missing:
                 strip = self.render_line(y).adjust_cell_length(width, self._style(""))
-                for each in filters:
-                    strip = strip.apply_filter(each, background)
+                for line_filter in filters:
+                    strip = strip.apply_filter(line_filter, background)
                 self._filtered[y] = strip
         return [self._filtered[y] for y in crop.line_range]
 

@@ -71,7 +71,7 @@ class StatusMessages:
 
     def add(self, message: StatusMessage, now: float) -> None:
         """Add a message at a time in seconds. The same message again replaces the earlier one."""
-        self._unread = [each for each in self._unread if each[0] != message]
+        self._unread = [entry for entry in self._unread if entry[0] != message]
         self._unread.append((message, now))
 
     def clear(self) -> None:
@@ -81,21 +81,21 @@ class StatusMessages:
     def status(self, now: float, key: str) -> Status | None:
         """Return what to show now; None if there is nothing to show."""
         self._unread = [
-            each for each in self._unread if each[0].severity != "information" or now < each[1] + each[0].seconds
+            entry for entry in self._unread if entry[0].severity != "information" or now < entry[1] + entry[0].seconds
         ]
         if not self._unread:
             return None
-        gravest = max(reversed(self._unread), key=lambda each: _GRAVITY.index(each[0].severity))
+        gravest = max(reversed(self._unread), key=lambda entry: _GRAVITY.index(entry[0].severity))
         return Status(gravest[0], len(self._unread) - 1, key)
 
 
 def message_line(status: Status, width: int) -> Line:
     """Return a message in exactly `width` cells. Where it is cut, the line names the key that shows all of it."""
     sign, sign_role, role = _SIGNS[status.message.severity]
-    texts = [printable(each) for each in (status.message.line, *status.message.shorter)]
+    texts = [printable(text) for text in (status.message.line, *status.message.shorter)]
     right: Line = _hint(f"+{status.others} more", status.key) if status.others else ()
     room = width - width_of(sign) - (line_width(right) or 1)
-    text = next((each for each in texts if width_of(each) <= room), texts[-1])
+    text = next((text for text in texts if width_of(text) <= room), texts[-1])
     if not right and width_of(text) > room:
         right = _hint("more", status.key)
     room = max(0, width - width_of(sign) - line_width(right))

@@ -24,10 +24,13 @@ from textual.geometry import Region
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.settings import COLUMNS
+from gradtui.state.run_state import RunState
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.charts.plot_server import MessageReader, PlotServer, packed
+from gradtui.tui.panels import curves
+from gradtui.tui.panels.curves import run_curves
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
 from gradtui.tui.tree.tree_columns import ALL_COLUMNS as ALL_TREE_COLUMNS
 from gradtui.tui.tree.tree_columns import COLUMNS as TREE_COLUMNS
@@ -247,12 +250,20 @@ def cells(run: Session) -> list[Segment]:
     return [segment for strip in run.app.screen._compositor.render_strips() for segment in strip]
 
 
-async def test_a_key_draws_the_curves_of_another_row_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[str] = []
+async def test_a_key_draws_the_curve_of_another_row_at_once_and_those_of_the_run_not_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[RunState] = []
     async with session() as run:
-        draw = run.dashboard.draw
-        monkeypatch.setattr(run.dashboard, "draw", lambda part: (drawn.append(part), draw(part)))
+        panel, redrawn = run.dashboard.gradients, list[str]()
+        redraw = panel.redraw
+        monkeypatch.setattr(panel, "redraw", lambda: (redrawn.append(run.row), redraw()))
+        monkeypatch.setattr(curves, "run_curves", lambda state: (made.append(state), run_curves(state))[1])
         await run.press("down", "down")
-        assert drawn == ["gradients", "gradients"]
-        assert run.dashboard.gradients.selection is not None
-        assert run.dashboard.gradients.selection.name in run.dashboard.gradients.text
+        assert panel.selection is not None
+        assert panel.selection.name in panel.text
+        run.dashboard.select()
+        assert len(redrawn) == len({*redrawn}) == 2
+        assert made == []
+        await run.pump()
+        assert len(made) == 1

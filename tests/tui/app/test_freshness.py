@@ -27,6 +27,7 @@ class Drawn:
         self._run, self.now, self.step = run, 0.0, 40
         self.times: dict[str, list[float]] = {}
         run.app._redraws = RedrawScheduler(1 / TICK, wall=lambda: self.now, cpu=lambda: 0.0)
+        run.dashboard.on_drawn = run.app._redraws.drawn
         draw, header = run.dashboard.draw, run.dashboard.header.redraw
 
         def draw_noted(part: str) -> None:
@@ -79,9 +80,8 @@ async def test_what_is_visible_is_drawn_each_second_and_the_header_twice(
         visible = run.dashboard.visible_parts()
         assert set(drawn.times) == {"header", *visible}
         for part, most in {**dict.fromkeys(visible, 1.0), "output": 0.5, "header": 0.5}.items():
-            times = [0.0, *drawn.times.get(part, ()), drawn.now]
-            if part in drawn.times:
-                assert max(after - before for before, after in pairwise(times)) <= most
+            times = [0.0, *drawn.times[part], drawn.now]
+            assert max(after - before for before, after in pairwise(times)) <= most, part
         assert f"step {drawn.step}" in run.dashboard.header.text
 
 
@@ -125,6 +125,22 @@ async def test_of_what_is_sampled_in_a_pause_only_the_memory_panel_is_drawn(monk
         assert counts == {"header": 16, "memory": 4}
 
 
+async def test_of_what_ranks_sample_in_a_pause_only_the_memory_and_their_table_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined = [ev.RankJoined(0.1, 0, rank, 2, rank, "host", 100 + rank, 0) for rank in range(2)]
+    async with session((160, 50), events=[*joined, ev.RankEvent(1.0, 0, 0, 0, MODEL)]) as run:
+        drawn = Drawn(run, monkeypatch)
+        drawn.settle()
+        with drawn.counted() as counts:
+            for at in range(4):
+                for rank in range(2):
+                    run.source.put(ev.RankEvent(10.0 + at, 41, rank, 0, device_sample(10.0 + at)))
+                for _ in range(4):
+                    drawn.tick()
+        assert counts == {"header": 16, "memory": 4, "ranks": 4}
+
+
 async def test_the_time_left_of_a_bar_is_in_the_header_at_the_next_tick_also_while_the_output_is_hidden(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,6 +154,18 @@ async def test_the_time_left_of_a_bar_is_in_the_header_at_the_next_tick_also_whi
             drawn.tick()
             assert f"left {left} s" in " ".join(run.dashboard.header.text.split())
         assert "output" not in drawn.times
+
+
+async def test_what_an_answer_draws_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with session((160, 50)) as run:
+        drawn = Drawn(run, monkeypatch)
+        await run.press("p")
+        drawn.settle()
+        with drawn.counted() as counts:
+            run.source.put(ev.CommandRejected(9.0, 40, run.sink.submitted[-1], "no"))
+            for _ in range(4):
+                drawn.tick()
+        assert counts == {"header": 4, **dict.fromkeys(run.dashboard.visible_parts(), 1), "events": 1}
 
 
 async def test_new_output_is_drawn_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:

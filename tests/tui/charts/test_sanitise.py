@@ -208,7 +208,7 @@ def test_vertical_lines_in_one_column_are_one() -> None:
     assert [(each.column, each.glyph, each.label) for each in chart.verticals] == [(0, "c", ""), (32, "a", "one +1")]
 
 
-def apart(rows: int, *colors: str, lower: bool = True) -> PlotRequest:
+def with_lanes(rows: int, *colors: str, lower: bool = True) -> PlotRequest:
     """Curves of very different size above, and one below. Low pictures have no x axis, others have one in two rows."""
     above = tuple(
         Series("", color, (1.0, 2.0, 3.0), (size, 2 * size, 3 * size))
@@ -216,7 +216,7 @@ def apart(rows: int, *colors: str, lower: bool = True) -> PlotRequest:
     )
     below = (Series("", "below", (1.0, 3.0), (1.0, 10.0)),) if lower else ()
     height = rows + 2 if rows + 2 >= MIN_HEIGHT_WITH_X_AXIS else rows
-    return PlotRequest(60, height, below, y_scale="log", above=above, apart=True)
+    return PlotRequest(60, height, below, y_scale="log", above=above, has_lanes=True)
 
 
 def rows_of(chart: Chart, color: str) -> set[int]:
@@ -226,7 +226,7 @@ def rows_of(chart: Chart, color: str) -> set[int]:
 
 
 def test_curves_without_a_common_scale_have_a_lane_each() -> None:
-    chart = sanitise(apart(12, "a", "b"))
+    chart = sanitise(with_lanes(12, "a", "b"))
     # Six rows above, of which each curve has three with an axis of its own.
     assert [
         rows_of(chart, color) <= rows
@@ -239,22 +239,22 @@ def test_curves_without_a_common_scale_have_a_lane_each() -> None:
 
 
 def test_where_each_has_one_row_there_are_no_numbers_beside_it() -> None:
-    chart = sanitise(apart(6, "a", "b", "c"))
+    chart = sanitise(with_lanes(6, "a", "b", "c"))
     assert [rows_of(chart, color) for color in ("a", "b", "c")] == [{0}, {1}, {2}]
     assert rows_of(chart, "below") <= {3, 4, 5}
     assert {tick.cell for tick in chart.y_ticks} <= {3, 4, 5}
 
 
 def test_in_few_rows_they_have_all_of_it_and_one_without_a_row_is_left_out() -> None:
-    chart = sanitise(apart(4, "a", "b", "c"))
+    chart = sanitise(with_lanes(4, "a", "b", "c"))
     assert all(rows_of(chart, color) for color in ("a", "b", "c"))
     assert not rows_of(chart, "below")
-    chart = sanitise(apart(3, "a", "b", "c", "d", lower=False))
+    chart = sanitise(with_lanes(3, "a", "b", "c", "d", lower=False))
     assert [bool(rows_of(chart, color)) for color in ("a", "b", "c", "d")] == [True, True, True, False]
 
 
 def test_without_curves_below_they_have_the_whole_height() -> None:
-    chart = sanitise(apart(12, "a", "b", lower=False))
+    chart = sanitise(with_lanes(12, "a", "b", lower=False))
     assert rows_of(chart, "a") <= {*range(6)}
     assert rows_of(chart, "b") <= {*range(6, 12)}
     assert max(rows_of(chart, "b")) == 11

@@ -5,9 +5,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from app_session import session
 from fakes import Node, coop_run, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual.content import Content
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
@@ -209,6 +211,36 @@ def test_thinning_is_said() -> None:
     assert "every 4 steps" in curves_title(state)
     apply(state, ev.RunEnded(9.0, 4, 0, None))
     assert "every" not in curves_title(state), "nothing is taken any more"
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [
+        (100, "L2 of this rank's part every 4 steps, 12 dropped"),
+        (30, "L2 every 4 steps, 12 dropped"),
+        (26, "every 4 steps, 12 dropped"),
+        (13, "every 4 steps"),
+        (10, "every 4"),
+        (3, ""),
+        (-2, ""),
+    ],
+)
+def test_the_title_says_first_of_all_that_not_every_step_is_read(width: int, words: str) -> None:
+    state = state_after(*coop_run(2))
+    state.cost.norms_every, state.cost.readings_dropped, state.tree.is_sharded = 4, 12, True
+    assert curves_title(state, width) == words
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 28), (120, 36)])
+async def test_the_frame_says_at_every_size_that_not_every_step_is_read(size: tuple[int, int]) -> None:
+    async with session(size, coop_run(2)) as run:
+        panel = run.dashboard.gradients
+        assert "every" not in str(panel.border_title)
+        run.app.run_state.cost.norms_every = 4
+        run.app.pump()
+        title = Content.from_markup(str(panel.border_title)).plain
+        assert "every 4" in title
+        assert len(title) <= panel.size.width
 
 
 def test_what_accumulates_is_told_while_it_is_followed() -> None:

@@ -15,10 +15,10 @@ from gradtui.tui.panels.curves_legend import RowNorms
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.panels.optimizer_legend import optimizer_legend
 from gradtui.tui.plots.losses import loss_plot, loss_table
-from gradtui.tui.plots.norms import norm_plot, norm_table
+from gradtui.tui.plots.norms import norm_curves, norm_plot, norm_table
 from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
 from gradtui.tui.plots.options import PlotOptions
-from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
+from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, Selection
 from gradtui.tui.rendering import Line, line_width
 
 
@@ -49,10 +49,10 @@ def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
 def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() -> None:
     state = state_after(sac(40, sizes=(100.0, 1.0, 0.01)))
     request = curves_request(state, None, 60, 12)
-    assert request.apart
+    assert request.has_lanes
     assert [series.color for series in request.above] == [*ROLES[:3]]
-    assert curves_title(state) == "own scale each · L2"
-    assert not curves_request(state_after(gan(40)), None, 60, 12).apart
+    assert curves_title(state) == "separate scales · L2"
+    assert not curves_request(state_after(gan(40)), None, 60, 12).has_lanes
     assert curves_title(state_after(gan(40))) == "L2"
 
 
@@ -151,16 +151,18 @@ def test_the_row_is_there_if_it_fits() -> None:
     assert "weight" not in text_of(narrow[0])
 
 
-@pytest.mark.parametrize("width", [80, 120, 140, 160, 200, 220])
-def test_the_header_names_the_optimizer_where_there_is_room(width: int) -> None:
-    state = state_after(gan(40))
-    line = header_line(state, HeaderState(), width)
-    text, alone = text_of(line), text_of(header_line(state_after(gan(0)), HeaderState(), width))
-    assert line_width(line) == width
-    assert ("loss Disc" in text) is (width >= 140)
+@pytest.mark.parametrize("width", [80, 90, 100, 110, 120, 130, 140, 160, 200, 220])
+def test_the_header_names_the_optimizer(width: int) -> None:
+    """Below 140 columns the name has the place of the overhead."""
+    one, other = (header_line(state_after(events), HeaderState(), width) for events in (gan(40), sac(40)))
+    text, alone = text_of(one), text_of(header_line(state_after(gan(0)), HeaderState(), width))
+    assert line_width(one) == line_width(other) == width
+    assert f"loss Disc{'' if width == 160 else 'r'}" in text
     assert number(loss_at(1, 39)) in text
     assert ("lr " in text) is ("lr " in alone)
-    assert text.find("lr ") == alone.find("lr ")
+    assert text.find("lr ") == text_of(other).find("lr ")
+    assert ("overhead" in text) is (width >= 140)
+    assert "overhead" in alone
 
 
 def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
@@ -174,6 +176,20 @@ def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
     table = loss_table(state, options)
     assert table.columns == ("optimizer_step", "loss Discriminator", "loss Generator")
     assert norm_table(state, options).columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator")
+
+
+def test_a_row_with_the_name_of_an_optimizer_has_a_step_and_a_column_of_its_own() -> None:
+    norms = ev.GradientsMeasured(4.0, 38, None, None, (0.3, 0.4, 0.1, 0.1))
+    state = state_after([*gan(40), norms])
+    options = PlotOptions(selection=Selection("Generator", 0, 2))
+    curves = norm_curves(state, options)
+    assert [curve.name for curve in curves] == ["Generator", "Discriminator", "Generator"]
+    words = text_of(norm_plot(state, options, 140, 20).above[0]).split()
+    assert words[1::4] == ["Discriminator", "Generator", "Generator"]
+    assert words[3::4] == ["@39", "@40", "@38"]
+    table = norm_table(state, options)
+    assert table.columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator", "Generator")
+    assert [row[1:] for row in table.rows if row[0] == 38] == [(None, norm_at(0, 38), 0.5)]
 
 
 def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:

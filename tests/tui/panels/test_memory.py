@@ -306,7 +306,7 @@ def test_in_a_narrow_panel_a_phase_keeps_its_place_and_its_colour() -> None:
 @pytest.mark.parametrize(
     ("width", "words"),
     [
-        (68, "▲ spike at step 320: ≥161 MiB (+64.0 MiB) in backward"),
+        (68, "▲ spike at step 320 in backward: ≥161 MiB (+64.0 MiB)"),
         (50, "▲ spike at step 320: ≥161 MiB (+64.0 MiB)"),
         (24, "▲ spike @320: ≥161 MiB"),
         (16, "▲ @320: ≥161 MiB"),

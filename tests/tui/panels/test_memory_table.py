@@ -279,7 +279,7 @@ def test_graphs_that_the_script_holds_have_a_line_as_long_as_they_live() -> None
     assert words not in text(phase_table(state_after(*coop_run(40), alive, gone), 90, 20).lines)
 
 
-@pytest.mark.parametrize("size", [(70, 20), (36, 12)])
+@pytest.mark.parametrize("size", [(70, 20), (36, 12), (29, 16)])
 def test_old_rows_are_dim_and_have_their_step_and_fresh_ones_have_neither(size: tuple[int, int]) -> None:
     """Evaluation was measured at step 40, the others at 60; what was there before training is of no step."""
     state = state_after(
@@ -297,8 +297,19 @@ def test_old_rows_are_dim_and_have_their_step_and_fresh_ones_have_neither(size: 
         total = bytes_text(newest.bytes if newest is not None else None)
         role = next(role for part, role in line if part == f" {total}")
         assert role == (STALE if phase is Phase.EVAL else "text"), phase
-        assert ("@40" in text((line,))) is (phase is Phase.EVAL and size[0] == 70)
+        assert ("@40" in text((line,))) is (phase is Phase.EVAL)
     assert all(line_width(line) <= size[0] for line in lines)
+
+
+@pytest.mark.parametrize("width", [29, 43, 70])
+def test_a_total_of_another_step_than_the_one_in_the_title_has_its_step(width: int) -> None:
+    state = step_memory.state(60)
+    apply(state, ev.StepMemoryMeasured(6.2, 61, (ev.StepTotals(61, None, 70 * MIB, None, None),)))
+    state.step, state.steps_per_second = 61, 20.0
+    lines = phase_table(state, width, 18, MemoryOptions(Phase.FORWARD)).lines
+    shown = {phase: row(lines, phase) for phase in (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)}
+    assert [phase.value for phase, line in shown.items() if "@" in line] == ["backward"]
+    assert "@61" in shown[Phase.BACKWARD]
 
 
 def test_the_numbers_of_an_old_phase_are_dim_below_its_step() -> None:

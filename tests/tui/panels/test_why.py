@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from app_session import session
-from fakes import coop_model, coop_run, row_of
+from fakes import coop_model, coop_run, large_model, row_of, started
 from scripted_run import run
 
 from gradtui.protocol import events as ev
@@ -114,6 +114,29 @@ async def test_the_panel_says_when_a_value_becomes_old() -> None:
         assert "is of step" not in here.dashboard.why.paragraph
         here.app.run_state.step = 500
         assert "Its gradient norm is of step 3." in here.dashboard.why.paragraph
+
+
+async def test_the_panel_says_when_the_norm_of_many_parameters_becomes_old() -> None:
+    model = large_model(600)
+    norms = ev.GradientsMeasured(1.0, 3, 1.0, 0.5, (0.1,) * 600)
+    async with session(events=[started(), model, norms]) as here:
+        await here.go_to("")
+        here.app.run_state.step, here.app.run_state.steps_per_second = 4, 5.0
+        assert "is of step" not in here.dashboard.why.paragraph
+        here.app.run_state.step = 500
+        assert "Its gradient norm is of step 3." in here.dashboard.why.paragraph
+
+
+async def test_the_panel_has_the_newest_gradient_that_passes_and_says_when_it_becomes_old() -> None:
+    async with session(events=coop_run(3)) as here:
+        await here.go_to("text_encoder.blocks.3")
+        state = here.app.run_state
+        for norm in (0.25, 0.5):
+            assert state.tree.reach is not None
+            apply(state, replace(state.tree.reach, step=3, passing=(norm,) * len(state.tree.modules)))
+            assert f"has norm {norm:.3f} at its output; nothing stores it." in here.dashboard.why.paragraph
+        state.step, state.steps_per_second = 500, 5.0
+        assert "has norm 0.500 at its output; nothing stores it (step 3)." in here.dashboard.why.paragraph
 
 
 @pytest.mark.parametrize(

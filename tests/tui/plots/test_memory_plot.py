@@ -12,10 +12,11 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text import short_bytes
-from gradtui.tui.plots.memory import PEAK_ROLE, PHASE_ROLES, memory_plot, memory_plot_table
+from gradtui.tui.plots import memory
+from gradtui.tui.plots.memory import PEAK_ROLE, memory_plot, memory_plot_table
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.window import Window
-from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.rendering import PHASE_ROLES, Line, line_width
 
 PHASES = ("forward", "backward", "optimizer")
 
@@ -31,9 +32,9 @@ def test_it_draws_the_totals_of_every_step_and_the_peak_on_top() -> None:
     steps = tuple(map(float, range(1, 61)))
     known = [totals(step, exact=True) for step in range(1, 61)]
     expected = {
-        PHASE_ROLES[phase]: (steps, tuple(getattr(each, phase) - BEFORE for each in known)) for phase in PHASE_ROLES
+        PHASE_ROLES[phase]: (steps, tuple(getattr(step, phase) - BEFORE for step in known)) for phase in PHASE_ROLES
     }
-    assert drawn == expected | {PEAK_ROLE: (steps, tuple((each.peak or 0) - BEFORE for each in known))}
+    assert drawn == expected | {PEAK_ROLE: (steps, tuple((step.peak or 0) - BEFORE for step in known))}
     assert plot.request.series[-1].color == PEAK_ROLE
     assert (plot.request.unit, plot.request.y_scale, plot.request.from_zero) == ("bytes", "linear", False)
 
@@ -80,6 +81,13 @@ def test_spikes_are_marked_and_the_newest_is_named() -> None:
     assert f"2 spikes, the newest at step 40 in forward: ≥{short_bytes(more[40] - BEFORE)}" in below
     assert f"(+{short_bytes(more[40] - usual)})" in below
     assert f"Without {short_bytes(BEFORE)} from before training." in below
+
+
+def test_what_was_there_before_training_is_looked_up_once_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[RunState] = []
+    monkeypatch.setattr(memory, "unexplained_at_load", lambda state: asked.append(state))
+    assert [len(curve.steps) for curve in memory.memory_curves(state(60))] == [60] * 4
+    assert len(asked) == 1
 
 
 def test_where_an_allocator_keeps_the_peak_it_is_no_lower_bound() -> None:
