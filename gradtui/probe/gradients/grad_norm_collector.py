@@ -68,8 +68,8 @@ class GradNormCollector:
         self.micro_steps = MicroSteps(context)
         self._view = context.models
         self._applied = buffered.applied
-        self._measured: dict[int, tuple[int, LossReading, Sequence[int]]] = {}
-        """By step whose norms are under way: its optimizer, its loss, and the parameters without a gradient."""
+        self._measured: dict[int, tuple[int, LossReading]] = {}
+        """By step whose norms are under way: its optimizer, and its loss."""
         self._is_read = False
         """Whether the norms of the current step were measured, and its loss is delivered with them."""
         self._meter = GradNorms(self._deliver)
@@ -228,8 +228,8 @@ class GradNormCollector:
             return
         with of_this_process.apart(self._devices), self._times.own():
             index = self._index_of(optimizer) if optimizer is not None else -1
-            self._measured[step] = index, loss, absent
-            self._is_read = self._meter.measure(step, gradients, scale, clipping)
+            self._measured[step] = index, loss
+            self._is_read = self._meter.measure(step, gradients, scale, clipping, absent)
             if not self._is_read:
                 self._measured.pop(step, None)
             if not self._wanted:
@@ -320,11 +320,11 @@ class GradNormCollector:
         self._is_read = loss.is_there
         sample = GradNormSample(
             step, total_norm(read.norms), loss.value if loss.is_there else None, [*zip(read.indices, read.norms)],
-            read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of,
+            read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of, absent=read.absent,
         )  # fmt: skip
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(sample)
-        self.latest.applied(sample, read.absent)
+        self.latest.applied(sample)
         if not self._wanted:
             # The cost of a sampled step is that of the sample.
             self.interval.add_cost((read.nanoseconds + thread_time_ns() - began) / 1e9)
@@ -354,7 +354,7 @@ class GradNormCollector:
         return [gradient for gradient in gradients if gradient is not None]
 
     def _deliver(self, reading: GradNormSample) -> None:
-        optimizer, loss, absent = self._measured.pop(reading.step, (-1, LossReading(), ()))
+        optimizer, loss = self._measured.pop(reading.step, (-1, LossReading()))
         if reading.step == self._late and not reading.total:
             return
         # Its copy from a device began before that of the norms, so it has arrived.
@@ -363,7 +363,7 @@ class GradNormCollector:
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
-            self.latest.applied(reading, absent)
+            self.latest.applied(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
         with self._hooks.guarded("first bad step"):

@@ -57,12 +57,15 @@ class GradNormSample:
     """Index of the optimizer that applied the gradients; -1 where the script updates its parameters itself."""
     loss_of: str = ""
     """As in `StepFigures`."""
+    absent: Sequence[int] = ()
+    """Indices of the parameters that had no gradient."""
 
 
 @dataclass
 class _UnderWay:
     step: int
     indices: list[int]
+    absent: Sequence[int]
     is_clipped: bool
     clipped_at: float | None
     copy: HostCopy
@@ -87,11 +90,12 @@ class GradNorms:
         gradients: Sequence[tuple[int, torch.Tensor]],
         scale: torch.Tensor | None = None,
         clipping: Clipping | None = None,
+        absent: Sequence[int] = (),
     ) -> bool:
         """Measure the gradients of `step`, given as (parameter index, gradient). Return whether a reading will be delivered.
 
         `scale` is the factor by which a loss scaler has multiplied the gradients, if the optimizer itself divides it out.
-        `clipping` is the script's clipping call.
+        `clipping` is the script's clipping call. Parameters with an index in `absent` have no gradient.
         """
         if self._under_way:
             self.poll()
@@ -115,12 +119,13 @@ class GradNorms:
                 values = copy.values()
                 _make_exact(values, tensors, scale)
                 before = values.pop() if clipping is not None else None
+                norms_of = [*zip(indices, values)]
                 self._deliver(
-                    GradNormSample(step, total_norm(values), None, [*zip(indices, values)], before, clipped_at)
+                    GradNormSample(step, total_norm(values), None, norms_of, before, clipped_at, absent=absent)
                 )
                 return True
         wide = frozenset(self._wide)
-        self._under_way.append(_UnderWay(step, indices, clipping is not None, clipped_at, copy, wide))
+        self._under_way.append(_UnderWay(step, indices, absent, clipping is not None, clipped_at, copy, wide))
         self.poll()
         return True
 
@@ -131,7 +136,7 @@ class GradNorms:
         for reading in under_way:
             indices = moved.of_indices(reading.indices)
             if indices is not None:
-                reading.indices = indices
+                reading.indices, reading.absent = indices, [*moved.parameter_set(reading.absent)]
                 self._under_way.append(reading)
 
     def poll(self) -> None:
@@ -154,7 +159,7 @@ class GradNorms:
         if unknown := self._wide - ready.wide:
             # A tiny norm that was not computed for the whole range is unknown; an infinite one is reported as it is.
             norms = [(index, norm) for index, norm in norms if norm >= 1 or index not in unknown]
-        return GradNormSample(ready.step, total, None, norms, before, ready.clipped_at)
+        return GradNormSample(ready.step, total, None, norms, before, ready.clipped_at, absent=ready.absent)
 
 
 def _make_exact(values: list[float], tensors: list[torch.Tensor], scale: torch.Tensor | None) -> None:

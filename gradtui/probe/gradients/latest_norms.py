@@ -41,8 +41,8 @@ class LatestNorms:
         self._by_index: dict[int, float] = {}
         self._read_at: dict[int, int] = {}
         """Parameter index -> step of its norm."""
-        self._newest: list[tuple[GradNormSample, Sequence[int]]] = []
-        """The newest sample of each optimizer that is not in these two yet, and the parameters without a gradient in it."""
+        self._newest: list[GradNormSample] = []
+        """The newest sample of each optimizer that is not in these two yet."""
         self.receiver: Callable[[GradNormSample], None] | None = None
         """Called with each sample, for breakpoints. While it is set, every step is measured."""
         self.rows_every: Callable[[], int] | None = None
@@ -63,10 +63,8 @@ class LatestNorms:
         """Parameter index -> norm when its optimizer last applied it. Index -1 stands for parameters of no listed model."""
         if self._newest:
             newest, self._newest = self._newest, []
-            for sample, absent in newest:
-                for index in absent:
-                    self._by_index.pop(index, None)
-                self._by_index.update(sample.norms)
+            for sample in newest:
+                _replace(self._by_index, sample)
                 self._read_at.update(dict.fromkeys([index for index, _ in sample.norms], sample.step))
         return self._by_index
 
@@ -79,12 +77,12 @@ class LatestNorms:
 
     def backward_norms(self, sample: GradNormSample) -> None:
         """Store the norms of gradients as backward left them; the script may change them before it applies them."""
-        self.by_index.update(sample.norms)
+        _replace(self.by_index, sample)
 
-    def applied(self, sample: GradNormSample, absent: Sequence[int] = ()) -> None:
-        """Store the norms of gradients that a step applied. Parameters `absent` had no gradient: they lose their norm."""
-        self._newest = [each for each in self._newest if each[0].optimizer != sample.optimizer]
-        self._newest.append((sample, absent))
+    def applied(self, sample: GradNormSample) -> None:
+        """Store the norms of gradients that a step applied. Parameters without a gradient lose their norm."""
+        self._newest = [each for each in self._newest if each.optimizer != sample.optimizer]
+        self._newest.append(sample)
         self._samples += 1
         if self.receiver is not None:
             self.receiver(sample)
@@ -148,7 +146,7 @@ class LatestNorms:
 
     @property
     def _read_at_newest(self) -> int:
-        return self._newest[-1][0].step if self._newest else max(self._read_at.values(), default=0)
+        return self._newest[-1].step if self._newest else max(self._read_at.values(), default=0)
 
     def forget_frozen(self) -> None:
         """Remove the norms of parameters that are frozen now and belong to no optimizer: they are from an earlier stage.
@@ -186,6 +184,12 @@ class LatestNorms:
         if not set(map(self._read_at.get, by_index)) <= {step}:
             steps = tuple([self._read_at.get(index) if index in by_index else None for index in indices])
         return _Rows(norms, steps, self._view.tree.listing)
+
+
+def _replace(by_index: dict[int, float], sample: GradNormSample) -> None:
+    for index in sample.absent:
+        by_index.pop(index, None)
+    by_index.update(sample.norms)
 
 
 def _figures(sample: GradNormSample, loss: float | None) -> StepFigures:

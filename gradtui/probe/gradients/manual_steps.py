@@ -94,7 +94,7 @@ class ManualSteps:
     def tree_changed(self) -> None:
         """Drop the norms by parameter index, since parameters have new indices."""
         for step in self._steps.values():
-            step.readings = [replace(reading, norms=[]) for reading in step.readings]
+            step.readings = [replace(reading, norms=[], absent=()) for reading in step.readings]
 
     def takes(self, reading: GradNormSample) -> bool:
         """Handle a reading. Return whether it belongs to a step without an optimizer; if so, it is kept."""
