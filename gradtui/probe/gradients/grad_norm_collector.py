@@ -29,6 +29,8 @@ from gradtui.probe.torch_private.private_names import operations_are_observed
 
 _ROWS_S = 0.1
 """With several ranks, the seconds between two events with the norms of all parameters."""
+_UNKNOWN = -1, LossReading()
+"""Optimizer and loss of a reading after the first of the same step."""
 
 
 class GradNormCollector:
@@ -332,15 +334,16 @@ class GradNormCollector:
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new parameter indices. The norms of parameters that were listed before remain known."""
         self.latest.tree_changed(moved)
-        self._meter.tree_changed(moved)
+        for step in self._meter.tree_changed(moved):
+            self.losses.deliver(step, *self._measured.pop(step, _UNKNOWN))
         self._figures.tree_changed()
         self.bad_steps.tree_changed(moved)
         self.by_hand.tree_changed()
 
     def catch_up(self) -> None:
         """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""
-        self.losses.finish()
         self._meter.finish()
+        self.losses.finish()
         with self._hooks.guarded("micro-steps"):
             self.micro_steps.finish()
         self.latest.catch_up()
@@ -354,11 +357,13 @@ class GradNormCollector:
         return [gradient for gradient in gradients if gradient is not None]
 
     def _deliver(self, reading: GradNormSample) -> None:
-        optimizer, loss = self._measured.pop(reading.step, (-1, LossReading()))
+        optimizer, loss = self._measured.pop(reading.step, _UNKNOWN)
         if reading.step == self._late and not reading.total:
             return
-        # Its copy from a device began before that of the norms, so it has arrived.
         value = loss.value if loss.is_there else None
+        if not loss.is_there:
+            # It is on another device than the gradients.
+            self.losses.deliver(reading.step, optimizer, loss)
         reading = replace(reading, loss=value, loss_of=loss.of if value is not None else "", optimizer=optimizer)
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):

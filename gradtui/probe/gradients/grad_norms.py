@@ -129,8 +129,9 @@ class GradNorms:
         self.poll()
         return True
 
-    def tree_changed(self, moved: IndexMapping) -> None:
-        """Apply new parameter indices. A reading is dropped if none of its parameters is still listed."""
+    def tree_changed(self, moved: IndexMapping) -> list[int]:
+        """Apply new parameter indices. A reading is dropped if none of its parameters is still listed: return their steps."""
+        dropped: list[int] = []
         self._wide.clear()
         under_way, self._under_way = self._under_way, deque()
         for reading in under_way:
@@ -138,6 +139,9 @@ class GradNorms:
             if indices is not None:
                 reading.indices, reading.absent = indices, [*moved.parameter_set(reading.absent)]
                 self._under_way.append(reading)
+            else:
+                dropped.append(reading.step)
+        return dropped
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished. Never waits."""

@@ -61,9 +61,11 @@ class LossReader:
     def ended(self, step: int, index: int, optimizer: Optimizer | None = None, *, is_delivered: bool) -> None:
         """End `step` of the optimizer with this index. Its loss may be delivered already, with the norms of the step."""
         self.step.is_applied = True
-        if is_delivered:
-            return
-        loss = self.step.reading(optimizer)
+        if not is_delivered:
+            self.deliver(step, index, self.step.reading(optimizer))
+
+    def deliver(self, step: int, index: int, loss: LossReading) -> None:
+        """Deliver the loss of a step that has ended, once it has arrived from a device."""
         if loss.is_there:
             self._arrived(step, index, loss)
         else:

@@ -38,6 +38,7 @@ class LateCopy(HostCopy):
         return self.has_arrived
 
     def wait(self) -> None:
+        self.has_arrived = True
         self.arrive()
 
     @classmethod
@@ -92,6 +93,43 @@ def test_a_norm_that_arrives_late_stays_with_its_parameter() -> None:
         # What the probe itself knows by place has moved, too.
         assert seen.probe.norms.latest.by_index == {1: 5.0}
         assert seen.state.gradient_norm.last == 5.0
+
+
+@pytest.mark.parametrize("arrives", ["after the norms", "at the end of the run"])
+def test_a_loss_that_arrives_after_its_norms_is_reported(arrives: str) -> None:
+    """It is on another device than they are."""
+    model = Growing()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.tensor([[3.0, 4.0]])).sum().backward()
+        LateCopy.waiting.clear()
+        loss = LateCopy(torch.tensor([2.5]))
+        seen.probe.norms.losses.step.values[:] = [loss]
+        optimizer.step()
+        LateCopy.waiting.remove(loss)
+        if arrives == "after the norms":
+            LateCopy.arrive()
+            seen.probe.norms.poll()
+            assert (seen.totals(), seen.losses()) == ([], [])
+            seen.probe.report()
+            loss.has_arrived = True
+            seen.probe.norms.poll()
+    assert (seen.totals(), seen.losses()) == ([(1, 5.0)], [(1, 2.5)])
+
+
+def test_the_loss_of_norms_that_are_dropped_is_reported() -> None:
+    """No model has their parameters any more."""
+    model = Growing()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        expected = model(torch.ones(1, 2)).sum().item()
+        step(model, optimizer, torch.ones(1, 2))
+        model.head = nn.Linear(2, 1, bias=False)
+        model(torch.ones(1, 2))
+        assert len(seen.all(ModelsFound)) == 2
+        assert not seen.probe.norms._measured
+    assert seen.losses() == [(1, pytest.approx(expected))]
+    assert seen.totals() == []
 
 
 def test_the_first_nan_is_not_blamed_on_a_parameter_that_has_its_place_now() -> None:
