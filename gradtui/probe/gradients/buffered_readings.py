@@ -229,8 +229,8 @@ class BufferedReadings:
         return BufferedNorms(known.indices, known.absent, norms, None, None, thread_time_ns() - began)
 
     def with_clipping(self, read: BufferedNorms) -> BufferedNorms:
-        """Add what the script's clipping call has returned, which is forgotten then."""
+        """Add what the script's clipping call has returned, which is forgotten then. A number on a device is not waited for."""
         clipping = self.clippings.take()
-        if clipping is None:
+        if clipping is None or not clipping.total.is_cpu:
             return read
         return read._replace(before_clipping=float(clipping.total), clipped_at=clipping.threshold)
