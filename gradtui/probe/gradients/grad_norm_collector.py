@@ -61,7 +61,7 @@ class GradNormCollector:
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
         self.latest = LatestNorms(context)
-        self.losses = LossReader(context, bad_steps, self.latest)
+        self.losses = LossReader(context, bad_steps, self.latest, buffered.applied)
         by_hand = partial(self.measure, optimizer=None, has_run=True)
         self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self.latest.applied)
         self.bad_steps = bad_steps

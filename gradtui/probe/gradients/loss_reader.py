@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.grad_norms import GradNormSample, unscaled
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import LossReading, StepLoss, own_copy
+from gradtui.probe.model import modules_of
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import factor_of, operations_are_observed
@@ -28,21 +30,32 @@ class LossReader:
     On the CPU that is the copy of one number. From a device it is copied asynchronously.
     """
 
-    def __init__(self, context: ProbeContext, bad_steps: NonFiniteDetector, latest: LatestNorms) -> None:
+    def __init__(
+        self, context: ProbeContext, bad_steps: NonFiniteDetector, latest: LatestNorms, applied: AppliedParameters
+    ) -> None:
         self.scale = LossScale()
         self.step = StepLoss()
         """The loss of the current step, in memory that does not belong to the script."""
         self._models, self._hooks = context.models, context.hooks
-        self._bad_steps, self._latest = bad_steps, latest
+        self._bad_steps, self._latest, self._applied = bad_steps, latest, applied
         self._under_way: deque[tuple[int, int, LossReading]] = deque(maxlen=_MAX_LOSSES)
         """Step, index of the optimizer, and the loss that has not arrived from a device."""
 
     def on_zero_grad(self, owner: Any) -> None:
-        """Handle the call of `zero_grad` of an optimizer or module."""
-        if len(self._models.live_optimizers()) < 2:
+        """Handle the call of `zero_grad` of an optimizer or module, whose gradients still exist."""
+        optimizers = self._models.live_optimizers()
+        if len(optimizers) > 1:
+            if isinstance(owner, Optimizer):
+                self.step.cleared_by(owner)
+        elif self.step.values and self._clears_all(owner, optimizers[0] if optimizers else None):
             self.step.forget()
-        elif isinstance(owner, Optimizer):
-            self.step.cleared_by(owner)
+
+    def _clears_all(self, owner: Any, optimizer: Optimizer | None) -> bool:
+        """Return whether `optimizer` (None: the script) has no gradient to apply after `zero_grad` of `owner`."""
+        if isinstance(owner, Optimizer):
+            return optimizer in (owner, None)
+        cleared = {id(each) for module in modules_of(owner) for each in module._parameters.values()}  # noqa: SLF001
+        return not any(each.grad is not None and id(each) not in cleared for _, each in self._applied.of(optimizer))
 
     def on_backward(self, outputs: Any) -> None:
         """Read the loss from the tensors that backward is called on, without the factor of a loss scaler."""
