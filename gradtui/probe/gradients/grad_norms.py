@@ -66,6 +66,7 @@ class _UnderWay:
     step: int
     indices: list[int]
     absent: Sequence[int]
+    deliver: Callable[[GradNormSample], None]
     is_clipped: bool
     clipped_at: float | None
     copy: HostCopy
@@ -91,17 +92,20 @@ class GradNorms:
         scale: torch.Tensor | None = None,
         clipping: Clipping | None = None,
         absent: Sequence[int] = (),
+        deliver: Callable[[GradNormSample], None] | None = None,
     ) -> bool:
         """Measure the gradients of `step`, given as (parameter index, gradient). Return whether a reading will be delivered.
 
         `scale` is the factor by which a loss scaler has multiplied the gradients, if the optimizer itself divides it out.
-        `clipping` is the script's clipping call. Parameters with an index in `absent` have no gradient.
+        `clipping` is the script's clipping call. Parameters with an index in `absent` have no gradient. `deliver` receives
+        this reading, if it is not the function that receives the others.
         """
         if self._under_way:
             self.poll()
         if len(self._under_way) >= _RING:
             self.dropped += 1
             return False
+        deliver = deliver if deliver is not None else self._deliver
         # Do not keep the total: it belongs to the script.
         clipped_at = clipping.threshold if clipping is not None else None
         with torch.no_grad():
@@ -120,33 +124,25 @@ class GradNorms:
                 _make_exact(values, tensors, scale)
                 before = values.pop() if clipping is not None else None
                 norms_of = [*zip(indices, values)]
-                self._deliver(
-                    GradNormSample(step, total_norm(values), None, norms_of, before, clipped_at, absent=absent)
-                )
+                deliver(GradNormSample(step, total_norm(values), None, norms_of, before, clipped_at, absent=absent))
                 return True
         wide = frozenset(self._wide)
-        self._under_way.append(_UnderWay(step, indices, absent, clipping is not None, clipped_at, copy, wide))
+        self._under_way.append(_UnderWay(step, indices, absent, deliver, clipping is not None, clipped_at, copy, wide))
         self.poll()
         return True
 
-    def tree_changed(self, moved: IndexMapping) -> list[int]:
-        """Apply new parameter indices. A reading is dropped if none of its parameters is still listed: return their steps."""
-        dropped: list[int] = []
+    def tree_changed(self, moved: IndexMapping) -> None:
+        """Apply new parameter indices. A reading loses its norms if none of its parameters is still listed."""
         self._wide.clear()
-        under_way, self._under_way = self._under_way, deque()
-        for reading in under_way:
-            indices = moved.of_indices(reading.indices)
-            if indices is not None:
-                reading.indices, reading.absent = indices, [*moved.parameter_set(reading.absent)]
-                self._under_way.append(reading)
-            else:
-                dropped.append(reading.step)
-        return dropped
+        for reading in self._under_way:
+            reading.indices = moved.of_indices(reading.indices) or []
+            reading.absent = [*moved.parameter_set(reading.absent)]
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished. Never waits."""
         while self._under_way and self._under_way[0].copy.is_there:
-            self._deliver(self._reading(self._under_way.popleft()))
+            ready = self._under_way.popleft()
+            ready.deliver(self._reading(ready))
 
     def finish(self) -> None:
         """Deliver the remaining readings at the end of the run. May wait for the device."""

@@ -22,7 +22,7 @@ _NORM_NS = 50_000
 _ALL_ROWS = 32
 """Number of samples at the start of a run that all include the norms of all parameters."""
 _MAX_WAITING = 4096
-"""Figures that wait to be emitted; the oldest are dropped."""
+"""Figures that wait to be emitted; of more the oldest are dropped."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class LatestNorms:
         """Returns the interval, in steps, of the events with per-parameter norms, if other ranks emit theirs at the same steps.
         None: time alone decides."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
-        self._waiting: deque[tuple[StepFigures, _Rows | None]] = deque(maxlen=_MAX_WAITING)
+        self.dropped = 0
+        """Number of figures that were not emitted in time."""
+        self._waiting: deque[tuple[StepFigures, _Rows | None]] = deque()
         self._losses: tuple[StepLosses, ...] = ()
         """Losses of steps whose figures follow."""
         self._rows_at = 0
@@ -91,19 +93,25 @@ class LatestNorms:
         self._was_finite, self._has_newest_rows = is_finite, has_rows
         is_emitted = bool(self._losses) and self._losses[0].steps[-1] >= sample.step
         figures = _figures(sample, None if is_emitted else sample.loss)
-        self._waiting.append((figures, self._rows(sample.step) if has_rows else None))
+        self._wait(figures, self._rows(sample.step) if has_rows else None)
 
     def loss(self, step: int, optimizer: int, loss: float, of: str) -> None:
         """Store the loss of a step whose norms are not measured, or have not arrived."""
         if self._losses:
             # Losses are emitted in the order of their steps.
             self.flush()
-        self._waiting.append((StepFigures(step, optimizer, loss, of), None))
+        self._wait(StepFigures(step, optimizer, loss, of))
 
     def losses(self, optimizer: int, first_step: int, losses: Sequence[float]) -> None:
         """Store the losses of consecutive steps. The samples of these steps come later, without a loss."""
         self.flush()
         self._losses = (StepLosses(optimizer, tuple(range(first_step, first_step + len(losses))), tuple(losses)),)
+
+    def _wait(self, figures: StepFigures, rows: _Rows | None = None) -> None:
+        self._waiting.append((figures, rows))
+        if len(self._waiting) > _MAX_WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
 
     def flush(self) -> None:
         """Emit what has been stored since the last call, in its order."""

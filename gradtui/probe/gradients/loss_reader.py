@@ -21,7 +21,7 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import factor_of, operations_are_observed
 
 _MAX_LOSSES = 64
-"""Losses under way from a device; of more the oldest are dropped."""
+"""Losses under way from a device. Later ones are dropped: a script that runs further ahead still receives some."""
 
 
 class LossReader:
@@ -38,7 +38,9 @@ class LossReader:
         """The loss of the current step, in memory that does not belong to the script."""
         self._models, self._hooks = context.models, context.hooks
         self._bad_steps, self._latest, self._applied = bad_steps, latest, applied
-        self._under_way: deque[tuple[int, int, LossReading]] = deque(maxlen=_MAX_LOSSES)
+        self.dropped = 0
+        """Number of steps whose loss is unknown, because the device had not finished earlier ones."""
+        self._under_way: deque[tuple[int, int, LossReading]] = deque()
         """Step, index of the optimizer, and the loss that has not arrived from a device."""
 
     def on_zero_grad(self, owner: Any) -> None:
@@ -81,8 +83,10 @@ class LossReader:
         """Deliver the loss of a step that has ended, once it has arrived from a device."""
         if loss.is_there:
             self._arrived(step, index, loss)
-        else:
+        elif len(self._under_way) < _MAX_LOSSES:
             self._under_way.append((step, index, loss))
+        else:
+            self.dropped += 1
 
     def poll(self) -> None:
         """Deliver the losses that have arrived from a device. Never waits."""

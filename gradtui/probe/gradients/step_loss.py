@@ -51,6 +51,9 @@ class LossReading:
         return sum(losses) / (len(losses) if self.of == "mean" else 1)
 
 
+NO_LOSS = LossReading()
+
+
 @dataclass
 class StepLoss:
     """The losses of the backwards since the last step.

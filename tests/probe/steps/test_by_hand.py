@@ -267,6 +267,19 @@ def test_a_parameter_that_has_lost_its_gradient_loses_its_norm(clear: Callable[[
     assert [path for path, norm in seen.norms().items() if norm is None] == ["0.weight", "0.bias"]
 
 
+def test_a_second_reading_of_a_step_does_not_take_the_loss_of_the_next_one(
+    set_reading_interval: Callable[[int], None],
+) -> None:
+    set_reading_interval(3)
+    model = model_of_two()
+    with watched(budget=1e-9) as seen:
+        for _ in range(40):
+            model.zero_grad(set_to_none=False)
+            model(X).square().mean().backward()
+            clip_by_hand(model)
+    assert [step for step, _ in seen.losses()] == [*range(1, 41)]
+
+
 @pytest.mark.parametrize("interval", [1, 3, 1_000])
 def test_the_gradients_of_the_last_step_are_read_at_the_end(
     interval: int, set_reading_interval: Callable[[int], None]
