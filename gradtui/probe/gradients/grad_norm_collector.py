@@ -170,22 +170,21 @@ class GradNormCollector:
             if not operations_are_observed():
                 self._measure(step, optimizer, has_run, loss)
 
-    def measure_late(self, step: int, optimizer: Optimizer | None) -> bool:
-        """Measure the newest step after its end if it was not measured: its gradients may still be there.
+    def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
+        """Measure the newest step after its end if it was not measured and its gradients are still there.
 
-        May wait for the device. Return whether gradients were there.
+        May wait for the device.
         """
         # A fused optimizer does not unscale its gradients.
         is_still_scaled = self.losses.scale.is_in_use and getattr(optimizer, "_step_supports_amp_scaling", False)
         if step <= self.newest or is_still_scaled or not self.has_gradients(optimizer):
-            return False
+            return
         self._wanted, self._late = False, step
         # Its loss was delivered when it ended.
         self.losses.step.forget()
         self.measure(step, optimizer, has_run=True)
         self._is_read = False
         self._meter.finish()
-        return True
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool, loss: LossReading | None = None) -> None:
         """Measure the gradients of `step`. `loss` is that of the step, by default the present one."""
