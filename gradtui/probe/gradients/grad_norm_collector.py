@@ -310,15 +310,15 @@ class GradNormCollector:
         index: int,
         step: int,
         read: BufferedNorms,
-        loss: LossReading,
-        is_delivered: bool,
+        loss: LossReading | None,
     ) -> None:
         self.newest = step
         self.interval.was_read(step)
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=True)
-        self._norms_read(index, step, read, loss)
-        if is_delivered:
+        self._norms_read(index, step, read, loss if loss is not None else NO_LOSS)
+        if loss is None:
+            # What follows belongs to another step.
             self._is_read = False
 
     def _norms_read(self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading) -> None:

@@ -91,9 +91,7 @@ class LatestNorms:
         is_finite = sample.total is None or math.isfinite(sample.total)
         has_rows = self._are_rows_due(sample.step) or (self._was_finite and not is_finite)
         self._was_finite, self._has_newest_rows = is_finite, has_rows
-        is_emitted = bool(self._losses) and self._losses[0].steps[-1] >= sample.step
-        figures = _figures(sample, None if is_emitted else sample.loss)
-        self._wait(figures, self._rows(sample.step) if has_rows else None)
+        self._wait(_figures(sample), self._rows(sample.step) if has_rows else None)
 
     def loss(self, step: int, optimizer: int, loss: float, of: str) -> None:
         """Store the loss of a step whose norms are not measured, or have not arrived."""
@@ -200,8 +198,8 @@ def _replace(by_index: dict[int, float], sample: GradNormSample) -> None:
     by_index.update(sample.norms)
 
 
-def _figures(sample: GradNormSample, loss: float | None) -> StepFigures:
+def _figures(sample: GradNormSample) -> StepFigures:
     return StepFigures(
-        sample.step, sample.optimizer, loss, sample.loss_of, sample.total, sample.before_clipping,
+        sample.step, sample.optimizer, sample.loss, sample.loss_of, sample.total, sample.before_clipping,
         sample.clipped_at, sample.is_applied,
     )  # fmt: skip
