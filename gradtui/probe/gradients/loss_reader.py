@@ -6,7 +6,6 @@ import math
 from collections import deque
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
@@ -14,11 +13,10 @@ from gradtui.probe.gradients.grad_norms import GradNormSample, unscaled
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import LossReading, StepLoss, own_copy
+from gradtui.probe.gradients.step_loss import LossReading, StepLoss, loss_of, value_of
 from gradtui.probe.model import modules_of
 from gradtui.probe.runtime import ProbeContext
-from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import factor_of, operations_are_observed
+from gradtui.probe.torch_private.private_names import factor_of
 
 _MAX_LOSSES = 64
 """Losses under way from a device. Later ones are dropped: a script that runs further ahead still receives some."""
@@ -61,13 +59,11 @@ class LossReader:
 
     def on_backward(self, outputs: Any) -> None:
         """Read the loss from the tensors that backward is called on, without the factor of a loss scaler."""
-        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
-        if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
+        loss = loss_of(outputs)
+        if loss is None:
             return
-        loss, scale, is_scaled = first.detach(), self.scale.factor(), self.scale.is_applied
-        if scale is not None:
-            loss = unscaled(loss, scale)
-        value = float(loss) if loss.is_cpu else HostCopy(own_copy(loss))
+        scale, is_scaled = self.scale.factor(), self.scale.is_applied
+        value = value_of(unscaled(loss.detach(), scale) if scale is not None else loss)
         self.step.add(value, factor_of(outputs, is_scaled=is_scaled) if len(self.step) else None)
         if isinstance(value, float):
             with self._hooks.guarded("first bad step"):
