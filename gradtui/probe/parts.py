@@ -112,7 +112,7 @@ class ProbeParts:
         if self.step_sampler.sampled_step is not None or self.norms.needs_every_step:
             return -1
         # The first samples of a large model wait, and the last step of an epoch is to show its states.
-        waits = self.step_sampler.extent is not Extent.WHOLE and last is not None
+        waits = self.step_sampler.extent is not Extent.WHOLE
         return min(
             last - 1 if waits and last is not None else sys.maxsize,
             self.counter.steps_until_due(),

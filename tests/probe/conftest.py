@@ -9,7 +9,7 @@ import torch
 
 from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.model import model_registry
-from gradtui.probe.runtime import ReadingInterval, reading_interval
+from gradtui.probe.runtime import ReadingInterval, SamplingSchedule, reading_interval
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 
 
@@ -46,5 +46,16 @@ def set_reading_interval(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Non
 
     def set_to(steps: int) -> None:
         monkeypatch.setattr(ReadingInterval, "every", property(lambda _: steps))
+
+    return set_to
+
+
+@pytest.fixture
+def set_sample_cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the seconds that each sample and memory profile costs, whatever it takes: they decide which steps are sampled."""
+    record = SamplingSchedule.record_cost
+
+    def set_to(seconds: float) -> None:
+        monkeypatch.setattr(SamplingSchedule, "record_cost", lambda schedule, *_: record(schedule, seconds))
 
     return set_to

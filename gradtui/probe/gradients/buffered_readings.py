@@ -20,11 +20,10 @@ from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import Value, own_copy
+from gradtui.probe.gradients.step_loss import Value, loss_of, value_of
 from gradtui.probe.memory import StepTotalsReader, Total
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.steps import HookEventBuffer
-from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import (
     factor_of,
     modes_are_active,
@@ -166,21 +165,13 @@ class BufferedReadings:
 
     def _read_loss(self, outputs: Any) -> bool:
         value: Value | None = None
-        first = outputs[0] if type(outputs) is tuple and outputs else outputs
-        if (
-            isinstance(first, torch.Tensor)
-            and first.numel() == 1
-            and not first.is_complex()
-            and not operations_are_observed()
-        ):
-            if first.is_cpu:
-                value = float(first.item())
+        if (loss := loss_of(outputs)) is not None:
+            value = value_of(loss)
+            if isinstance(value, float):
                 if not math.isfinite(value) and not self._detector.is_bad:
                     self.is_due = True
                     return False
-                self._detector.note_root(first)
-            else:
-                value = HostCopy(own_copy(first))
+                self._detector.note_root(loss)
             if self.backwards and (factor := factor_of(outputs)) is not None:
                 self.factors[len(self.losses)] = factor
         self.backwards += 1
@@ -232,8 +223,8 @@ class BufferedReadings:
         return BufferedNorms(known.indices, known.absent, norms, None, None, thread_time_ns() - began)
 
     def with_clipping(self, read: BufferedNorms) -> BufferedNorms:
-        """Add what the script's clipping call has returned, which is forgotten then."""
+        """Add what the script's clipping call has returned, which is forgotten then. A number on a device is not waited for."""
         clipping = self.clippings.take()
-        if clipping is None:
+        if clipping is None or not clipping.total.is_cpu:
             return read
         return read._replace(before_clipping=float(clipping.total), clipped_at=clipping.threshold)

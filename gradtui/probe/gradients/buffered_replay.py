@@ -27,8 +27,8 @@ class BufferedReplay:
     memory: StepTotalsReader
     optimizer: int
     """Index of the optimizer that has made the steps."""
-    norms_read: Callable[[int, BufferedNorms, LossReading, bool], None]
-    """Receives the step, its norms, its loss, and whether `losses_read` has received that loss."""
+    norms_read: Callable[[int, BufferedNorms, LossReading | None], None]
+    """Receives the step, its norms, and its loss; None if `losses_read` has received that."""
     loss_read: Callable[[int], None]
     """Receives each step that has ended, whose loss is `loss`."""
     losses_read: Callable[[int, Sequence[float]], None]
@@ -40,14 +40,14 @@ class BufferedReplay:
         Return the number of the next step, or of the one that has not ended.
         """
         first, last = _ends(kinds)
-        step = self._each(kinds, read, 0, first, executed + 1)
-        losses = _losses_of_alike(kinds, read, first, last)
+        step = self._one_by_one(kinds, read, 0, first, executed + 1)
+        losses = _losses_of_equal_steps(kinds, read, first, last)
         if losses:
-            self._alike(kinds, read, losses, first, last, step)
-            return self._each(kinds, read, last, len(kinds), step + len(losses))
-        return self._each(kinds, read, first, len(kinds), step)
+            self._of_equal_steps(kinds, read, losses, first, last, step)
+            return self._one_by_one(kinds, read, last, len(kinds), step + len(losses))
+        return self._one_by_one(kinds, read, first, len(kinds), step)
 
-    def _each(self, kinds: Sequence[int], read: BufferedFigures, begin: int, end: int, step: int) -> int:
+    def _one_by_one(self, kinds: Sequence[int], read: BufferedFigures, begin: int, end: int, step: int) -> int:
         """Interpret events one by one. Return the number of the step after them."""
         backward = kinds[:begin].count(BACKWARD)
         for position in range(begin, end):
@@ -62,22 +62,21 @@ class BufferedReplay:
             elif kind == ZERO_GRAD:
                 self.loss.forget()
             elif kind == STEP and (norms := read.norms.get(position)) is not None:
-                self.norms_read(step, norms, self.loss.reading(), False)
+                self.norms_read(step, norms, self.loss.reading())
             elif kind == -STEP:
                 self.loss_read(step)
                 self.memory.step_ended(step, self.optimizer)
                 step += 1
         return step
 
-    def _alike(
+    def _of_equal_steps(
         self, kinds: Sequence[int], read: BufferedFigures, losses: Sequence[float], begin: int, end: int, step: int
     ) -> None:
         length = (end - begin) // len(losses)
         self.losses_read(step, losses)
         for position, norms in read.norms.items():
             if begin <= position < end:
-                at = (position - begin) // length
-                self.norms_read(step + at, norms, LossReading((losses[at],)), True)
+                self.norms_read(step + (position - begin) // length, norms, None)
         for position, total in read.totals.items():
             if begin <= position < end:
                 phase = _ENDED[kinds[position]]
@@ -94,7 +93,7 @@ def _ends(kinds: Sequence[int]) -> tuple[int, int]:
         return 0, 0
 
 
-def _losses_of_alike(kinds: Sequence[int], read: BufferedFigures, begin: int, end: int) -> list[float]:
+def _losses_of_equal_steps(kinds: Sequence[int], read: BufferedFigures, begin: int, end: int) -> list[float]:
     """Return the losses of the steps between two positions, if all have the same events, one backward, and a finite loss."""
     if begin == end:
         return []

@@ -20,7 +20,7 @@ from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import LossReading
+from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import ProbeContext, power_of_two
@@ -59,17 +59,14 @@ class GradNormCollector:
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
         self.latest = LatestNorms(context)
-        self.losses = LossReader(context, bad_steps, self.latest)
-        by_hand = partial(self.measure, optimizer=None, has_run=True)
-        self.by_hand = ManualSteps(self._all_gradients, by_hand, self._saw_first, self.latest.applied)
+        self.losses = LossReader(context, bad_steps, self.latest, buffered.applied)
+        self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
         self.bad_steps = bad_steps
         self.buffered, self.clippings = buffered, buffered.clippings
         buffered.measure, self.clippings.done = self._measure_buffered, self._clipped
         self.micro_steps = MicroSteps(context)
         self._view = context.models
         self._applied = buffered.applied
-        self._measured: dict[int, tuple[int, LossReading, Sequence[int]]] = {}
-        """By step whose norms are under way: its optimizer, its loss, and the parameters without a gradient."""
         self._is_read = False
         """Whether the norms of the current step were measured, and its loss is delivered with them."""
         self._meter = GradNorms(self._deliver)
@@ -92,8 +89,10 @@ class GradNormCollector:
 
     @property
     def dropped(self) -> int:
-        """Number of steps and micro-steps not measured because a device was busy with earlier readings or had no memory."""
-        return self._without_room + self._meter.dropped + self._figures.dropped + self.micro_steps.dropped
+        """Number of steps and micro-steps of which something is unknown: a device was busy with earlier readings or had no
+        memory, or the figures were not emitted in time."""
+        delivered = self.losses.dropped + self.latest.dropped
+        return self._without_room + self._meter.dropped + self._figures.dropped + self.micro_steps.dropped + delivered
 
     def begin_step(self, executed: int, *, wanted: bool, expected: bool = False) -> None:
         """Begin the step after `executed` steps. It is sampled if `wanted`; if `expected`, the user will see it."""
@@ -159,32 +158,33 @@ class GradNormCollector:
                 parameters = (parameter for _, parameter in self._view.tree.live_parameters())
                 self.micro_steps.ended(step, parameters, self.losses.scale.factor())
 
-    def measure(self, step: int, optimizer: Optimizer | None, *, has_run: bool = False) -> None:
+    def measure(
+        self, step: int, optimizer: Optimizer | None, *, has_run: bool = False, loss: LossReading | None = None
+    ) -> None:
         """Measure the gradients that `optimizer` (None: the script itself) applies as `step`.
 
-        With `has_run` the parameters were already updated, or there is no optimizer's step. Nothing is measured where the
-        script would observe gradtui's operations.
+        With `has_run` the parameters were already updated, or there is no optimizer's step. `loss` is that of the step, by
+        default the present one. Nothing is measured where the script would observe gradtui's operations.
         """
         with self._aside():
             if not operations_are_observed():
-                self._measure(step, optimizer, has_run)
+                self._measure(step, optimizer, has_run, loss)
 
-    def measure_late(self, step: int, optimizer: Optimizer | None) -> bool:
-        """Measure the newest step after its end if it was not measured: its gradients may still be there.
+    def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
+        """Measure the newest step after its end if it was not measured and its gradients are still there.
 
-        May wait for the device. Return whether gradients were there.
+        May wait for the device.
         """
         # A fused optimizer does not unscale its gradients.
         is_still_scaled = self.losses.scale.is_in_use and getattr(optimizer, "_step_supports_amp_scaling", False)
         if step <= self.newest or is_still_scaled or not self.has_gradients(optimizer):
-            return False
+            return
         self._wanted, self._late = False, step
         # Its loss was delivered when it ended.
         self.losses.step.forget()
         self.measure(step, optimizer, has_run=True)
         self._is_read = False
         self._meter.finish()
-        return True
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool, loss: LossReading | None = None) -> None:
         """Measure the gradients of `step`. `loss` is that of the step, by default the present one."""
@@ -228,19 +228,26 @@ class GradNormCollector:
             return
         with of_this_process.apart(self._devices), self._times.own():
             index = self._index_of(optimizer) if optimizer is not None else -1
-            self._measured[step] = index, loss, absent
-            self._is_read = self._meter.measure(step, gradients, scale, clipping)
-            if not self._is_read:
-                self._measured.pop(step, None)
+            deliver = partial(self._deliver, optimizer=index, loss=loss)
+            self._is_read = self._meter.measure(step, gradients, scale, clipping, absent, deliver)
             if not self._wanted:
                 # The cost of a sampled step is that of the sample.
                 self.interval.add_cost((thread_time_ns() - began) / 1e9)
             if self._wanted or self._figures.is_requested:
                 self._figures.before_step(step, optimizer, scale, has_run=has_run, is_sampled=self._wanted)
 
+    def _measure_by_hand(self, step: int) -> bool:
+        """Measure the gradients of a step without an optimizer. Return whether a reading will be delivered."""
+        self._is_read = False
+        # The first reading has the loss. A later one is made when the step has ended, and its loss is delivered.
+        self.measure(step, None, has_run=True, loss=NO_LOSS if step <= self._counter.steps else None)
+        return self._is_read
+
     def _clipped(self) -> None:
         if self.by_hand.step:
             self.by_hand.read()
+            # This reading is not of the next step.
+            self._is_read = False
             self._figures.after_step()
 
     def end_by_hand(self) -> None:
@@ -248,6 +255,7 @@ class GradNormCollector:
         # Statistics other than norms would describe what the script has left in `.grad`, such as zeros.
         self._wanted = False
         self.by_hand.end()
+        self._is_read = False
 
     def stepped(self, step: int, index: int, optimizer: Optimizer | None) -> None:
         """End `step` of the optimizer with this index, whether it was executed or skipped."""
@@ -267,7 +275,7 @@ class GradNormCollector:
 
     def _measure_buffered(self, optimizer: Optimizer) -> None:
         # Its loss is among the buffered ones.
-        self._measure(self._counter.steps + self.buffered.buffer.steps + 1, optimizer, False, LossReading())
+        self._measure(self._counter.steps + self.buffered.buffer.steps + 1, optimizer, False, NO_LOSS)
         self._is_read = False
 
     def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:
@@ -302,15 +310,15 @@ class GradNormCollector:
         index: int,
         step: int,
         read: BufferedNorms,
-        loss: LossReading,
-        is_delivered: bool,
+        loss: LossReading | None,
     ) -> None:
         self.newest = step
         self.interval.was_read(step)
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=True)
-        self._norms_read(index, step, read, loss)
-        if is_delivered:
+        self._norms_read(index, step, read, loss if loss is not None else NO_LOSS)
+        if loss is None:
+            # What follows belongs to another step.
             self._is_read = False
 
     def _norms_read(self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading) -> None:
@@ -320,11 +328,11 @@ class GradNormCollector:
         self._is_read = loss.is_there
         sample = GradNormSample(
             step, total_norm(read.norms), loss.value if loss.is_there else None, [*zip(read.indices, read.norms)],
-            read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of,
+            read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of, absent=read.absent,
         )  # fmt: skip
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(sample)
-        self.latest.applied(sample, read.absent)
+        self.latest.applied(sample)
         if not self._wanted:
             # The cost of a sampled step is that of the sample.
             self.interval.add_cost((read.nanoseconds + thread_time_ns() - began) / 1e9)
@@ -339,8 +347,8 @@ class GradNormCollector:
 
     def catch_up(self) -> None:
         """Deliver the readings under way and any per-parameter norms that were held back. May wait for the device."""
-        self.losses.finish()
         self._meter.finish()
+        self.losses.finish()
         with self._hooks.guarded("micro-steps"):
             self.micro_steps.finish()
         self.latest.catch_up()
@@ -353,17 +361,18 @@ class GradNormCollector:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
         return [gradient for gradient in gradients if gradient is not None]
 
-    def _deliver(self, reading: GradNormSample) -> None:
-        optimizer, loss, absent = self._measured.pop(reading.step, (-1, LossReading(), ()))
+    def _deliver(self, reading: GradNormSample, optimizer: int = -1, loss: LossReading = NO_LOSS) -> None:
         if reading.step == self._late and not reading.total:
             return
-        # Its copy from a device began before that of the norms, so it has arrived.
         value = loss.value if loss.is_there else None
+        if not loss.is_there:
+            # It is on another device than the gradients.
+            self.losses.deliver(reading.step, optimizer, loss)
         reading = replace(reading, loss=value, loss_of=loss.of if value is not None else "", optimizer=optimizer)
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
-            self.latest.applied(reading, absent)
+            self.latest.applied(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:
         with self._hooks.guarded("first bad step"):

@@ -57,12 +57,16 @@ class GradNormSample:
     """Index of the optimizer that applied the gradients; -1 where the script updates its parameters itself."""
     loss_of: str = ""
     """As in `StepFigures`."""
+    absent: Sequence[int] = ()
+    """Indices of the parameters that had no gradient."""
 
 
 @dataclass
 class _UnderWay:
     step: int
     indices: list[int]
+    absent: Sequence[int]
+    deliver: Callable[[GradNormSample], None]
     is_clipped: bool
     clipped_at: float | None
     copy: HostCopy
@@ -87,17 +91,21 @@ class GradNorms:
         gradients: Sequence[tuple[int, torch.Tensor]],
         scale: torch.Tensor | None = None,
         clipping: Clipping | None = None,
+        absent: Sequence[int] = (),
+        deliver: Callable[[GradNormSample], None] | None = None,
     ) -> bool:
         """Measure the gradients of `step`, given as (parameter index, gradient). Return whether a reading will be delivered.
 
         `scale` is the factor by which a loss scaler has multiplied the gradients, if the optimizer itself divides it out.
-        `clipping` is the script's clipping call.
+        `clipping` is the script's clipping call. Parameters with an index in `absent` have no gradient. `deliver` receives
+        this reading, if it is not the function that receives the others.
         """
         if self._under_way:
             self.poll()
         if len(self._under_way) >= _RING:
             self.dropped += 1
             return False
+        deliver = deliver if deliver is not None else self._deliver
         # Do not keep the total: it belongs to the script.
         clipped_at = clipping.threshold if clipping is not None else None
         with torch.no_grad():
@@ -115,29 +123,26 @@ class GradNorms:
                 values = copy.values()
                 _make_exact(values, tensors, scale)
                 before = values.pop() if clipping is not None else None
-                self._deliver(
-                    GradNormSample(step, total_norm(values), None, [*zip(indices, values)], before, clipped_at)
-                )
+                norms_of = [*zip(indices, values)]
+                deliver(GradNormSample(step, total_norm(values), None, norms_of, before, clipped_at, absent=absent))
                 return True
         wide = frozenset(self._wide)
-        self._under_way.append(_UnderWay(step, indices, clipping is not None, clipped_at, copy, wide))
+        self._under_way.append(_UnderWay(step, indices, absent, deliver, clipping is not None, clipped_at, copy, wide))
         self.poll()
         return True
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Apply new parameter indices. A reading is dropped if none of its parameters is still listed."""
+        """Apply new parameter indices. A reading loses its norms if none of its parameters is still listed."""
         self._wide.clear()
-        under_way, self._under_way = self._under_way, deque()
-        for reading in under_way:
-            indices = moved.of_indices(reading.indices)
-            if indices is not None:
-                reading.indices = indices
-                self._under_way.append(reading)
+        for reading in self._under_way:
+            reading.indices = moved.of_indices(reading.indices) or []
+            reading.absent = [*moved.parameter_set(reading.absent)]
 
     def poll(self) -> None:
         """Deliver the readings that a device has finished. Never waits."""
         while self._under_way and self._under_way[0].copy.is_there:
-            self._deliver(self._reading(self._under_way.popleft()))
+            ready = self._under_way.popleft()
+            ready.deliver(self._reading(ready))
 
     def finish(self) -> None:
         """Deliver the remaining readings at the end of the run. May wait for the device."""
@@ -154,7 +159,7 @@ class GradNorms:
         if unknown := self._wide - ready.wide:
             # A tiny norm that was not computed for the whole range is unknown; an infinite one is reported as it is.
             norms = [(index, norm) for index, norm in norms if norm >= 1 or index not in unknown]
-        return GradNormSample(ready.step, total, None, norms, before, ready.clipped_at)
+        return GradNormSample(ready.step, total, None, norms, before, ready.clipped_at, absent=ready.absent)
 
 
 def _make_exact(values: list[float], tensors: list[torch.Tensor], scale: torch.Tensor | None) -> None:

@@ -22,7 +22,7 @@ _NORM_NS = 50_000
 _ALL_ROWS = 32
 """Number of samples at the start of a run that all include the norms of all parameters."""
 _MAX_WAITING = 4096
-"""Figures that wait to be emitted; the oldest are dropped."""
+"""Figures that wait to be emitted; of more the oldest are dropped."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,17 @@ class LatestNorms:
         self._by_index: dict[int, float] = {}
         self._read_at: dict[int, int] = {}
         """Parameter index -> step of its norm."""
-        self._newest: list[tuple[GradNormSample, Sequence[int]]] = []
-        """The newest sample of each optimizer that is not in these two yet, and the parameters without a gradient in it."""
+        self._newest: list[GradNormSample] = []
+        """The newest sample of each optimizer that is not in these two yet."""
         self.receiver: Callable[[GradNormSample], None] | None = None
         """Called with each sample, for breakpoints. While it is set, every step is measured."""
         self.rows_every: Callable[[], int] | None = None
         """Returns the interval, in steps, of the events with per-parameter norms, if other ranks emit theirs at the same steps.
         None: time alone decides."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
-        self._waiting: deque[tuple[StepFigures, _Rows | None]] = deque(maxlen=_MAX_WAITING)
+        self.dropped = 0
+        """Number of figures that were not emitted in time."""
+        self._waiting: deque[tuple[StepFigures, _Rows | None]] = deque()
         self._losses: tuple[StepLosses, ...] = ()
         """Losses of steps whose figures follow."""
         self._rows_at = 0
@@ -63,10 +65,8 @@ class LatestNorms:
         """Parameter index -> norm when its optimizer last applied it. Index -1 stands for parameters of no listed model."""
         if self._newest:
             newest, self._newest = self._newest, []
-            for sample, absent in newest:
-                for index in absent:
-                    self._by_index.pop(index, None)
-                self._by_index.update(sample.norms)
+            for sample in newest:
+                _replace(self._by_index, sample)
                 self._read_at.update(dict.fromkeys([index for index, _ in sample.norms], sample.step))
         return self._by_index
 
@@ -79,33 +79,37 @@ class LatestNorms:
 
     def backward_norms(self, sample: GradNormSample) -> None:
         """Store the norms of gradients as backward left them; the script may change them before it applies them."""
-        self.by_index.update(sample.norms)
+        _replace(self.by_index, sample)
 
-    def applied(self, sample: GradNormSample, absent: Sequence[int] = ()) -> None:
-        """Store the norms of gradients that a step applied. Parameters `absent` had no gradient: they lose their norm."""
-        self._newest = [each for each in self._newest if each[0].optimizer != sample.optimizer]
-        self._newest.append((sample, absent))
+    def applied(self, sample: GradNormSample) -> None:
+        """Store the norms of gradients that a step applied. Parameters without a gradient lose their norm."""
+        self._newest = [each for each in self._newest if each.optimizer != sample.optimizer]
+        self._newest.append(sample)
         self._samples += 1
         if self.receiver is not None:
             self.receiver(sample)
         is_finite = sample.total is None or math.isfinite(sample.total)
         has_rows = self._are_rows_due(sample.step) or (self._was_finite and not is_finite)
         self._was_finite, self._has_newest_rows = is_finite, has_rows
-        is_emitted = bool(self._losses) and self._losses[0].steps[-1] >= sample.step
-        figures = _figures(sample, None if is_emitted else sample.loss)
-        self._waiting.append((figures, self._rows(sample.step) if has_rows else None))
+        self._wait(_figures(sample), self._rows(sample.step) if has_rows else None)
 
     def loss(self, step: int, optimizer: int, loss: float, of: str) -> None:
         """Store the loss of a step whose norms are not measured, or have not arrived."""
         if self._losses:
             # Losses are emitted in the order of their steps.
             self.flush()
-        self._waiting.append((StepFigures(step, optimizer, loss, of), None))
+        self._wait(StepFigures(step, optimizer, loss, of))
 
     def losses(self, optimizer: int, first_step: int, losses: Sequence[float]) -> None:
         """Store the losses of consecutive steps. The samples of these steps come later, without a loss."""
         self.flush()
         self._losses = (StepLosses(optimizer, tuple(range(first_step, first_step + len(losses))), tuple(losses)),)
+
+    def _wait(self, figures: StepFigures, rows: _Rows | None = None) -> None:
+        self._waiting.append((figures, rows))
+        if len(self._waiting) > _MAX_WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
 
     def flush(self) -> None:
         """Emit what has been stored since the last call, in its order."""
@@ -148,7 +152,7 @@ class LatestNorms:
 
     @property
     def _read_at_newest(self) -> int:
-        return self._newest[-1][0].step if self._newest else max(self._read_at.values(), default=0)
+        return self._newest[-1].step if self._newest else max(self._read_at.values(), default=0)
 
     def forget_frozen(self) -> None:
         """Remove the norms of parameters that are frozen now and belong to no optimizer: they are from an earlier stage.
@@ -188,8 +192,14 @@ class LatestNorms:
         return _Rows(norms, steps, self._view.tree.listing)
 
 
-def _figures(sample: GradNormSample, loss: float | None) -> StepFigures:
+def _replace(by_index: dict[int, float], sample: GradNormSample) -> None:
+    for index in sample.absent:
+        by_index.pop(index, None)
+    by_index.update(sample.norms)
+
+
+def _figures(sample: GradNormSample) -> StepFigures:
     return StepFigures(
-        sample.step, sample.optimizer, loss, sample.loss_of, sample.total, sample.before_clipping,
+        sample.step, sample.optimizer, sample.loss, sample.loss_of, sample.total, sample.before_clipping,
         sample.clipped_at, sample.is_applied,
     )  # fmt: skip

@@ -6,20 +6,20 @@ import math
 from collections import deque
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.grad_norms import GradNormSample, unscaled
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import LossReading, StepLoss, own_copy
+from gradtui.probe.gradients.step_loss import LossReading, StepLoss, loss_of, value_of
+from gradtui.probe.model import modules_of
 from gradtui.probe.runtime import ProbeContext
-from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import factor_of, operations_are_observed
+from gradtui.probe.torch_private.private_names import factor_of
 
 _MAX_LOSSES = 64
-"""Losses under way from a device; of more the oldest are dropped."""
+"""Losses under way from a device. Later ones are dropped: a script that runs further ahead still receives some."""
 
 
 class LossReader:
@@ -28,31 +28,42 @@ class LossReader:
     On the CPU that is the copy of one number. From a device it is copied asynchronously.
     """
 
-    def __init__(self, context: ProbeContext, bad_steps: NonFiniteDetector, latest: LatestNorms) -> None:
+    def __init__(
+        self, context: ProbeContext, bad_steps: NonFiniteDetector, latest: LatestNorms, applied: AppliedParameters
+    ) -> None:
         self.scale = LossScale()
         self.step = StepLoss()
         """The loss of the current step, in memory that does not belong to the script."""
         self._models, self._hooks = context.models, context.hooks
-        self._bad_steps, self._latest = bad_steps, latest
-        self._under_way: deque[tuple[int, int, LossReading]] = deque(maxlen=_MAX_LOSSES)
+        self._bad_steps, self._latest, self._applied = bad_steps, latest, applied
+        self.dropped = 0
+        """Number of steps whose loss is unknown, because the device had not finished earlier ones."""
+        self._under_way: deque[tuple[int, int, LossReading]] = deque()
         """Step, index of the optimizer, and the loss that has not arrived from a device."""
 
     def on_zero_grad(self, owner: Any) -> None:
-        """Handle the call of `zero_grad` of an optimizer or module."""
-        if len(self._models.live_optimizers()) < 2:
+        """Handle the call of `zero_grad` of an optimizer or module, whose gradients still exist."""
+        optimizers = self._models.live_optimizers()
+        if len(optimizers) > 1:
+            if isinstance(owner, Optimizer):
+                self.step.cleared_by(owner)
+        elif self.step.values and self._clears_all(owner, optimizers[0] if optimizers else None):
             self.step.forget()
-        elif isinstance(owner, Optimizer):
-            self.step.cleared_by(owner)
+
+    def _clears_all(self, owner: Any, optimizer: Optimizer | None) -> bool:
+        """Return whether `optimizer` (None: the script) has no gradient to apply after `zero_grad` of `owner`."""
+        if isinstance(owner, Optimizer):
+            return optimizer in (owner, None)
+        cleared = {id(each) for module in modules_of(owner) for each in module._parameters.values()}  # noqa: SLF001
+        return not any(each.grad is not None and id(each) not in cleared for _, each in self._applied.of(optimizer))
 
     def on_backward(self, outputs: Any) -> None:
         """Read the loss from the tensors that backward is called on, without the factor of a loss scaler."""
-        first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
-        if operations_are_observed() or not isinstance(first, torch.Tensor) or first.numel() != 1 or first.is_complex():
+        loss = loss_of(outputs)
+        if loss is None:
             return
-        loss, scale, is_scaled = first.detach(), self.scale.factor(), self.scale.is_applied
-        if scale is not None:
-            loss = unscaled(loss, scale)
-        value = float(loss) if loss.is_cpu else HostCopy(own_copy(loss))
+        scale, is_scaled = self.scale.factor(), self.scale.is_applied
+        value = value_of(unscaled(loss.detach(), scale) if scale is not None else loss)
         self.step.add(value, factor_of(outputs, is_scaled=is_scaled) if len(self.step) else None)
         if isinstance(value, float):
             with self._hooks.guarded("first bad step"):
@@ -61,13 +72,17 @@ class LossReader:
     def ended(self, step: int, index: int, optimizer: Optimizer | None = None, *, is_delivered: bool) -> None:
         """End `step` of the optimizer with this index. Its loss may be delivered already, with the norms of the step."""
         self.step.is_applied = True
-        if is_delivered:
-            return
-        loss = self.step.reading(optimizer)
+        if not is_delivered:
+            self.deliver(step, index, self.step.reading(optimizer))
+
+    def deliver(self, step: int, index: int, loss: LossReading) -> None:
+        """Deliver the loss of a step that has ended, once it has arrived from a device."""
         if loss.is_there:
             self._arrived(step, index, loss)
-        else:
+        elif len(self._under_way) < _MAX_LOSSES:
             self._under_way.append((step, index, loss))
+        else:
+            self.dropped += 1
 
     def poll(self) -> None:
         """Deliver the losses that have arrived from a device. Never waits."""

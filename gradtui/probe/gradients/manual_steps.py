@@ -36,6 +36,8 @@ class _Step:
     readings: list[GradNormSample] = field(default_factory=list)
     expected: int = 0
     """Number of readings begun."""
+    is_outdated: bool = False
+    """The last reading was not made, or is lost, so the gradients may have changed since the one before."""
     end: _End | None = None
     seen: list[tuple[weakref.ref[torch.Tensor], int]] = field(default_factory=list)
     """The gradients at the last reading, and their versions."""
@@ -46,7 +48,7 @@ class ManualSteps:
 
     Args:
         gradients: returns the existing gradients.
-        measure: starts a reading of a step's gradients.
+        measure: starts a reading of a step's gradients; returns whether it will be delivered.
         first: receives the reading of the gradients as backward left them.
         deliver: receives the reading of the applied gradients.
     """
@@ -54,7 +56,7 @@ class ManualSteps:
     def __init__(
         self,
         gradients: Callable[[], Iterable[torch.Tensor]],
-        measure: Callable[[int], None],
+        measure: Callable[[int], bool],
         first: Callable[[GradNormSample], None],
         deliver: Callable[[GradNormSample], None],
     ) -> None:
@@ -77,7 +79,15 @@ class ManualSteps:
         open_step = self._steps[self.step]
         open_step.expected += 1
         open_step.seen = [(weakref.ref(each), each._version) for each in self._gradients()]  # noqa: SLF001
-        self._measure(self.step)
+        if not self._measure(self.step):
+            self.lost(self.step)
+
+    def lost(self, step: int) -> None:
+        """Handle that a reading of `step` was not made, or was dropped."""
+        if (open_step := self._steps.get(step)) is not None:
+            open_step.expected -= 1
+            open_step.is_outdated = True
+            self._settle(step)
 
     def end(self) -> None:
         """End the step, because the next one begins or the run is over."""
@@ -94,7 +104,7 @@ class ManualSteps:
     def tree_changed(self) -> None:
         """Drop the norms by parameter index, since parameters have new indices."""
         for step in self._steps.values():
-            step.readings = [replace(reading, norms=[]) for reading in step.readings]
+            step.readings = [replace(reading, norms=[], absent=()) for reading in step.readings]
 
     def takes(self, reading: GradNormSample) -> bool:
         """Handle a reading. Return whether it belongs to a step without an optimizer; if so, it is kept."""
@@ -112,9 +122,11 @@ class ManualSteps:
         if open_step.end is None or len(open_step.readings) < open_step.expected:
             return
         del self._steps[number]
+        if not open_step.readings:
+            return
         *earlier, last = open_step.readings
         loss = open_step.readings[0].loss
-        is_applied = open_step.end is not _End.GONE
+        is_applied = open_step.end is not _End.GONE and not open_step.is_outdated
         if earlier and not last.total and earlier[-1].total:
             # The gradients were set to zero after the update.
             is_applied = open_step.end is not _End.CHANGED

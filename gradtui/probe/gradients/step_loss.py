@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.private_names import operations_are_observed
 
 _MAX_BACKWARDS = 4096
 """Backwards of one step whose losses are kept: a script may accumulate for ever."""
@@ -14,13 +16,20 @@ _MAX_BACKWARDS = 4096
 Value = float | HostCopy
 
 
-def own_copy(loss: torch.Tensor) -> torch.Tensor:
-    """Return a loss on a device as a 1-D tensor to copy to the host.
+def loss_of(outputs: Any) -> torch.Tensor | None:
+    """Return the loss that backward is called on; None if it is not one real number, or if the script would see it read."""
+    first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
+    is_loss = isinstance(first, torch.Tensor) and not operations_are_observed()
+    return first if is_loss and first.numel() == 1 and not first.is_complex() else None
 
-    From CUDA the copy begins at once. Other devices are copied later, when the script may have changed its tensor.
-    """
+
+def value_of(loss: torch.Tensor) -> Value:
+    """Return the number that a loss on the CPU has, or a copy that is on its way from a device."""
+    if loss.is_cpu:
+        return float(loss.item())
+    # From CUDA the copy begins at once. Other devices are copied later, when the script may have changed its tensor.
     loss = loss.detach().reshape(1)
-    return loss if loss.is_cuda else loss.clone()
+    return HostCopy(loss if loss.is_cuda else loss.clone())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,9 @@ class LossReading:
         if not losses:
             return None
         return sum(losses) / (len(losses) if self.of == "mean" else 1)
+
+
+NO_LOSS = LossReading()
 
 
 @dataclass

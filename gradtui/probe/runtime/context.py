@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from gradtui.atomic_file import WriteFile
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.runtime.reading_interval import ReadingIntervals
-from gradtui.probe.runtime.sampling_schedule import StepTime
 from gradtui.protocol.events import Event
 from gradtui.protocol.schedule import Scheduled
 from gradtui.transport.in_process import CommandQueue
@@ -48,7 +47,7 @@ class ProbeContext:
     models: ModelRegistry
     counter: StepCounter
     hooks: HookSet
-    intervals: ReadingIntervals = field(default_factory=lambda: ReadingIntervals(StepTime()))
+    intervals: ReadingIntervals
 
 
 @dataclass(frozen=True, slots=True)

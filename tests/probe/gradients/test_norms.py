@@ -145,6 +145,19 @@ def test_norms_of_another_kind_and_several_calls_are_no_total_before_clipping() 
     assert before_clipping(seen) == [(None, None), (None, None)]
 
 
+def test_a_norm_before_clipping_that_is_on_a_device_is_not_waited_for() -> None:
+    """The norms of gradients on the CPU are read at once."""
+    model = small()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(X).square().mean().backward()
+        # The number of a tensor on `meta` cannot be read.
+        seen.probe.norms.clippings.record(torch.ones((), device="meta"), 1.0, 2.0)
+        optimizer.step()
+    assert len(seen.totals()) == 1
+    assert before_clipping(seen) == [(None, None)]
+
+
 def test_before_clipping_is_without_the_factor_of_a_grad_scaler_that_is_still_in() -> None:
     """A script that forgets `unscale_` clips what is 512 times too large: so it is applied, and so it is told."""
     model = small()

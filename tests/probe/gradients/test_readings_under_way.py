@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats
+from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats, latest_norms, loss_reader
+from gradtui.probe.gradients.step_loss import LossReading
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import PauseAtBadStep, Resume, TraceGradient, Watch
 from gradtui.protocol.events import (
@@ -38,6 +39,7 @@ class LateCopy(HostCopy):
         return self.has_arrived
 
     def wait(self) -> None:
+        self.has_arrived = True
         self.arrive()
 
     @classmethod
@@ -92,6 +94,79 @@ def test_a_norm_that_arrives_late_stays_with_its_parameter() -> None:
         # What the probe itself knows by place has moved, too.
         assert seen.probe.norms.latest.by_index == {1: 5.0}
         assert seen.state.gradient_norm.last == 5.0
+
+
+@pytest.mark.parametrize("arrives", ["after the norms", "at the end of the run"])
+def test_a_loss_that_arrives_after_its_norms_is_reported(arrives: str) -> None:
+    """It is on another device than they are."""
+    model = Growing()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.tensor([[3.0, 4.0]])).sum().backward()
+        LateCopy.waiting.clear()
+        loss = LateCopy(torch.tensor([2.5]))
+        seen.probe.norms.losses.step.values[:] = [loss]
+        optimizer.step()
+        LateCopy.waiting.remove(loss)
+        if arrives == "after the norms":
+            LateCopy.arrive()
+            seen.probe.norms.poll()
+            assert (seen.totals(), seen.losses()) == ([], [])
+            seen.probe.report()
+            loss.has_arrived = True
+            seen.probe.norms.poll()
+    assert (seen.totals(), seen.losses()) == ([(1, 5.0)], [(1, 2.5)])
+
+
+def test_the_loss_of_norms_whose_parameters_are_gone_is_reported() -> None:
+    """No model has their parameters any more."""
+    model = Growing()
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        expected = model(torch.ones(1, 2)).sum().item()
+        step(model, optimizer, torch.ones(1, 2))
+        model.head = nn.Linear(2, 1, bias=False)
+        model(torch.ones(1, 2))
+        assert len(seen.all(ModelsFound)) == 2
+    assert seen.losses() == [(1, pytest.approx(expected))]
+    assert seen.totals() == []
+    assert seen.norms() == {"head.weight": None}
+
+
+def test_of_a_device_that_is_behind_the_oldest_losses_arrive_and_others_are_counted() -> None:
+    with watched() as seen:
+        norms = seen.probe.norms
+        for number in range(1, loss_reader._MAX_LOSSES + 4):
+            norms.losses.deliver(number, 0, LossReading((LateCopy(torch.tensor([0.5])),)))
+        assert norms.dropped == 3
+        LateCopy.arrive()
+        norms.poll()
+    assert [step for step, _ in seen.losses()] == [*range(1, loss_reader._MAX_LOSSES + 1)]
+
+
+def test_figures_that_are_not_emitted_in_time_are_counted() -> None:
+    with watched() as seen:
+        for number in range(1, latest_norms._MAX_WAITING + 4):
+            seen.probe.norms.latest.loss(number, 0, 0.5, "")
+        assert seen.probe.norms.dropped == 3
+    assert [step for step, _ in seen.losses()] == [*range(4, latest_norms._MAX_WAITING + 4)]
+
+
+def test_a_step_by_hand_whose_second_reading_is_not_made_has_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here because the device is behind."""
+    model = Growing()
+    with watched() as seen:
+        model(torch.tensor([[3.0, 4.0]])).sum().backward()
+        monkeypatch.setattr(grad_norms, "_RING", 1)
+        for parameter in model.parameters():
+            parameter.grad.mul_(0.5)
+        model(torch.ones(1, 2))
+        assert seen.probe.norms.dropped == 1
+        LateCopy.arrive()
+        seen.probe.norms.poll()
+    assert seen.totals() == [(1, 5.0)]
+    assert [step for step, _ in seen.losses()] == [1]
+    assert [figures.as_applied for figures in seen.figures()] == [False]
 
 
 def test_the_first_nan_is_not_blamed_on_a_parameter_that_has_its_place_now() -> None:

@@ -216,6 +216,40 @@ def test_a_backward_whose_gradients_are_cleared_is_no_part_of_the_step(budget: f
     assert {each.loss_of for each in seen.figures()} == {""}
 
 
+@pytest.mark.parametrize("budget", [100.0, 0.0], ids=["sampled", "buffered"])
+@pytest.mark.parametrize("cleared", ["another module", "a part"])
+def test_a_step_whose_gradients_are_not_all_cleared_has_its_loss(cleared: str, budget: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    other = model[0] if cleared == "a part" else nn.Linear(2, 2)
+    expected = []
+    with watched(budget=budget) as seen:
+        seen.probe.step_sampler._cadence._warmup = 2
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            loss = model(X + step).square().mean()
+            expected.append(loss.item())
+            loss.backward()
+            other.zero_grad()
+            optimizer.step()
+    assert [loss for _, loss in seen.losses()] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_gradients_of_another_optimizer_are_not_those_of_the_step() -> None:
+    model, other = nn.Linear(4, 2), nn.Linear(4, 2)
+    unknown = torch.optim.SGD(other.parameters(), lr=0.01)
+    with watched(budget=0.0) as seen:
+        seen.probe.step_sampler._cadence._warmup = 2
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            model(X + step).square().mean().backward()
+            unknown.zero_grad()
+            optimizer.step()
+    assert [step for step, _ in seen.losses()] == [*range(1, STEPS + 1)]
+
+
 def test_two_optimizers_after_one_backward_have_its_loss() -> None:
     first, last = nn.Linear(4, 8), nn.Linear(8, 2)
     expected = []

@@ -20,7 +20,7 @@ from watched import ScriptedCommands, Watched, watched
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
-from gradtui.probe.runtime import HookSet, ProbeContext, sampling_schedule
+from gradtui.probe.runtime import HookSet, ProbeContext, ReadingIntervals, sampling_schedule
 from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.steps import StepCounter
@@ -193,10 +193,15 @@ def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
     assert traced(seen) == []
 
 
+def context_of(step_time: StepTime) -> ProbeContext:
+    """A context in which no event is looked at."""
+    view, hooks = ModelRegistry(lambda event: None, RunClock(), lambda moved: None), HookSet(lambda *report: None)
+    return ProbeContext(lambda event: None, RunClock(), view, StepCounter(), hooks, ReadingIntervals(step_time))
+
+
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
-    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
-    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
-    traces = MemoryProfileSchedule(context, SamplingSchedule(0.01, StepTime(), warmup=0))
+    step_time = StepTime()
+    traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(0.01, step_time, warmup=0))
     assert "the models are on cuda" in (traces.request("cuda") or "")
     assert not traces.is_due(5, "cuda")
     assert traces.steps_until_due(5, "cuda") > 1_000_000
@@ -232,10 +237,8 @@ def test_optimizers_that_step_within_backward_are_left_alone() -> None:
 
 
 def test_the_first_profile_comes_once_it_is_expected_to_take_a_hundredth_of_the_training_time() -> None:
-    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
-    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
     step_time = StepTime()
-    traces = MemoryProfileSchedule(context, SamplingSchedule(1e-9, step_time, warmup=0))
+    traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(1e-9, step_time, warmup=0))
     # 40 operations at 250 µs are 10 ms, a hundredth of one second.
     traces.on_backward((), 40)
     due = []
@@ -246,10 +249,8 @@ def test_the_first_profile_comes_once_it_is_expected_to_take_a_hundredth_of_the_
 
 
 def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() -> None:
-    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
-    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
     step_time = StepTime()
-    traces = MemoryProfileSchedule(context, SamplingSchedule(1e-9, step_time, warmup=0))
+    traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(1e-9, step_time, warmup=0))
     step_time.add(0.01)
     assert traces.is_due(2, "cpu"), "the first one"
     log = SimpleNamespace(own_ns=10_000_000, operations=0)
@@ -270,11 +271,9 @@ def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() ->
 @pytest.mark.parametrize("changed_at", [0, 1, 10])
 def test_no_step_is_profiled_that_may_create_optimizer_state(changed_at: int) -> None:
     """The first step after a change may do so, and the first one of all."""
-    view = ModelRegistry(lambda event: None, RunClock(), lambda moved: None)
-    context = ProbeContext(lambda event: None, RunClock(), view, StepCounter(), HookSet(lambda *report: None))
     step_time = StepTime()
     step_time.add(100.0)
-    traces = MemoryProfileSchedule(context, SamplingSchedule(1e-9, step_time, warmup=0))
+    traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(1e-9, step_time, warmup=0))
     traces.on_backward((), 1)
     traces.outdate(changed_at)
     first = max(2, changed_at + 1)

@@ -27,7 +27,7 @@ from watched import watched
 
 import gradtui
 from gradtui.probe import parts
-from gradtui.probe.gradients import buffered_readings, grad_norm_collector
+from gradtui.probe.gradients import buffered_readings, grad_norm_collector, step_loss
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import overhead, reading_interval
 from gradtui.probe.sampling import step_sampler
@@ -107,7 +107,7 @@ def every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
     monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
     # The first steps are compared with each other, however many of them are not buffered while this machine is busy.
     monkeypatch.setattr(call_order, "_COMPARED_STEPS", 2)
-    for part in (buffered_readings, grad_norm_collector, step_sampler):
+    for part in (buffered_readings, grad_norm_collector, step_loss, step_sampler):
         # Else nothing of ours is done where a mode would see it.
         monkeypatch.setattr(part, "operations_are_observed", lambda: False)
     monkeypatch.setattr(buffered_readings, "modes_are_active", lambda: False)

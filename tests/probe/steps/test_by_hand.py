@@ -247,9 +247,48 @@ def test_the_norm_is_that_of_what_is_applied(clip: str, clear: str) -> None:
     assert clipped == ([pytest.approx(total, rel=1e-5) for total in before] if clip == "torch" else [None] * 5)
 
 
-def test_the_gradients_of_the_last_step_are_read_at_the_end() -> None:
+@pytest.mark.parametrize("clear", [to_none, keep])
+def test_a_parameter_that_has_lost_its_gradient_loses_its_norm(clear: Callable[[nn.Module], None]) -> None:
+    model = model_of_two()
+    with watched() as seen:
+        for number in range(4):
+            output = model[0](X)
+            if number == 3:
+                output = output.detach()
+            clear_before_the_forward(model)
+            model[1](output).square().mean().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    if parameter.grad is not None:
+                        parameter -= 0.1 * parameter.grad
+            if number == 3:
+                assert {*seen.probe.norms.latest.by_index} == {2, 3}, "already when backward has ended"
+            clear(model)
+    assert [path for path, norm in seen.norms().items() if norm is None] == ["0.weight", "0.bias"]
+
+
+def test_a_second_reading_of_a_step_does_not_take_the_loss_of_the_next_one(
+    set_reading_interval: Callable[[int], None],
+) -> None:
+    set_reading_interval(3)
+    model = model_of_two()
+    with watched(budget=1e-9) as seen:
+        for _ in range(40):
+            model.zero_grad(set_to_none=False)
+            model(X).square().mean().backward()
+            clip_by_hand(model)
+    assert [step for step, _ in seen.losses()] == [*range(1, 41)]
+
+
+@pytest.mark.parametrize("interval", [1, 3, 1_000])
+def test_the_gradients_of_the_last_step_are_read_at_the_end(
+    interval: int, set_reading_interval: Callable[[int], None]
+) -> None:
+    set_reading_interval(interval)
     model = model_of_two()
     with watched(budget=1e-9) as seen:
         train(model, 100)
-    last = [event for event in seen.all(GradientsMeasured) if event.total is not None][-1]
-    assert (last.step, last.total) == (100, pytest.approx(norm_of_all(model), rel=1e-5))
+    assert seen.totals()[-1] == (100, pytest.approx(norm_of_all(model), rel=1e-5))
+    # The norms of the parameters come with that total, or at the end of the run: time decides which.
+    expected = [pytest.approx(parameter.grad.norm().item(), rel=1e-5) for parameter in model.parameters()]
+    assert [*seen.norms().values()] == expected

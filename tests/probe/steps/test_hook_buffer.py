@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
@@ -32,8 +32,9 @@ X = torch.linspace(-1, 1, 24).view(6, 4)
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def told(monkeypatch: pytest.MonkeyPatch, set_sample_cost: Callable[[float], None]) -> list[int]:
     """How many marks were told each time; steps are sampled only while warming up."""
+    set_sample_cost(0.001)
     told: list[int] = []
     make = Probe.__init__
 
