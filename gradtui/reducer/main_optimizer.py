@@ -29,28 +29,29 @@ def note_steps(state: RunState, optimizer: int, steps: Sequence[int]) -> bool:
     Returns:
         Whether the caller must append the figures of these steps to the curves of the run.
     """
+    changes = state.main_changes
     if state.main_optimizer is None:
         state.main_optimizer = optimizer
     if optimizer == state.main_optimizer:
-        if steps[-1] > state.main_step:
-            state.main_step = steps[-1]
-            state.others_since.clear()
+        if steps[-1] > changes.newest:
+            changes.newest = steps[-1]
+            changes.others.clear()
         # Figures of steps in an earlier turn may come after it has taken over.
         return steps[-1] >= state.main_since
-    if optimizer in state.former_mains:
+    if optimizer in changes.former:
         # The figures of its last steps may come after the other one has taken over.
         return steps[-1] > state.main_since and _return_to(state, optimizer, steps[-1])
-    if optimizer in state.in_turns:
+    if optimizer in changes.in_turns:
         return False
-    since = state.others_since.get(optimizer)
-    after = max(state.main_step, since.newest if since is not None else -1)
+    since = changes.others.get(optimizer)
+    after = max(changes.newest, since.newest if since is not None else -1)
     new = [step for step in steps if step > after]
     if not new:
         return False
     if since is None:
-        since = state.others_since[optimizer] = StepsSince(new[0])
-        if len(state.others_since) > MAX_OPTIMIZERS:
-            del state.others_since[next(iter(state.others_since))]
+        since = changes.others[optimizer] = StepsSince(new[0])
+        if len(changes.others) > MAX_OPTIMIZERS:
+            del changes.others[next(iter(changes.others))]
     since.count, since.newest = since.count + len(new), new[-1]
     if since.count < (1 if _is_main_replaced(state) else _TAKES_OVER):
         return False
@@ -59,15 +60,15 @@ def note_steps(state: RunState, optimizer: int, steps: Sequence[int]) -> bool:
 
 def rename_main(state: RunState, gone: int, optimizer: int) -> None:
     """Note that the steps of an optimizer that is gone count as those of another one."""
+    changes = state.main_changes
     if state.main_optimizer == gone:
         state.main_optimizer = optimizer
-    if gone in state.former_mains:
-        state.former_mains[optimizer] = state.former_mains.pop(gone)
-    if gone in state.others_since:
-        state.others_since[optimizer] = state.others_since.pop(gone)
-    if gone in state.in_turns:
-        state.in_turns.remove(gone)
-        state.in_turns.add(optimizer)
+    changes.former = {optimizer if index == gone else index: former for index, former in changes.former.items()}
+    if gone in changes.others:
+        changes.others[optimizer] = changes.others.pop(gone)
+    if gone in changes.in_turns:
+        changes.in_turns.remove(gone)
+        changes.in_turns.add(optimizer)
 
 
 def is_replaced(state: RunState, last_step: int) -> bool:
@@ -77,19 +78,20 @@ def is_replaced(state: RunState, last_step: int) -> bool:
 
 def _is_main_replaced(state: RunState) -> bool:
     main = state.main_optimizer
-    if main is None or main < 0 or not is_replaced(state, state.main_step):
+    if main is None or main < 0 or not is_replaced(state, state.main_changes.newest):
         return False
     return main >= len(state.optimizers) or not state.optimizers[main].parameters
 
 
 def _take_over(state: RunState, optimizer: int, since: StepsSince) -> bool:
     """Make another optimizer the main one, with the steps that it has made since the newest step of the former one."""
+    changes = state.main_changes
     assert state.main_optimizer is not None
-    state.former_mains[state.main_optimizer] = FormerMain(state.main_since, state.norm_summary)
-    if len(state.former_mains) > MAX_OPTIMIZERS:
-        del state.former_mains[next(iter(state.former_mains))]
-    state.main_optimizer, state.main_since, state.main_step = optimizer, since.first, since.newest
-    state.others_since.clear()
+    changes.former[state.main_optimizer] = FormerMain(state.main_since, state.norm_summary)
+    if len(changes.former) > MAX_OPTIMIZERS:
+        del changes.former[next(iter(changes.former))]
+    state.main_optimizer, state.main_since, changes.newest = optimizer, since.first, since.newest
+    changes.others.clear()
     state.norm_summary = NormSummary(since_step=since.first)
     curves = state.of_optimizers.get(optimizer)
     ends = ends_of(curves) if curves is not None else None
@@ -105,19 +107,20 @@ def _take_over(state: RunState, optimizer: int, since: StepsSince) -> bool:
 
 def _return_to(state: RunState, optimizer: int, step: int) -> bool:
     """Make an optimizer the main one again, as if no other one had taken over since."""
+    changes = state.main_changes
     assert state.main_optimizer is not None
-    mains = [*state.former_mains]
+    mains = [*changes.former]
     later = mains[mains.index(optimizer) + 1 :]
-    began = min([state.main_since, *(state.former_mains[each].since for each in later)])
+    began = min([state.main_since, *(changes.former[index].since for index in later)])
     for series in (state.loss, state.gradient_norm, state.before_clipping, state.clip_thresholds):
         series.cut(began)
-    state.in_turns.update(later, (state.main_optimizer,))
-    former = state.former_mains.pop(optimizer)
-    for each in later:
-        del state.former_mains[each]
-    state.main_optimizer, state.main_since, state.main_step = optimizer, former.since, step
+    changes.in_turns.update(later, (state.main_optimizer,))
+    former = changes.former.pop(optimizer)
+    for index in later:
+        del changes.former[index]
+    state.main_optimizer, state.main_since, changes.newest = optimizer, former.since, step
     state.norm_summary = former.norm_summary
-    state.others_since.clear()
+    changes.others.clear()
     curves = state.of_optimizers.get(optimizer)
     if curves is not None:
         _append_own(state, curves)

@@ -72,6 +72,20 @@ class FormerMain:
 
 
 @dataclass
+class MainChanges:
+    """What decides whether another optimizer becomes the main one. The optimizers are known by their indexes."""
+
+    newest: int = 0
+    """The newest measured step of the main optimizer."""
+    others: dict[int, StepsSince] = field(default_factory=dict)
+    """The measured steps of other optimizers since that one."""
+    former: dict[int, FormerMain] = field(default_factory=dict)
+    """The optimizers that were the main one before, in order."""
+    in_turns: set[int] = field(default_factory=set)
+    """Optimizers that never become the main one again: they take turns with it."""
+
+
+@dataclass
 class StepMemoryCurves:
     """Memory totals over steps, in bytes."""
 

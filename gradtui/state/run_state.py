@@ -19,7 +19,7 @@ from gradtui.protocol.vocabulary import (
     UnregisteredModule,
 )
 from gradtui.state.cost_record import CostRecord
-from gradtui.state.curves import FormerMain, OptimizerCurves, StepMemoryCurves, StepsSince
+from gradtui.state.curves import MainChanges, OptimizerCurves, StepMemoryCurves
 from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.job import JobState
@@ -244,14 +244,7 @@ class RunState:
     """Index of the main optimizer; -1 where the script has none. None before the first figures."""
     main_since: int = 0
     """The first step of `loss` and `gradient_norm` that the main optimizer made."""
-    main_step: int = 0
-    """The newest measured step of the main optimizer."""
-    others_since: dict[int, StepsSince] = field(default_factory=dict)
-    """By index of another optimizer: its measured steps since the newest one of the main optimizer."""
-    former_mains: dict[int, FormerMain] = field(default_factory=dict)
-    """By index: the optimizers that were the main one before, in order."""
-    in_turns: set[int] = field(default_factory=set)
-    """Indexes of optimizers that never become the main one again: they take turns with it."""
+    main_changes: MainChanges = field(default_factory=MainChanges)
     curves_of: dict[int, int] = field(default_factory=dict)
     """By index of an optimizer that is not in `of_optimizers`: the one whose curves have its steps, or itself if none has."""
     of_optimizers: dict[int, OptimizerCurves] = field(default_factory=dict)

@@ -71,7 +71,7 @@ def test_figures_of_the_last_steps_that_come_late_are_no_further_steps() -> None
     """The losses of many steps come first in an event, by optimizer, and their norms after them."""
     order = [0] * 20 + [1] * 20
     state = state_after(two(together(order)))
-    assert (state.main_optimizer, state.main_since, state.in_turns) == (1, 21, set())
+    assert (state.main_optimizer, state.main_since, state.main_changes.in_turns) == (1, 21, set())
     assert [*state.loss] == losses_of(0, [*range(1, 21)]) + losses_of(1, [*range(21, 41)])
 
 
@@ -212,3 +212,16 @@ def test_points_from_a_step_on_are_cut() -> None:
     assert not len(series)
     series.append(1, 2.0)
     assert [*series] == [(1, 2.0)]
+
+
+def test_the_order_of_the_former_main_optimizers_stays_if_one_is_made_anew() -> None:
+    """Three blocks, whose first optimizer is replaced by one of the same model before its second block."""
+    listed = models(*(Node(name, name, (), (linear("l1"),)) for name in "abc"))
+    owners = [owner(listed, name) for name in "abc"]
+    gone = replace(owners[0], parameters=(), unknown_parameters=2, freed=True)
+    again = ev.OptimizersFound(2.0, 30, (gone, *owners[1:], owners[0]))
+    first, second = steps([0] * 10 + [1] * 10 + [2] * 10, 3), steps([3] * 10 + [1] * 10, 4, first=31)
+    state = state_after(run_of(listed, owners, first, [again], second))
+    assert (state.main_optimizer, state.main_since) == (3, 0)
+    assert [step for step, _ in state.loss] == [*range(1, 11), *range(31, 41)]
+    assert state.main_changes.in_turns == {1, 2}
