@@ -32,6 +32,12 @@ BATCH, WIDTH, DEPTH = 512, 128, 6
 F32 = 4
 
 
+@pytest.fixture(autouse=True)
+def no_sample_counts_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is."""
+    monkeypatch.setattr(sampling_schedule, "_LONG_S", math.inf)
+
+
 def deep() -> nn.Sequential:
     torch.manual_seed(0)
     layers: list[nn.Module] = []
@@ -116,9 +122,7 @@ def test_a_run_that_is_not_held_is_not_held_after_the_step() -> None:
     assert not seen.all(PauseChanged)
 
 
-def test_the_first_by_itself_is_the_third_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    # No sample counts as long, however busy the machine is.
-    monkeypatch.setattr(sampling_schedule, "_LONG_S", math.inf)
+def test_the_first_by_itself_is_the_third_step() -> None:
     with watched(budget=1e-6, allocator=MallocAllocator()) as seen:
         train(deep(), 30)
     assert [event.step for event in traced(seen)] == [3]
