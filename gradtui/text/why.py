@@ -188,7 +188,8 @@ def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
     if clause is None or tree.reach is None:
         return "How far backward runs is not known before a step is sampled."
     if tree.reach.reach[index] == Reach.NOT_RUN.value:
-        return "Forward did not call it."
+        step = measured_step(tree, index)
+        return f"Forward did not call it in step {step:,}." if step else "Forward did not call it."
     if tree.reach.reach[index] == Reach.UNKNOWN.value:
         return "How far backward runs is unknown: one operation in the graph stands for several modules."
     return f"Backward {clause}."

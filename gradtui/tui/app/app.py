@@ -21,18 +21,17 @@ from textual.types import CSSPathType
 
 from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
-from gradtui.protocol.commands import Command, Pause, Resume, StopTraining
-from gradtui.protocol.events import DeviceSampled, Event, PhaseSampled, RankEvent, RunEnded
+from gradtui.protocol.commands import Command, Pause
+from gradtui.protocol.events import Event, RunEnded
 from gradtui.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, run_status
 from gradtui.text import reached_text
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail
-from gradtui.tui.actions import ACTIONS, bindings, keymap
+from gradtui.tui.actions import bindings, keymap
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
@@ -56,19 +55,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Role = Literal["first", "attached", "replay"]
 
-
 _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
-_SAMPLED = (DeviceSampled, PhaseSampled)
-"""Events of the sampler threads, which continue while the run is paused."""
-_SHOW_SAMPLED = ("memory", "ranks")
-"""The parts that show them, of those that wait for changes."""
 _PICTURE_SECONDS = 0.03
 """Seconds between two polls for a picture that the plot server draws."""
-
-
-def _is_sampled(event: Event) -> bool:
-    return isinstance(event.event if isinstance(event, RankEvent) else event, _SAMPLED)
 
 
 def _replay_dashboard(context: ActionContext, player: Player) -> Dashboard:
@@ -115,7 +105,7 @@ class GradtuiApp(App[str]):
         columns: Sequence[str] = (),
         order: str = ORDERS[0],
         keys: Sequence[RemappedKeys] = (),
-        remember_theme: Callable[[str], None] | None = None,
+        remember_theme: Callable[[str], None] = lambda _: None,
         interrupt: Callable[[], None] | None = None,
         kill: Callable[[], None] = lambda: None,
         pictures: Pictures | None = None,
@@ -192,8 +182,7 @@ class GradtuiApp(App[str]):
     def _theme_changed(self, theme: Theme) -> None:
         if theme.name != self._last_theme:
             self._last_theme = theme.name
-            if self._remember_theme is not None:
-                self._remember_theme(theme.name)
+            self._remember_theme(theme.name)
 
     def on_unmount(self) -> None:
         for timer in (self._ticks, self._polls):
@@ -201,8 +190,6 @@ class GradtuiApp(App[str]):
                 timer.stop()
         # Training may continue without a screen, and then no plot needs the watched parameters.
         self._watched.watch(())
-
-    # The pump
 
     def _tick(self) -> None:
         if not self._redraws.begin():
@@ -213,11 +200,10 @@ class GradtuiApp(App[str]):
             # A script that handles SIGTERM ends by itself after the user has asked to kill it.
             self.exit("ended")
             return
-        front = self._front
-        parts = self._redraws.choose(front.visible_parts())
+        parts = self._redraws.choose(self._front.visible_parts())
         self._draw_header()
         for part in parts:
-            front.draw(part)
+            self._front.draw(part)
         self._draw_dialog()
 
     def _collect_pictures(self) -> None:
@@ -243,16 +229,14 @@ class GradtuiApp(App[str]):
         return at(self.run_state)
 
     def _drain(self) -> None:
-        if self._player is None:
-            self._apply_arrived()
-            return
-        jump = self._player.take_state()
+        jump = self._player.take_state() if self._player is not None else None
         if jump is not None:
             # All panels have this object, and keep what they have computed until the structure of the tree changes.
             jump.tree.version = max(jump.tree.version, self.run_state.tree.version) + 1
             vars(self.run_state).update(vars(jump))
         self._apply_arrived()
-        self._player.note_marks(self.run_state)
+        if self._player is not None:
+            self._player.note_marks(self.run_state)
         if jump is not None:
             # The next key must not act on rows of another structure, and the user waits for the rest too.
             self._redraws.touched()
@@ -272,8 +256,7 @@ class GradtuiApp(App[str]):
                 self._notifier.announce(event)
         self._source.seen(seen)
         tree = self.run_state.tree
-        if seen:
-            self._redraws.changed(*(_SHOW_SAMPLED if all(map(_is_sampled, seen)) else ()))
+        self._redraws.applied(seen)
         if not tree.modules and self.run_state.ended is None:
             # In place of the tree stands how long the script has been loading.
             self._redraws.changed("tree")
@@ -379,13 +362,7 @@ class GradtuiApp(App[str]):
     # Actions; `action_table.ACTIONS` describes each
 
     def action_help(self) -> None:
-        from gradtui.tui.screens.help import HelpDialog, here
-
-        focused = self.dashboard.focused
-        place = "plot" if self.dashboard.plots is not None else focused.id if focused is not None else None
-        status, replays = run_status(self.run_state), self._player is not None
-        pressed = here(place, status, self.keymap, replays=replays)
-        self.push_screen(HelpDialog(self.keymap.apply(ACTIONS), pressed))
+        self.dashboard.open_help()
 
     def action_leave(self) -> None:
         from gradtui.tui.screens.leave import LeaveDialog
@@ -396,6 +373,8 @@ class GradtuiApp(App[str]):
             self.push_screen(LeaveDialog(self._role == "first"), self._leave)
 
     def _leave(self, answer: Answer | None) -> None:
+        from gradtui.tui.screens.leave import commands_on_leaving
+
         if answer is not None and self.run_state.ended is not None:
             self.exit("ended")
         elif answer == "kill":
@@ -403,10 +382,8 @@ class GradtuiApp(App[str]):
             self.notify("The process gets SIGTERM, and SIGKILL if it has not ended in 5 seconds.", severity="warning")
             self._kill()
         elif answer is not None:
-            # Without the screen, the user could not resume a paused run.
-            is_held = run_status(self.run_state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING)
-            if answer == "stop" or (is_held and self._role == "first"):
-                self._submit(StopTraining if answer == "stop" else Resume)
+            for command in commands_on_leaving(answer, self.run_state, is_first=self._role == "first"):
+                self._submit(command)
             self.exit(answer)
 
     def action_toggle_light(self) -> None:

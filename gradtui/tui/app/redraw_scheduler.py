@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from gradtui.protocol.events import DeviceSampled, Event, PhaseSampled, RankEvent
+
 MAX_LOAD = 0.04
 """The share of a core above which drawing leaves out ticks."""
 MAX_DELAY = 1.0
@@ -23,6 +25,11 @@ _MAX_AGE = 1.0
 _SMOOTHING = 0.25
 _SHARE_SECONDS = 10.0
 """Seconds over which the measured share is averaged."""
+
+_SAMPLED = (DeviceSampled, PhaseSampled)
+"""Events of the sampler threads, which continue while the run is paused."""
+_SHOW_SAMPLED = ("memory", "ranks")
+"""The parts that show them, of those that wait for changes."""
 
 
 class RedrawScheduler:
@@ -63,6 +70,12 @@ class RedrawScheduler:
         The CPU time until then counts towards `share` only.
         """
         self._touched, self._due = True, 0.0
+
+    def applied(self, events: Sequence[Event]) -> None:
+        """Record that events have been applied to the state that all parts show."""
+        inner = [event.event if isinstance(event, RankEvent) else event for event in events]
+        if inner:
+            self.changed(*(_SHOW_SAMPLED if all(isinstance(event, _SAMPLED) for event in inner) else ()))
 
     def changed(self, *names: str) -> None:
         """Record that the data of these parts have changed; without names, those of all parts."""

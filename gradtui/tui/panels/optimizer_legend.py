@@ -1,7 +1,7 @@
 """The legend of the curves where several optimizers step in turns: a loss and a total norm of each, by name. UI thread; pure.
 
-The newest values of different optimizers are of different steps, so each optimizer has a step. In few cells they have a range
-of steps together, and where that has no room either there are names only.
+The newest values of different optimizers are of different steps, so each optimizer has a step: that of its newest norm. In few
+cells they have a range of steps together, and where that has no room either there are names only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rich.cells import set_cell_size
 from gradtui.state.freshness import is_stale
 from gradtui.state.optimizer_turns import OptimizerTurns, ShownOptimizer
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import value_at
 from gradtui.text import number_text
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms
 from gradtui.tui.plots.optimizers import ROLES
@@ -116,6 +117,11 @@ def _steps_of(state: RunState, turns: OptimizerTurns) -> Span:
 
 def _entry(state: RunState, optimizer: ShownOptimizer, role: str, form: _Form) -> list[Span]:
     loss_step, norm_step = _newest(optimizer)
+    curves, loss = optimizer.curves, optimizer.curves.loss.last
+    if form.norm and loss_step is not None and not is_stale(state, norm_step):
+        # Losses may be read more often. Those of the norm's step need no step of their own, so that the entry keeps its width.
+        of_norm = value_at(curves.loss, norm_step)
+        loss, loss_step = (loss, loss_step) if of_norm is None else (of_norm, norm_step)
     name = printable(optimizer.name)
     # In few cells an ellipsis would take one of the letters that tell the names apart.
     spans: list[Span] = [
@@ -125,11 +131,11 @@ def _entry(state: RunState, optimizer: ShownOptimizer, role: str, form: _Form) -
         return spans
     has_loss = loss_step is not None
     if has_loss:
-        spans += [(" ", ""), _value(state, optimizer.curves.loss.last, loss_step, form)]
+        spans += [(" ", ""), _value(state, loss, loss_step, form)]
     if has_loss and form.step and (not form.norm or norm_step != loss_step):
         spans.append((f" @{loss_step:,}", _step_role(state, loss_step)))
     if form.norm or not has_loss:
-        spans += [(" ‖g‖ ", "muted"), _value(state, optimizer.curves.gradient_norm.last, norm_step, form)]
+        spans += [(" ‖g‖ ", "muted"), _value(state, curves.gradient_norm.last, norm_step, form)]
         if form.step and norm_step is not None:
             spans.append((f" @{norm_step:,}", _step_role(state, norm_step)))
     return spans

@@ -1,4 +1,4 @@
-"""The main screen: its panels, how each part is redrawn, and the actions on the run and on the selected row. UI thread.
+"""The main screen: the actions on the run, on the selected row and on the panels. UI thread.
 
 Dialogs and plots are imported when they first open, so that the first paint does not wait for the import.
 """
@@ -6,34 +6,16 @@ Dialogs and plots are imported when they first open, so that the first paint doe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
-from textual.app import ComposeResult
 from textual.command import Provider
-from textual.screen import Screen
 
 from gradtui.state.findings import open_findings
 from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail
-from gradtui.tui.actions import Action, bindings, footer_actions, keymap_of
-from gradtui.tui.panels import (
-    ChangesPanel,
-    CurvesPanel,
-    EventsPanel,
-    FindingLine,
-    Header,
-    HeaderState,
-    MemoryPanel,
-    OutputPanel,
-    RanksPanel,
-    WhyPanel,
-    curves_title,
-    memory_table,
-)
-from gradtui.tui.plots.rows import is_part, selection_of
+from gradtui.tui.actions import ACTIONS, bindings, keymap_of
+from gradtui.tui.panels import FindingLine, memory_table
 from gradtui.tui.plots.table import Table
 from gradtui.tui.requests.shown_rank import show_rank
 from gradtui.tui.screens.action_commands import ActionCommands
@@ -48,96 +30,35 @@ from gradtui.tui.screens.action_context import (
     open_memory,
     open_question,
 )
-from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
+from gradtui.tui.screens.panel_layout import PANELS
+from gradtui.tui.screens.panel_screen import PanelScreen
 from gradtui.tui.screens.second_press import SecondPress
-from gradtui.tui.tree import ModuleTree, TreePane, first_row
-from gradtui.tui.widgets import KeptContainer, KeptStrips, KeyBar, LineView, ScrollLines, StatusMessage
+from gradtui.tui.tree import first_row
+from gradtui.tui.widgets import ScrollLines, StatusMessage
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.settings import PlotSettings
     from gradtui.tui.screens.plots import PlotScreen
 
 
-class Dashboard(Screen[None], KeptStrips):
-    """The tree on the left, the curves and the memory beside it, below it why the selected row is in its state, and tabs."""
+class Dashboard(PanelScreen):
+    """The main screen of a run."""
 
     BINDINGS = bindings("dashboard")
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionCommands}
-    AUTO_FOCUS = "#tree"
-    replays = False
-    """Whether this is the screen of a recording."""
 
     def __init__(self, context: ActionContext, log: LogTail | JobTail | None) -> None:
-        super().__init__()
-        self._action_context, self._state = context, context.state
-        state, pictures = context.state, context.pictures
-        self.header = Header(state, id="header")
-        self.finding = FindingLine(state, id="finding")
-        self.pane = TreePane(state, id="tree-pane")
-        self.memory = MemoryPanel(state, id="memory")
-        self.gradients = CurvesPanel(state, pictures, id="gradients")
-        self.why = WhyPanel(state, lambda: self.tree_view.frontier, context.ask_planner, id="why")
-        self.changes = ChangesPanel(state, id="changes")
-        self.output = OutputPanel(state, log, id="output")
-        self.events = EventsPanel(state, id="events")
-        self.ranks = RanksPanel(state, id="ranks")
-        self.second_press = SecondPress(self, state, self.why)
-        self.keys = KeyBar(footer_actions(), id="keys")
-        self._panels = PanelLayout()
-        self._titles: dict[str, tuple[PanelLayout, str]] = {}
-        self._draw: dict[str, Callable[[], None]] = {
-            "tree": self.pane.update,
-            "memory": self.memory.redraw,
-            "gradients": self.gradients.redraw_curve,
-            "why": self.why.update,
-            "changes": self.changes.redraw,
-            "output": self.output.update,
-            "events": self.events.update,
-            "ranks": self.ranks.update,
-        }
-        self.on_drawn: Callable[[str], None] = lambda _: None
-        """Called with the name of each part that was drawn."""
+        super().__init__(context, log)
+        self.second_press = SecondPress(self, context.state, self.why)
         self._plots: PlotScreen | None = None
         self._plot_settings: PlotSettings | None = None
         self._visited: tuple[str, str] | None = None
         """Rule and key of the finding to which `next_problem` went last."""
 
     @property
-    def tree_view(self) -> ModuleTree:
-        """The model tree."""
-        return self.pane.tree_view
-
-    @property
     def plots(self) -> PlotScreen | None:
         """The plots screen above this one, None if it is closed."""
         return self._plots if self._plots is not None and self._plots in self.app.screen_stack else None
-
-    def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.finding
-        # The container keeps the panels out of the compositing of a header that changed.
-        with KeptContainer(id="body"):
-            # The grid places them in this order.
-            yield self.pane
-            yield self.gradients
-            yield self.memory
-            yield self.why
-            yield self.changes
-            yield self.output
-            yield self.events
-            yield self.ranks
-        yield self.keys
-
-    def on_mount(self) -> None:
-        actions = map(self._action, ("toggle_trainable", "toggle_checkpointing"))
-        self.why.key, self.why.checkpoint_key = (action.key_text for action in actions)
-        self._arrange(replace(self._panels, width=self.app.size.width, height=self.app.size.height))
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._arrange(replace(self._panels, width=event.size.width, height=event.size.height))
-
-    def on_descendant_focus(self) -> None:
-        self._show_keys()
 
     def on_module_tree_cursor_moved(self) -> None:
         self.tree_view.redraw()
@@ -151,39 +72,6 @@ class Dashboard(Screen[None], KeptStrips):
     def on_module_tree_explain_clicked(self) -> None:
         self.action_explain()
 
-    def _show_keys(self) -> None:
-        focused = self.focused.id if self.focused is not None else None
-        self.keys.show(footer_actions(focused, run_status(self._state), replays=self.replays))
-
-    # Drawing
-
-    def visible_parts(self) -> list[str]:
-        """Return the visible parts, in the order in which they are drawn if all have changed."""
-        return ["tree", *(name for name in PANELS if self._panels.is_shown(name))]
-
-    def draw_header(self, facts: HeaderState) -> None:
-        """Repaint the header, the line of the gravest finding, and the footer (which depends on the run's status)."""
-        if self._state.job is not None and not self._panels.has_ranks:
-            self._arrange(replace(self._panels, has_ranks=True, below="ranks"))
-        self.header.facts = facts
-        self.header.redraw()
-        self.finding.update()
-        self._show_keys()
-
-    def draw(self, part: str) -> None:
-        """Redraw a part of the screen. If that raises, the part shows the error."""
-        try:
-            self._draw[part]()
-            self._set_titles(part)
-        except Exception as error:  # noqa: BLE001  # a panel must never cost the screen
-            (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
-        self.on_drawn(part)
-
-    def draw_pending(self) -> None:
-        """Show which commands are pending, in each part that says so."""
-        for part in ("tree", "why", "changes", "events"):
-            self.draw(part)
-
     def tables(self) -> list[tuple[str, Table]]:
         """Return the name and the data of each visible plot."""
         from gradtui.tui.plots.norms import norm_table
@@ -195,72 +83,6 @@ class Dashboard(Screen[None], KeptStrips):
             found.append(("memory", memory_table(self._state)))
         return found
 
-    def collect_pictures(self) -> None:
-        """Show the charts that the plot server has drawn since they were requested."""
-        if self._panels.is_shown("gradients"):
-            self.gradients.redraw()
-
-    def select(self) -> None:
-        """Show the curve of the row under the tree's cursor in the panel of the curves."""
-        row, tree = self.tree_view.measured, self._state.tree
-        self.why.row = self.tree_view.current
-        chosen = selection_of(tree, row) if row is not None else None
-        # The curve of the whole model is the total, which is drawn anyway.
-        drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
-        self.gradients.select(chosen if drawn else None)
-
-    # Visible panels
-
-    @property
-    def shows_newest_events(self) -> bool:
-        """Whether the newest event lines are visible."""
-        return self._panels.is_shown("events") and self.events.follows
-
-    def show_panel(self, name: str) -> None:
-        """Make a panel visible."""
-        self._arrange(self._panels.showing(name))
-        self.call_after_refresh(self.draw, name)
-
-    def _arrange(self, panels: PanelLayout) -> None:
-        self._panels = panels
-        self.set_class(panels.is_wide, "-wide")
-        self.set_class(not panels.is_wide, "-narrow")
-        self.set_class(panels.memory_is_high, "-memory-is-high")
-        upper, why, below = panels.rows
-        first = upper * 9 // 20 if panels.is_wide else upper // 2
-        rows = [f"{first}fr", f"{upper - first}fr", *(str(row) for row in (why, below) if row)]
-        self.query_one("#body").styles.grid_rows = " ".join(rows)
-        for name in PANELS:
-            self._panel(name).display = panels.is_shown(name)
-            self._set_titles(name)
-        focused = self.focused
-        if focused is not None and not focused.display:
-            self.tree_view.focus()
-
-    def _panel(self, name: str) -> LineView:
-        panels: dict[str, LineView] = {
-            "memory": self.memory, "gradients": self.gradients, "why": self.why,
-            "changes": self.changes, "output": self.output, "events": self.events,
-            "ranks": self.ranks,
-        }  # fmt: skip
-        return panels[name]
-
-    def _set_titles(self, name: str) -> None:
-        if name not in PANELS or name == "why":
-            return
-        room = self._panels.room_for_note(name, self._panel(name).size.width)
-        notes: dict[str, Callable[[], str]] = {
-            "memory": lambda: self.memory.title(room),
-            "gradients": lambda: curves_title(self._state, room),
-            "output": lambda: self.output.title,
-        }
-        note = notes.get(name, str)()
-        # Setting the titles redraws the frame, so set them only if they changed.
-        if self._titles.get(name) != (self._panels, note):
-            self._titles[name] = (self._panels, note)
-            panel = self._panel(name)
-            panel.border_title, panel.border_subtitle = self._panels.titles(name, note)
-
     # Actions that change the run; `action_table.ACTIONS` describes each action
 
     async def action_on_row(self, id: str) -> None:
@@ -271,10 +93,6 @@ class Dashboard(Screen[None], KeptStrips):
         else:
             where = f"{action.key_text} ({action.label}) acts on the row under the tree's cursor"
             self.notify(f"{where}: {self._action('back').key_text} goes back to the tree.", severity="warning")
-
-    def _action(self, id: str) -> Action:
-        """Return an action with its keys in force."""
-        return keymap_of(self.app).action(id)
 
     def action_request(self, name: str) -> None:
         row = self.tree_view.current
@@ -319,6 +137,15 @@ class Dashboard(Screen[None], KeptStrips):
 
     def action_export_schedule(self) -> None:
         export_schedule(self.app, self._action_context)
+
+    def open_help(self) -> None:
+        """Open the help about the keys that act now."""
+        from gradtui.tui.screens.help import HelpDialog, here
+
+        place = "plot" if self.plots is not None else self.focused.id if self.focused is not None else None
+        keys = keymap_of(self.app)
+        pressed = here(place, run_status(self._state), keys, replays=self.replays)
+        self.app.push_screen(HelpDialog(keys.apply(ACTIONS), pressed))
 
     # Actions on the panels
 

@@ -11,6 +11,9 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from gradtui.protocol.commands import Resume, StopTraining
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import RunStatus, run_status
 from gradtui.tui.screens.dialog import Dialog
 
 Answer = Literal["stop", "leave", "kill"]
@@ -28,6 +31,12 @@ _OPTIONS: tuple[tuple[str, str, str], ...] = (
 )
 _OPTIONS_ATTACHED = (("leave", "l", "Leave; the run stays as it is. Back: gradtui attach"), _STOP, _STAY)
 _OPTIONS_AT_END = (("leave", "l", "Leave the screen"), _STAY)
+
+
+def commands_on_leaving(answer: Answer, state: RunState, *, is_first: bool) -> list[type[StopTraining | Resume]]:
+    """Return what the run gets when the user leaves: without the screen it was started with, no key resumes a paused run."""
+    is_held = run_status(state) not in (RunStatus.RUNNING, RunStatus.LOADING, RunStatus.RESUMING)
+    return [StopTraining] if answer == "stop" else [Resume] if is_held and is_first else []
 
 
 class LeaveDialog(Dialog[Answer | None]):

@@ -124,7 +124,7 @@ class PanelLayout:
         """Return the title and the subtitle of a panel's frame: its name or the tabs, and a note."""
         muted_note = Content.styled(note, "$foreground-muted")
         if name not in self.tabs:
-            own = f"{self._names[name]}  " if note or self.is_wide else self._names[name]
+            own = f"{self._names[name]}  " if note else self._names[name]
             return Content.assemble((own, "bold" if self.is_wide else ""), muted_note), Content("")
         tabs = [
             f"[bold $primary]{_NAMES[tab]}[/]"

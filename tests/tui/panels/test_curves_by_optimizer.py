@@ -138,10 +138,18 @@ def test_values_have_the_step_of_their_optimizer() -> None:
     assert dict(line)["Generator"] == ROLES[1]
 
 
-def test_a_norm_of_another_step_than_the_loss_has_its_own_step() -> None:
+def test_where_norms_are_read_less_often_the_loss_is_that_of_their_step_and_nothing_moves() -> None:
+    before = text_of(legend(state_after(gan(40)), 70)[0])
     state = state_after([*gan(40), ev.StepsMeasured(4.0, 41, (ev.StepFigures(41, 1, 0.75),))])
+    assert text_of(legend(state, 70)[0]) == before
+    assert f"{number(loss_at(1, 39))} ‖g‖ {number(norm_at(1, 39))} @39" in " ".join(before.split())
+
+
+def test_a_norm_that_is_old_has_its_own_step() -> None:
+    state = state_after([*gan(40), ev.StepsMeasured(4.0, 141, (ev.StepFigures(141, 1, 0.75),))])
+    state.step = 141
     (line,) = legend(state, 100)
-    assert f"Discriminator 0.750 @41 ‖g‖ {number(norm_at(1, 39))} @39" in text_of(line)
+    assert f"Discriminator 0.750 @141 ‖g‖ {number(norm_at(1, 39))} @39" in text_of(line)
 
 
 def test_the_row_is_there_if_it_fits() -> None:

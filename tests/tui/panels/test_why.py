@@ -13,7 +13,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOption
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
-from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats
+from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Reach
 from gradtui.reducer import apply
 from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
@@ -106,6 +106,17 @@ def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:
     assert f"{words}." in why(state, row).sentences
     state.step, state.steps_per_second = 13, 5.0
     assert f"{words} (step 3)." in why(state, row).sentences
+
+
+def test_that_forward_did_not_call_a_module_is_true_of_a_step() -> None:
+    """In a GAN the step of the generator may follow a forward that came before the step of the discriminator."""
+    state = coop()
+    row = row_of(MODEL, "text_encoder.blocks.3")
+    reach = state.tree.reach
+    assert reach is not None
+    letters = f"{reach.reach[:row]}{Reach.NOT_RUN.value}{reach.reach[row + 1 :]}"
+    apply(state, replace(reach, step=3, reach=letters))
+    assert "Forward did not call it in step 3." in why(state, row).sentences
 
 
 async def test_the_panel_says_when_a_value_becomes_old() -> None:
