@@ -23,6 +23,12 @@ class StepCounter:
         """Iterations of the training loop: a new one begins with a step of an optimizer that has stepped in the current one."""
         self._in_iteration: set[int] = set()
         """The optimizers that have stepped in the current iteration."""
+        self._stepped: set[int] = set()
+        """The optimizers that have stepped so far."""
+        self._newest: int | None = None
+        """An optimizer whose first step was the newest one of all, and was counted in an iteration of others."""
+        self._over: set[int] = set()
+        """Optimizers whose loop seems to be over, since another one has begun with two steps in a row."""
         self.micro_steps = 0
         """The number of outermost backward calls."""
         self.left_out = 0
@@ -42,15 +48,32 @@ class StepCounter:
     def stepped(self, optimizer: int, times: int = 1) -> None:
         """Count `times` steps of the optimizer with this index."""
         self.steps += times - self._by_hand
-        is_same_iteration = bool(self._in_iteration) and optimizer not in self._in_iteration
-        self.iterations += times - self._by_hand - is_same_iteration
-        if not is_same_iteration or times > 1:
-            self._in_iteration.clear()
-        self._in_iteration.add(optimizer)
+        self.iterations -= self._by_hand
+        self._count_iterations(optimizer, times)
         self._left_out_before = self.left_out
         self._by_hand = self.left_out = 0
         self._by_optimizer += [0] * (optimizer + 1 - len(self._by_optimizer))
         self._by_optimizer[optimizer] += times
+
+    def _count_iterations(self, optimizer: int, times: int) -> None:
+        joins = bool(self._in_iteration) and optimizer not in self._in_iteration
+        self.iterations += times - joins
+        begins_a_loop = self._newest == optimizer
+        self._newest = None
+        if joins and optimizer not in self._stepped:
+            begins_a_loop, self._newest = times > 1, optimizer
+        if begins_a_loop:
+            # So its first step was an iteration of its own.
+            self.iterations += 1
+            self._over, self._newest = self._stepped - {optimizer}, None
+        elif optimizer in self._over:
+            # They take turns after all.
+            self.iterations -= 1
+            self._over = set()
+        self._stepped.add(optimizer)
+        if not joins or times > 1:
+            self._in_iteration.clear()
+        self._in_iteration.add(optimizer)
 
     def stepped_by_hand(self) -> None:
         """Count a backward in a script without an optimizer: whatever the script does with the gradients next is its step."""

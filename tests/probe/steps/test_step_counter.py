@@ -72,7 +72,9 @@ def iterations(steps: Iterable[int]) -> list[int]:
         pytest.param([0, 1, 0, 1, 0], [1, 1, 2, 2, 3], id="a GAN"),
         pytest.param([0, 0, 0, 1, 0, 0, 0, 1], [1, 2, 3, 3, 4, 5, 6, 6], id="several critic steps"),
         pytest.param([0, 1, 2] * 2, [1, 1, 1, 2, 2, 2], id="an optimizer for each parameter"),
-        pytest.param([0, 0, 1, 1, 0, 0], [1, 2, 2, 3, 3, 4], id="blocks"),
+        pytest.param([0, 0, 1, 1, 1], [1, 2, 2, 4, 5], id="one loop after the other"),
+        pytest.param([0, 1, 1, 0, 1, 1, 0], [1, 1, 3, 2, 3, 4, 4], id="two generator steps"),
+        pytest.param([0, 0, 1, 1, 0, 0, 1], [1, 2, 2, 4, 3, 4, 4], id="blocks"),
     ],
 )
 def test_an_iteration_has_at_most_one_step_of_each_optimizer(steps: list[int], expected: list[int]) -> None:
