@@ -17,6 +17,7 @@ from torch import nn
 from gradtui.own_frames import hide
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import CallOrder
+from gradtui.probe.torch_private.private_names import operations_are_observed
 
 _NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
 """Functions of `torch.nn.utils`; some versions of torch lack one."""
@@ -52,8 +53,10 @@ class Clippings:
         self._calls.clear()
 
     def record(self, total: object, threshold: object, norm_type: object) -> None:
-        """Record a clipping call. Only L2 norms are recorded."""
-        if isinstance(total, torch.Tensor) and total.numel() == 1 and norm_type in (2, 2.0):
+        """Record a clipping call. Only L2 norms are recorded, and none where the script would observe gradtui's operations."""
+        if not isinstance(total, torch.Tensor) or norm_type not in (2, 2.0) or operations_are_observed():
+            return
+        if total.numel() == 1:
             known = float(threshold) if isinstance(threshold, (int, float)) else None
             self._calls.append(Clipping(total.detach(), known))
 

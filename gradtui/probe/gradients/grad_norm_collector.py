@@ -186,19 +186,21 @@ class GradNormCollector:
         self._is_read = False
         self._meter.finish()
 
-    def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool, loss: LossReading | None = None) -> None:
-        """Measure the gradients of `step`. `loss` is that of the step, by default the present one."""
+    def _reading_begins(self, step: int, optimizer: Optimizer | None, *, has_run: bool) -> None:
         self._is_read = False
-        loss = loss if loss is not None else self.losses.step.reading(optimizer)
         # A script without an optimizer has not yet updated the weights when its backward ends.
         has_moved = has_run and optimizer is not None
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=has_moved)
+        self.newest = step
+        self.interval.was_read(step)
+
+    def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool, loss: LossReading | None) -> None:
+        loss = loss if loss is not None else self.losses.step.reading(optimizer)
+        self._reading_begins(step, optimizer, has_run=has_run)
         scale = getattr(optimizer, "grad_scale", None)
         scale = scale if isinstance(scale, torch.Tensor) else None
         read = self.buffered.read(optimizer) if optimizer is not None and scale is None else None
-        self.newest = step
-        self.interval.was_read(step)
         if read is not None and optimizer is not None:
             self._devices = set()
             self._norms_read(self._index_of(optimizer), step, self.buffered.with_clipping(read), loss)
@@ -274,8 +276,10 @@ class GradNormCollector:
                 self._figures.after_step()
 
     def _measure_buffered(self, optimizer: Optimizer) -> None:
+        step = self._counter.steps + self.buffered.buffer.steps + 1
+        self._reading_begins(step, optimizer, has_run=False)
         # Its loss is among the buffered ones.
-        self._measure(self._counter.steps + self.buffered.buffer.steps + 1, optimizer, False, NO_LOSS)
+        self._measure_on_devices(step, optimizer, None, NO_LOSS, has_run=False)
         self._is_read = False
 
     def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:

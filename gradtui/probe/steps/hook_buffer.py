@@ -58,6 +58,8 @@ class HookEventBuffer:
 
     __slots__ = (
         "__weakref__",
+        "_counted",
+        "_ended",
         "_frozen",
         "_replay",
         "_taken",
@@ -100,6 +102,8 @@ class HookEventBuffer:
         """The event that is running now, 0 if none is."""
         self._taken: list[int] = []
         """The same list for the whole run."""
+        self._counted = self._ended = 0
+        """The length of `_taken` up to which the ends of steps were counted, and their number."""
         self.add = self._taken.extend
         """Appends kind and time in one call: a Ctrl+C may come between any two calls."""
         self.flush_at = 0
@@ -127,7 +131,10 @@ class HookEventBuffer:
     @property
     def steps(self) -> int:
         """The number of buffered steps that have ended."""
-        return self._taken[::2].count(-STEP)
+        new = self._taken[self._counted :: 2]
+        self._counted += 2 * len(new)
+        self._ended += new.count(-STEP)
+        return self._ended
 
     @property
     def marks_go_on(self) -> bool:
@@ -182,6 +189,7 @@ class HookEventBuffer:
 
     def _drain(self) -> None:
         marks = self._taken[:]
+        self._counted = self._ended = 0
         del self._taken[: len(marks)]
         if marks:
             self._replay(marks)

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from watched import Watched, watched
 
+from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.grad_norms import _PIECE
 from gradtui.probe.sampling.step_sampler import StepSampler
+from gradtui.probe.steps import STEP
 from gradtui.protocol.events import GradientsMeasured, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 
@@ -302,6 +304,39 @@ def test_gradients_that_are_measured_at_once_while_losses_are_buffered(budget: f
     """As on a device: norms and loss of a step are handled at different times, and belong together."""
     model = small()
     check(trained(model, lambda step: model(X + step / 10).square().mean(), budget))
+
+
+def test_where_gradients_are_measured_at_once_parameters_are_looked_up_twice_and_steps_are_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once for norms that are read on the CPU, which these are not, and once for the others."""
+    look_ups = 0
+    find = AppliedParameters._find
+
+    def counting(self: AppliedParameters, optimizer: torch.optim.Optimizer) -> Any:
+        nonlocal look_ups
+        look_ups += 1
+        return find(self, optimizer)
+
+    monkeypatch.setattr(AppliedParameters, "_find", counting)
+    embedding = nn.Embedding(5, 2, sparse=True)
+    with watched(budget=0.0) as seen:
+        few_samples(seen)
+        optimizer = torch.optim.SGD(embedding.parameters(), lr=0.01)
+        for step in range(1, 21):
+            optimizer.zero_grad()
+            embedding(torch.tensor([1, 1])).square().mean().backward()
+            before = look_ups
+            is_buffered = seen.probe.buffer.idle != 0
+            optimizer.step()
+            if step > 10:
+                assert is_buffered
+                assert look_ups - before == 2
+                assert seen.probe.buffer.steps == seen.probe.buffer._taken.count(-STEP)
+            if step == 15:
+                seen.probe.buffer.flush(perf_counter_ns())
+                assert seen.probe.buffer.steps == 0
+    assert [step for step, _ in seen.totals()] == [*range(1, 21)]
 
 
 def test_a_gradient_that_becomes_sparse(budget: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import torch
 from toggling import COMMANDS
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from watched import ScriptedCommands, watched
 
 import gradtui
@@ -50,6 +52,12 @@ class Chatty(torch.Tensor):
 
 class Listening(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        calls[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class Operations(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         calls[str(func)] += 1
         return func(*args, **(kwargs or {}))
 
@@ -113,6 +121,43 @@ def test_nor_does_a_function_mode_see_more_calls(budget: float) -> None:
         plain = train(12)
     with watched(budget=budget), Listening():
         assert train(12) == plain
+
+
+@pytest.mark.parametrize("interval", [1, 1_000])
+@pytest.mark.parametrize("begins", [0, 8])
+@pytest.mark.parametrize("mode", [Listening, Operations])
+def test_of_steps_that_are_only_buffered_a_mode_sees_no_more_calls(
+    mode: type[Listening | Operations], begins: int, interval: int, set_reading_interval: Callable[[int], None]
+) -> None:
+    """The mode begins with the run, or between two buffered steps."""
+    set_reading_interval(interval)
+    buffered: list[bool] = []
+
+    def run(is_buffered: Callable[[], bool]) -> Counter[str]:
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        x = torch.linspace(-1, 1, 24).view(6, 4)
+        calls.clear()
+        buffered.clear()
+        with contextlib.ExitStack() as stack:
+            for number in range(20):
+                if number == begins:
+                    stack.enter_context(mode())
+                optimizer.zero_grad()
+                loss = model(x).square().mean()
+                buffered.append(is_buffered())
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                optimizer.step()
+        return Counter(calls)
+
+    plain = run(lambda: False)
+    with watched(budget=0.0) as seen:
+        seen.probe.step_sampler._cadence._warmup = 2
+        observed = run(lambda: seen.probe.buffer.idle != 0)
+    assert observed == plain
+    assert sum(plain.values()) > 100
+    assert buffered[10:] == [True] * 10
 
 
 @pytest.mark.parametrize("kind", [TraceStep, Watch, TraceGradient, FollowMicroSteps, PauseAtBadStep, RunTo])
