@@ -113,7 +113,7 @@ def norms_of(tensors: int, times: int) -> None:
         reading.append(time.thread_time_ns() - began)
         (read,) = buffered.take().norms.values()
         began = time.thread_time_ns()
-        probe.norms._buffered_norms(optimizer, 0, step, read, LossReading((1.0,)), False)
+        probe.norms._buffered_norms(optimizer, 0, step, read, LossReading((1.0,)))
         figures.append(time.thread_time_ns() - began)
         probe.norms.latest.flush()
     probe.detach()
