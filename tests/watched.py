@@ -186,10 +186,14 @@ class Watched:
         return command
 
 
+UNLIMITED = 100.0
+"""With a budget of at least this every step is sampled, however busy the machine is."""
+
+
 @contextmanager
 def watched(
     *,
-    budget: float = 100.0,
+    budget: float = UNLIMITED,
     stop_after: int | None = None,
     commands: CommandQueue | None = None,
     allocator: MemoryCounter | None = None,
@@ -213,6 +217,11 @@ def watched(
             ranks_agree=ranks_agree,
         ),
     )
+    if budget >= UNLIMITED:
+        # Else a sample that takes long on a busy machine would thin out those that follow.
+        cadence = probe.step_sampler._cadence
+        record = cadence.record_cost
+        cadence.record_cost = lambda *_: record(0.0)  # type: ignore[method-assign]
     seen = Watched(probe, queue, commands)
     seen.listen_to_phases()
     probe.attach()

@@ -101,9 +101,10 @@ def lists_and_numbers(reads: Counter[str]) -> tuple[int, int]:
 
 
 def test_a_step_whose_norms_are_measured_is_read_once_for_them_and_any_other_never(
-    reads: list[str], set_reading_interval: Callable[[int], None]
+    reads: list[str], set_reading_interval: Callable[[int], None], set_sample_cost: Callable[[float], None]
 ) -> None:
     set_reading_interval(2)
+    set_sample_cost(0.001)
     with watched(budget=0.0) as seen:
         seen.probe.step_sampler._cadence._warmup = 2
         by_step = steps_of(seen, reads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
@@ -507,7 +508,10 @@ def test_what_takes_turns_is_not_outdated() -> None:
     assert found == [("1", []), ("0", [0]), ("1", []), ("0", [0]), ("1", []), ("0", []), ("0", [])]
 
 
-def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(
+    monkeypatch: pytest.MonkeyPatch, set_sample_cost: Callable[[float], None]
+) -> None:
+    set_sample_cost(0.001)
     monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._MAX_INTERVAL_S", 1e6)
     monkeypatch.setattr("gradtui.probe.steps.step_counter.FLUSH_NS", 0)
     monkeypatch.setattr("gradtui.probe.steps.hook_buffer._FLUSH_NS", 0)

@@ -110,7 +110,8 @@ def test_every_step_is_counted(step: Step, windows: list[AccumulationWindow], cl
     assert measured.first_windows == ((0, windows[0].applied),) * STEPS
 
 
-def test_what_is_compared_in_the_first_steps() -> None:
+def test_what_is_compared_in_the_first_steps(set_sample_cost: Callable[[float], None]) -> None:
+    set_sample_cost(0.001)
     kept, cleared, used = (measure(step, FEW_STEPS) for step in (never_cleared, plain, sharpness_aware))
     ((_, times_kept, times_not),) = kept.gradients_compared
     assert times_kept > 1

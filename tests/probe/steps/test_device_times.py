@@ -10,9 +10,10 @@ import pytest
 import torch
 from fake_cuda import FakeCuda
 from torch import nn
-from watched import ScriptedCommands, Watched, watched
+from watched import UNLIMITED, ScriptedCommands, Watched, watched
 
 from gradtui.probe.gradients import grad_norms
+from gradtui.probe.runtime import sampling_schedule
 from gradtui.probe.steps import device_times
 from gradtui.protocol.commands import Pause, Resume
 from gradtui.protocol.events import DeviceTimesMeasured, Progress
@@ -192,7 +193,10 @@ def test_the_cost_has_the_device_time_of_our_operations_where_that_is_longer(
     # Each of our operations takes the host 2 ms: it reads its clock before and after.
     host_ms = itertools.count(0, 2)
     monkeypatch.setattr(device_times, "perf_counter_ns", lambda: next(host_ms) * 1_000_000)
-    with watched() as seen:
+    # With more of a budget the schedule is charged with nothing. Samples may take long on a busy machine.
+    for limit in ("_LONG_S", "_WARMUP_S"):
+        monkeypatch.setattr(sampling_schedule, limit, 1e9)
+    with watched(budget=UNLIMITED / 2) as seen:
         on_cuda(seen)
         training = Training(cuda)
         hooks = seen.probe.hooks
