@@ -34,10 +34,8 @@ _SAMPLE_SHARE, _PROFILE_SHARE = 0.4, 0.1
 """Shares of the overhead budget for sampled steps and memory profiles. The rest pays for what several ranks compare, and for
 costs above the median that the sampling schedules use."""
 
-_SPREAD = 6
-"""Rounds that are sampled regardless of the cost, ten rounds apart, after the first ones."""
-_LEAST_BUDGET = 0.001
-"""A smaller budget asks for as few samples as possible, so there are no such rounds."""
+_MIN_SPREAD_BUDGET = 0.001
+"""A smaller budget asks for as few samples as possible, so none is made regardless of the cost after the first steps."""
 
 _ORDER_EACH = 4
 """Events of progress for each event of the order of calls, which has the counts of the whole run."""
@@ -73,7 +71,7 @@ class ProbeParts:
         self.context = context
         self.phases = PhaseTracker(self.clock.now())
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
-        rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, spread=_SPREAD if budget >= _LEAST_BUDGET else 0)
+        rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self._flushes = 0

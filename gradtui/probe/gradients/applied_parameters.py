@@ -32,6 +32,8 @@ class DenseGradients:
     """Indices of the other parameters of listed models."""
     dtypes: list[torch.dtype]
     """Of each gradient that is there."""
+    are_on_cpu: list[bool]
+    """Of each gradient that is there. A `torch.device` of each would take much longer to compare."""
     groups: list[NormGroup] | None
     """How their norms are computed; None if any of them is not a dense real tensor on the CPU, or none exists."""
 
@@ -84,7 +86,7 @@ class AppliedParameters:
             or not kinds <= _PLAIN
             # Parameters may be converted, or moved to another device, in place.
             or dense.dtypes != [gradient.dtype for gradient in found]  # type: ignore[union-attr]
-            or False in [gradient.is_cpu for gradient in found]  # type: ignore[union-attr]
+            or dense.are_on_cpu != [gradient.is_cpu for gradient in found]  # type: ignore[union-attr]
         ):
             dense = known.dense = _dense(known.indices, present, found)  # type: ignore[arg-type]
         return dense, found  # type: ignore[return-value]  # no None is left
@@ -124,10 +126,10 @@ class AppliedParameters:
 
 
 def _dense(indices: list[int], present: list[int] | None, gradients: list[torch.Tensor]) -> DenseGradients:
-    dtypes = [gradient.dtype for gradient in gradients]
+    dtypes, are_on_cpu = [gradient.dtype for gradient in gradients], [gradient.is_cpu for gradient in gradients]
     groups = groups_on_cpu(gradients) if gradients else None
     if present is None:
-        return DenseGradients(None, indices, [], dtypes, groups)
+        return DenseGradients(None, indices, [], dtypes, are_on_cpu, groups)
     there = set(present)
     absent = [index for position, index in enumerate(indices) if position not in there and index >= 0]
-    return DenseGradients(present, [indices[position] for position in present], absent, dtypes, groups)
+    return DenseGradients(present, [indices[position] for position in present], absent, dtypes, are_on_cpu, groups)

@@ -8,9 +8,9 @@ from collections import deque
 
 _SMOOTHING = 0.25
 _WARMUP_S = 0.5
-_SPREAD, _SPREAD_S = 10, 2.0
-"""The rounds between two of the steps measured after the warm-up regardless of the cost, and the limit in seconds of what all
-measurements before them may have cost."""
+_SPREAD_ROUNDS, _SPREAD_S = (10, 20, 40, 80, 160, 320), 2.0
+"""The rounds that are measured after the warm-up regardless of the cost, and the limit in seconds of what all measurements
+before them may have cost."""
 _LONG_S = 0.1
 """After a measurement that takes longer than this, no further step is measured regardless of the cost for the same reason."""
 _MAX_INTERVAL, _MAX_INTERVAL_S = 1_000, 1.0
@@ -72,8 +72,8 @@ class SamplingSchedule:
     """Decides step by step whether to measure.
 
     The first `warmup` steps are measured regardless of the cost, until they have cost half a second together, because
-    the user sees them first. Then `spread` rounds are measured regardless of the cost, each ten rounds after the one before:
-    a short run shows in these what changes with time, such as graphs that accumulate. After that every k-th step is
+    the user sees them first. If `is_spread`, rounds at growing distances are measured regardless of the cost: a short run shows
+    in these what changes with time, such as graphs that accumulate. After that every k-th step is
     measured, counted from the last one measured, with k = cost / (budget x step time), both smoothed. Where one round of
     training takes several optimizer steps (a GAN), whole rounds are measured or skipped, so that no optimizer is always the
     one missed.
@@ -85,14 +85,14 @@ class SamplingSchedule:
     """
 
     def __init__(
-        self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf, *, spread: int = 0
+        self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf, *, is_spread: bool = False
     ) -> None:
         self.every = 1
         self._budget = budget
         self.step_time = step_time
         self._warmup = warmup
         self._longest = longest
-        self._spread = spread
+        self._is_spread = is_spread
         self._forced = self._forced_next = 0
         """How many of the next steps are measured regardless of the cost; the second is 0 once the first of them has begun."""
         self._total = 0.0
@@ -131,7 +131,7 @@ class SamplingSchedule:
         self._forced_next = 0
         began = executed - executed % round_length
         due = began == self._measured or began >= self._measured + self._interval * round_length
-        is_forced = self._is_forced(executed) or (self._spread > 0 and self._is_in_spread(executed // round_length))
+        is_forced = self._is_forced(executed) or self._is_in_spread(executed // round_length)
         if wanted or is_forced or (due and not self._is_too_long()):
             self.is_exempt = is_forced
             self._measured = began
@@ -142,8 +142,10 @@ class SamplingSchedule:
         """Return how many steps after the one that follows `executed` steps need no measurement, in rounds of one step."""
         if self._is_forced(executed + 1):
             return 0
-        later = _SPREAD - 1 - executed % _SPREAD
-        until_spread = later if self._spread and self._is_in_spread(executed + 1 + later) else _MAX_INTERVAL
+        until_spread = next(
+            (rounds - executed - 1 for rounds in _SPREAD_ROUNDS if rounds > executed and self._is_in_spread(rounds)),
+            _MAX_INTERVAL,
+        )
         if self._is_too_long():
             # Whether steps have become longer need not be checked as often as a measurement could be paid for.
             return until_spread
@@ -162,7 +164,7 @@ class SamplingSchedule:
         return self._forced > 0 or (executed < self._warmup and self._total < _WARMUP_S and not self.is_long)
 
     def _is_in_spread(self, rounds: int) -> bool:
-        return rounds % _SPREAD == 0 and 0 < rounds <= _SPREAD * self._spread and self._total < _SPREAD_S
+        return self._is_spread and rounds in _SPREAD_ROUNDS and self._total < _SPREAD_S
 
     def _is_too_long(self) -> bool:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self.step_time.mean

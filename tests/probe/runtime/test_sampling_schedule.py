@@ -18,11 +18,11 @@ def measured(
     step_seconds: float,
     warmup: int = 16,
     round_length: int = 1,
-    spread: int = 0,
+    is_spread: bool = False,
 ) -> list[int]:
     """The steps, of so many, that were measured at a cost each."""
     time = StepTime()
-    cadence = SamplingSchedule(budget, time, warmup, spread=spread)
+    cadence = SamplingSchedule(budget, time, warmup, is_spread=is_spread)
     done = []
     for step in range(steps):
         if cadence.is_due(step, round_length):
@@ -60,16 +60,10 @@ def test_the_first_steps_are_always_measured() -> None:
 
 
 def test_a_few_later_rounds_are_measured_whatever_they_cost() -> None:
-    assert measured(1e-6, 100, cost=0.2, step_seconds=1e-3, warmup=1, spread=3) == [0, 10, 20, 30]
-    assert measured(1e-6, 100, cost=0.01, step_seconds=1e-3, warmup=0, round_length=2, spread=2) == [
-        0,
-        1,
-        20,
-        21,
-        40,
-        41,
-    ]
-    assert measured(1e-6, 100, cost=1.1, step_seconds=1e-3, warmup=1, spread=3) == [0, 10]
+    assert measured(1e-6, 700, cost=0.2, step_seconds=1e-3, warmup=1, is_spread=True) == [0, 10, 20, 40, 80, 160, 320]
+    rounds_of_two = measured(1e-6, 100, cost=0.01, step_seconds=1e-3, warmup=0, round_length=2, is_spread=True)
+    assert rounds_of_two == [0, 1, 20, 21, 40, 41, 80, 81]
+    assert measured(1e-6, 100, cost=1.1, step_seconds=1e-3, warmup=1, is_spread=True) == [0, 10]
 
 
 def test_without_a_budget_the_rarest_rate_is_kept() -> None:
@@ -151,9 +145,9 @@ def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> No
     assert [executed for executed in range(8, 40) if cadence.is_due(executed)] == [17, 27, 37]
 
 
-@given(st.integers(1, 40), st.integers(0, 60), st.integers(0, 6))
-def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int, spread: int) -> None:
-    cadence = SamplingSchedule(1.0, of_steps(2.0**-10), warmup=3, spread=spread)
+@given(st.integers(1, 40), st.integers(0, 400), st.booleans())
+def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int, is_spread: bool) -> None:
+    cadence = SamplingSchedule(1.0, of_steps(2.0**-10), warmup=3, is_spread=is_spread)
     cadence.is_due(0)
     cadence.record_cost(every * 2.0**-10)
     assert cadence.every == every
