@@ -36,6 +36,8 @@ from gradtui.transport.in_process import CommandQueue, EventQueue
 _BLOCK = 300
 _UNCOUNTED = 40
 _DRAWINGS = 1_000
+_REPLAYED = 20
+"""Steps whose figures are made together, as in a run with steps of 10 ms."""
 _ALLOWED_SHARE, _ALLOWED_US = 1.3, 20
 """What reading norms may take: a multiple of the norms alone, and microseconds."""
 
@@ -104,17 +106,20 @@ def norms_of(tensors: int, times: int) -> None:
     probe.report()
     gradients = [parameter.grad for parameter in model.parameters()]
     buffered, bare, reading, figures = probe.norms.buffered, [], [], []
-    for step in range(100, 100 + times):
-        began = time.thread_time_ns()
-        torch.stack(torch._foreach_norm(gradients, 2))
-        bare.append(time.thread_time_ns() - began)
-        began = time.thread_time_ns()
-        probe.hooks.read("gradient norms", buffered.on_step, optimizer)
-        reading.append(time.thread_time_ns() - began)
-        (read,) = buffered.take().norms.values()
-        began = time.thread_time_ns()
-        probe.norms._buffered_norms(optimizer, 0, step, read, LossReading((1.0,)))
-        figures.append(time.thread_time_ns() - began)
+    for first in range(100, 100 + times, _REPLAYED):
+        waiting = []
+        for _ in range(_REPLAYED):
+            began = time.thread_time_ns()
+            torch.stack(torch._foreach_norm(gradients, 2))
+            bare.append(time.thread_time_ns() - began)
+            began = time.thread_time_ns()
+            probe.hooks.read("gradient norms", buffered.on_step, optimizer)
+            reading.append(time.thread_time_ns() - began)
+            waiting += buffered.take().norms.values()
+        for step, read in enumerate(waiting, first):
+            began = time.thread_time_ns()
+            probe.norms._buffered_norms(optimizer, 0, step, read, LossReading((1.0,)))
+            figures.append(time.thread_time_ns() - began)
         probe.norms.latest.flush()
     probe.detach()
     alone, ours = (statistics.median(times) / 1e3 for times in (bare, map(sum, zip(reading, figures))))

@@ -85,7 +85,13 @@ class SamplingSchedule:
     """
 
     def __init__(
-        self, budget: float, step_time: StepTime, warmup: int = 16, longest: float = math.inf, *, is_spread: bool = False
+        self,
+        budget: float,
+        step_time: StepTime,
+        warmup: int = 16,
+        longest: float = math.inf,
+        *,
+        is_spread: bool = False,
     ) -> None:
         self.every = 1
         self._budget = budget
