@@ -144,7 +144,7 @@ class BufferedReadings:
     def on_backward(self, outputs: Any) -> bool:
         """Read the loss. Return False if it has stopped being finite: the backward must not be buffered then."""
         # Inlined for one float on the CPU, as it nearly always is.
-        if type(outputs) is tuple and len(outputs) == 1 and not self.backwards and not self.is_due:
+        if type(outputs) is tuple and len(outputs) == 1 and not self.backwards:
             first = outputs[0]
             try:
                 # A mode of the script would see even that `is_cpu` is read.
@@ -152,6 +152,8 @@ class BufferedReadings:
                     value = first.item()
                     # NaN and Inf are not zero if they are subtracted from themselves.
                     if type(value) is float and value - value == 0:
+                        if self.is_due:
+                            self._detector.note_root(first)
                         self.backwards = 1
                         self.losses.append(value)
                         return True
