@@ -159,7 +159,7 @@ class TrainingRun:
         if self.settings.job and (failures := failures_in(error)):
             self.events.put(RanksFailed(self.seconds(), 0, failures))
         if self._watched is not None:
-            self._watched.probe.hooks.ends(error)
+            self._watched.probe.hooks.passes(error, ends=True)
 
     def _leave(self) -> int:
         if self._arrival is not None:

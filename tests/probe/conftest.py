@@ -9,7 +9,7 @@ import torch
 
 from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.model import model_registry
-from gradtui.probe.runtime import ReadingInterval, SamplingSchedule, reading_interval
+from gradtui.probe.runtime import ReadingInterval, SamplingSchedule
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 
 
@@ -37,7 +37,7 @@ def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def every_step_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms and memory totals are read at every step, whatever share of it that takes."""
-    monkeypatch.setattr(reading_interval, "_SHARE", 1e9)
+    monkeypatch.setattr(ReadingInterval, "every", 1)
 
 
 @pytest.fixture

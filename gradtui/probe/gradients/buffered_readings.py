@@ -114,8 +114,9 @@ class BufferedReadings:
     def phase_ended(self, *, with_peak: bool = False) -> Total:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
         began = thread_time_ns()
-        total = self.totals[len(self.buffer)] = self.memory.read(with_peak=with_peak)
-        self._highest = max(self._highest, *(each or 0 for each in total))
+        total = now, peak = self.memory.read(with_peak=with_peak)
+        self.totals[len(self.buffer)] = total
+        self._highest = max(self._highest, now or 0, peak or 0)
         self.memory.spent_ns += thread_time_ns() - began
         return total
 

@@ -276,9 +276,10 @@ class HookSet:
         finally:
             self.running = outer
 
-    def passes(self, error: BaseException) -> None:
-        """Report an exception of the script that passes through a wrapper, and strip gradtui's frames from its traceback."""
-        self._report(error, ends=False)
+    def passes(self, error: BaseException, *, ends: bool = False) -> None:
+        """Report an exception of the script that passes through a wrapper or ends the script, and `strip` it."""
+        if self.active:
+            self.guard("exceptions", self._raised, error, ends)
         self.strip(error)
 
     @staticmethod
@@ -286,15 +287,6 @@ class HookSet:
         """Strip gradtui's frames from the traceback of an exception that `passes` has reported."""
         with contextlib.suppress(Exception):  # classes of errors may have attributes of their own making
             strip_own_frames(error)
-
-    def ends(self, error: BaseException) -> None:
-        """Report an exception that ends the script, and strip gradtui's frames from its traceback."""
-        self._report(error, ends=True)
-        strip_own_frames(error)
-
-    def _report(self, error: BaseException, *, ends: bool) -> None:
-        if self.active:
-            self.guard("exceptions", self._raised, error, ends)
 
     def read(self, part: str, callback: Callable[..., Any], *arguments: Any) -> Any:
         """Call `callback` in a step that is only buffered, as `run` does, but do not replay the buffer. Return its result."""

@@ -1,6 +1,6 @@
 """Decide how many steps lie between two readings of what the user watches: norms and memory totals. Pure.
 
-Every step is read unless a reading takes more than `_SHARE` of a step. Then the interval is the one that meets that share, but
+Every step is read unless a reading takes more than its share of a step. Then the interval is the one that meets that share, but
 never longer than `_LONGEST_S` of training.
 """
 
@@ -11,10 +11,8 @@ from collections import deque
 
 from gradtui.probe.runtime.sampling_schedule import StepTime, power_of_two
 
-_SHARE = 0.03
-"""The share of the script's own step time that readings may take."""
-_LEFT = 0.2
-"""The part of that share that the second kind of readings has in any case."""
+NORMS_SHARE, TOTALS_SHARE = 0.03, 0.015
+"""The shares of the script's own step time that readings may take."""
 _LONGEST_S = 0.25
 _KEPT = 12
 """Durations of readings that are kept. The shortest counts, because other processes only ever make a reading longer."""
@@ -26,11 +24,10 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class ReadingIntervals:
-    """The intervals of the two kinds of readings: memory totals may use what the norms do not."""
+    """The intervals of the two kinds of readings."""
 
     def __init__(self, step_time: StepTime) -> None:
-        self.norms = ReadingInterval(step_time)
-        self.totals = ReadingInterval(step_time, self.norms)
+        self.norms, self.totals = ReadingInterval(step_time, NORMS_SHARE), ReadingInterval(step_time, TOTALS_SHARE)
 
     def set_optimizers(self, count: int) -> None:
         """Set how many optimizers make the next steps."""
@@ -40,14 +37,13 @@ class ReadingIntervals:
 class ReadingInterval:
     """The interval between readings, by what they cost and how long the script's steps take."""
 
-    def __init__(self, step_time: StepTime, first: ReadingInterval | None = None) -> None:
-        """Create the interval of one kind of readings; `first` is that of another kind, which takes its part first."""
+    def __init__(self, step_time: StepTime, share: float) -> None:
         self.has_common_steps = False
         """Whether readings of several ranks are to be of the same steps: the interval is then a power of two, and the steps at
         its multiples are read."""
         self.has_several_optimizers = False
         """Whether the next steps may be those of different optimizers. Equal distances could then leave one of them out."""
-        self.step_time, self._first = step_time, first
+        self.step_time, self._share = step_time, share
         self._costs: deque[float] = deque(maxlen=_KEPT)
         self._read = 0
         """The number of the newest step that was read."""
@@ -58,19 +54,11 @@ class ReadingInterval:
         typical = self.step_time.typical
         if len(self._costs) < _MIN_COSTS or typical <= 0:
             return 1
-        allowed = _SHARE * typical
-        if self._first is not None:
-            allowed = max(allowed - self._first.seconds_a_step, _LEFT * allowed)
-        wanted = math.ceil(self._cost / allowed)
+        wanted = math.ceil(self._cost / (self._share * typical))
         longest = max(1, int(_LONGEST_S / typical))
         every = max(1, min(wanted, longest))
         # Rounded down where the next power of two would be longer than allowed.
         return min(power_of_two(every), power_of_two(longest + 1) // 2) if self.has_common_steps else every
-
-    @property
-    def seconds_a_step(self) -> float:
-        """The time that readings take per step, also of the steps that are not read."""
-        return self._cost / self.every if self._costs else 0.0
 
     @property
     def _cost(self) -> float:

@@ -35,21 +35,14 @@ class StepTime:
         self.seconds = 0.0
         self.total = 0.0
         """The training time so far, without the first step, whose duration includes the setup before it."""
+        self.typical = 0.0
+        """The median of `recent`, 0 while there is none."""
         self.recent: deque[float] = deque(maxlen=5)
         """The durations of the newest steps, the newest last."""
         self.newest: deque[float] = deque(maxlen=_KEPT)
         """More of them; NaN for a sampled step, whose duration is less exact."""
         self.count = 0
         """The number of durations added so far."""
-        self._typical: float | None = None
-        """None if `typical` was not asked for since the newest duration."""
-
-    @property
-    def typical(self) -> float:
-        """The median duration of the newest steps in seconds, 0 while there is none."""
-        if self._typical is None:
-            self._typical = statistics.median(self.recent) if self.recent else 0.0
-        return self._typical
 
     @property
     def mean(self) -> float:
@@ -62,7 +55,7 @@ class StepTime:
     def add(self, seconds: float, *, is_sampled: bool = False) -> None:
         """Add the duration of one step, in seconds."""
         self.recent.append(seconds)
-        self._typical = None
+        self.typical = statistics.median(self.recent)
         self.newest.append(math.nan if is_sampled else seconds)
         self.count += 1
         self.seconds += (seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)

@@ -14,7 +14,7 @@ from watched import CountingAllocator, Watched, watched
 from gradtui.probe.gradients import buffered_readings
 from gradtui.probe.memory import step_totals
 from gradtui.probe.memory.memory_counters import Reading
-from gradtui.probe.runtime.reading_interval import ReadingInterval
+from gradtui.probe.runtime.reading_interval import TOTALS_SHARE, ReadingInterval
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
@@ -330,8 +330,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> tuple[Costly, list[float]]:
         monkeypatch.setattr(module, "thread_time_ns", lambda: allocator.now)
 
     def add(interval: ReadingInterval, seconds: float) -> None:
-        is_of_totals = interval._first is not None
-        if is_of_totals:
+        if interval._share == TOTALS_SHARE:
             charged.append(seconds)
 
     monkeypatch.setattr(ReadingInterval, "add_cost", add)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.runtime import ReadingInterval, StepTime
+from gradtui.probe.runtime import ReadingInterval, ReadingIntervals, StepTime
 
 SHARE, LONGEST_S = 0.03, 0.25
 COSTS = 8
@@ -30,7 +30,7 @@ def set_step_time(time: StepTime, seconds: float) -> None:
 
 def interval(step_s: float, cost_s: float, costs: int = COSTS, *, common: bool = False) -> ReadingInterval:
     """An interval between readings of this cost in steps of this duration."""
-    found = ReadingInterval(step_time(step_s))
+    found = ReadingInterval(step_time(step_s), SHARE)
     found.has_common_steps = common
     for _ in range(costs):
         found.add_cost(cost_s)
@@ -48,9 +48,9 @@ def steps_read(found: ReadingInterval, steps: int) -> list[int]:
 
 
 def test_every_step_is_read_until_both_durations_are_known() -> None:
-    assert ReadingInterval(StepTime()).every == 1
+    assert ReadingInterval(StepTime(), SHARE).every == 1
     assert [interval(1e-3, 1e-3, costs).every for costs in range(COSTS + 2)] == [1] * COSTS + [34, 34]
-    without_steps = ReadingInterval(StepTime())
+    without_steps = ReadingInterval(StepTime(), SHARE)
     for _ in range(COSTS):
         without_steps.add_cost(1.0)
     assert without_steps.every == 1
@@ -63,7 +63,6 @@ def test_as_many_steps_lie_between_two_readings_as_pay_for_one(percent: float) -
     every = math.ceil(percent / 3)
     assert found.every == every
     assert steps_read(found, 500) == [*range(every, 501, every)]
-    assert found.seconds_a_step <= SHARE * 1e-3
 
 
 @pytest.mark.parametrize(
@@ -134,37 +133,12 @@ def test_an_interval_is_never_longer_than_allowed_and_shorter_only_where_that_ma
         assert every == 1 or cost_s > (every - 1) * SHARE * step_s * (1 - 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("first_percent", "left_percent"),
-    [(0.0, 3.0), (1.0, 2.0), (2.0, 1.0), (2.5, 0.6), (3.0, 0.6), (30.0, 0.6)],
-)
-def test_the_second_kind_of_readings_has_what_the_first_leaves_and_a_fifth_at_least(
-    first_percent: float, left_percent: float
-) -> None:
-    time = step_time(1e-3)
-    first = ReadingInterval(time)
+def test_norms_and_totals_have_shares_of_their_own() -> None:
+    intervals = ReadingIntervals(step_time(1e-3))
     for _ in range(COSTS):
-        first.add_cost(first_percent / 100 * 1e-3)
-    second = ReadingInterval(time, first)
-    for _ in range(COSTS):
-        second.add_cost(6.05 / 100 * 1e-3)
-    assert second.every == math.ceil(6.05 / left_percent)
-    # The first one does not give way.
-    assert first.every == max(1, math.ceil(first_percent / 3))
-
-
-def test_what_the_first_kind_takes_is_spread_over_the_steps_between_its_readings() -> None:
-    time = step_time(0.1)
-    first = ReadingInterval(time)
-    for _ in range(COSTS):
-        # One of two steps is read, the longest interval here, and a reading takes 4 % of a step: 2 % of each.
-        first.add_cost(0.004)
-    assert first.every == 2
-    assert first.seconds_a_step == pytest.approx(0.002)
-    second = ReadingInterval(time, first)
-    for _ in range(COSTS):
-        second.add_cost(0.0015)
-    assert second.every == math.ceil(1.5 / 1)
+        intervals.norms.add_cost(59e-6)
+        intervals.totals.add_cost(44e-6)
+    assert (intervals.norms.every, intervals.totals.every) == (2, 3)
 
 
 @pytest.mark.parametrize("wanted", [2, 3, 4, 8, 10, 30])
