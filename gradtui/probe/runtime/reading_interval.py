@@ -1,6 +1,6 @@
 """Decide how many steps lie between two readings of what the user watches: norms and memory totals. Pure.
 
-Every step is read unless a reading takes more than its share of a step. Then the interval is the one that meets that share, but
+Every step is read unless a reading takes more than `_SHARE` of a step. Then the interval is the one that meets that share, but
 never longer than `_LONGEST_S` of training.
 """
 
@@ -11,13 +11,13 @@ from collections import deque
 
 from gradtui.probe.runtime.sampling_schedule import StepTime, power_of_two
 
-NORMS_SHARE, TOTALS_SHARE = 0.03, 0.015
-"""The shares of the script's own step time that readings may take."""
+_SHARE = 0.03
+"""The share of the script's own step time that each kind of readings may take."""
 _LONGEST_S = 0.25
-_KEPT = 12
+_KEPT = 32
 """Durations of readings that are kept. The shortest counts, because other processes only ever make a reading longer."""
-_MIN_COSTS = 8
-"""The first readings take longer, with cold caches."""
+_MIN_COSTS = 24
+"""The first readings take longer, with cold caches, and are those between samples."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 """The fractions of its multiples are evenly distributed, and so are those of every k-th multiple
 (https://en.wikipedia.org/wiki/Equidistributed_sequence)."""
@@ -27,7 +27,7 @@ class ReadingIntervals:
     """The intervals of the two kinds of readings."""
 
     def __init__(self, step_time: StepTime) -> None:
-        self.norms, self.totals = ReadingInterval(step_time, NORMS_SHARE), ReadingInterval(step_time, TOTALS_SHARE)
+        self.norms, self.totals = ReadingInterval(step_time), ReadingInterval(step_time)
 
     def set_optimizers(self, count: int) -> None:
         """Set how many optimizers make the next steps."""
@@ -37,13 +37,13 @@ class ReadingIntervals:
 class ReadingInterval:
     """The interval between readings, by what they cost and how long the script's steps take."""
 
-    def __init__(self, step_time: StepTime, share: float) -> None:
+    def __init__(self, step_time: StepTime) -> None:
         self.has_common_steps = False
         """Whether readings of several ranks are to be of the same steps: the interval is then a power of two, and the steps at
         its multiples are read."""
         self.has_several_optimizers = False
         """Whether the next steps may be those of different optimizers. Equal distances could then leave one of them out."""
-        self.step_time, self._share = step_time, share
+        self.step_time = step_time
         self._costs: deque[float] = deque(maxlen=_KEPT)
         self._read = 0
         """The number of the newest step that was read."""
@@ -54,7 +54,7 @@ class ReadingInterval:
         typical = self.step_time.typical
         if len(self._costs) < _MIN_COSTS or typical <= 0:
             return 1
-        wanted = math.ceil(self._cost / (self._share * typical))
+        wanted = math.ceil(self._cost / (_SHARE * typical))
         longest = max(1, int(_LONGEST_S / typical))
         every = max(1, min(wanted, longest))
         # Rounded down where the next power of two would be longer than allowed.

@@ -12,9 +12,9 @@ from torch import nn
 from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.gradients import buffered_readings
-from gradtui.probe.memory import step_totals
+from gradtui.probe.memory import StepTotalsReader, step_totals
 from gradtui.probe.memory.memory_counters import Reading
-from gradtui.probe.runtime.reading_interval import TOTALS_SHARE, ReadingInterval
+from gradtui.probe.runtime import ReadingInterval
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
@@ -329,11 +329,15 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> tuple[Costly, list[float]]:
     for module in (step_totals, buffered_readings):
         monkeypatch.setattr(module, "thread_time_ns", lambda: allocator.now)
 
-    def add(interval: ReadingInterval, seconds: float) -> None:
-        if interval._share == TOTALS_SHARE:
-            charged.append(seconds)
+    charge = StepTotalsReader.charge
 
-    monkeypatch.setattr(ReadingInterval, "add_cost", add)
+    def record(totals: StepTotalsReader) -> None:
+        charged.extend([totals.spent_ns / 1e9] if totals.spent_ns else [])
+        charge(totals)
+
+    monkeypatch.setattr(StepTotalsReader, "charge", record)
+    # However much they cost, all steps are read.
+    monkeypatch.setattr(ReadingInterval, "every", 1)
     return allocator, charged
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gradtui.probe.runtime import ReadingInterval, ReadingIntervals, StepTime
 
 SHARE, LONGEST_S = 0.03, 0.25
-COSTS = 8
+COSTS = 24
 """Readings before their cost is known: the first ones take longer, with cold caches."""
-KEPT = 12
+KEPT = 32
 """Readings by whose cost the interval is chosen."""
 
 
@@ -30,7 +30,7 @@ def set_step_time(time: StepTime, seconds: float) -> None:
 
 def interval(step_s: float, cost_s: float, costs: int = COSTS, *, common: bool = False) -> ReadingInterval:
     """An interval between readings of this cost in steps of this duration."""
-    found = ReadingInterval(step_time(step_s), SHARE)
+    found = ReadingInterval(step_time(step_s))
     found.has_common_steps = common
     for _ in range(costs):
         found.add_cost(cost_s)
@@ -48,9 +48,9 @@ def steps_read(found: ReadingInterval, steps: int) -> list[int]:
 
 
 def test_every_step_is_read_until_both_durations_are_known() -> None:
-    assert ReadingInterval(StepTime(), SHARE).every == 1
+    assert ReadingInterval(StepTime()).every == 1
     assert [interval(1e-3, 1e-3, costs).every for costs in range(COSTS + 2)] == [1] * COSTS + [34, 34]
-    without_steps = ReadingInterval(StepTime(), SHARE)
+    without_steps = ReadingInterval(StepTime())
     for _ in range(COSTS):
         without_steps.add_cost(1.0)
     assert without_steps.every == 1
@@ -133,12 +133,12 @@ def test_an_interval_is_never_longer_than_allowed_and_shorter_only_where_that_ma
         assert every == 1 or cost_s > (every - 1) * SHARE * step_s * (1 - 1e-9)
 
 
-def test_norms_and_totals_have_shares_of_their_own() -> None:
+def test_each_kind_of_readings_has_an_interval_of_its_own() -> None:
     intervals = ReadingIntervals(step_time(1e-3))
     for _ in range(COSTS):
         intervals.norms.add_cost(59e-6)
-        intervals.totals.add_cost(44e-6)
-    assert (intervals.norms.every, intervals.totals.every) == (2, 3)
+        intervals.totals.add_cost(29e-6)
+    assert (intervals.norms.every, intervals.totals.every) == (2, 1)
 
 
 @pytest.mark.parametrize("wanted", [2, 3, 4, 8, 10, 30])
@@ -168,7 +168,7 @@ def test_several_optimizers_have_the_mean_cost_of_their_readings() -> None:
     found = interval(1e-3, 0, costs=0)
     for _ in range(KEPT // 2):
         found.add_cost(10e-6)
-        found.add_cost(110e-6)
+        found.add_cost(100e-6)
     assert found.every == 1
     found.has_several_optimizers = True
     assert found.every == 2

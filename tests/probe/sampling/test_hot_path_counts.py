@@ -112,8 +112,7 @@ def every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         monkeypatch.setattr(part, "operations_are_observed", lambda: False)
     monkeypatch.setattr(buffered_readings, "modes_are_active", lambda: False)
     # Every step is read, or none.
-    for share in ("NORMS_SHARE", "TOTALS_SHARE"):
-        monkeypatch.setattr(reading_interval, share, 1e12)
+    monkeypatch.setattr(reading_interval, "_SHARE", 1e12)
     if kind == "marked":
         monkeypatch.setattr(reading_interval.ReadingInterval, "steps_until", lambda *_: ALWAYS)
     with watched(budget=0.0) as seen:
