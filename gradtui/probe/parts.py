@@ -21,7 +21,7 @@ from gradtui.probe.runtime import (
     ProbeContext,
     ProbeOptions,
     ProcessGroupWatch,
-    ReadingIntervals,
+    ReadingInterval,
     RunClock,
     SamplingSchedule,
 )
@@ -66,8 +66,8 @@ class ProbeParts:
         )
         self.cost = OverheadMeter(self.hooks, self.clock.now())
         time, budget = self.cost.step_time, options.budget
-        intervals = ReadingIntervals(time)
-        context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks, intervals)
+        intervals = ReadingInterval(time), ReadingInterval(time)
+        context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks, *intervals)
         self.context = context
         self.phases = PhaseTracker(self.clock.now())
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None

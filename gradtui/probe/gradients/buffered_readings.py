@@ -78,7 +78,7 @@ class BufferedReadings:
         self, context: ProbeContext, buffer: HookEventBuffer, memory: StepTotalsReader, detector: NonFiniteDetector
     ) -> None:
         self.buffer, self.memory, self._detector = buffer, memory, detector
-        self._hooks, self.interval = context.hooks, context.intervals.norms
+        self._hooks, self.interval = context.hooks, context.norms_interval
         self.applied = AppliedParameters(context.models)
         self.clippings = Clippings(detector.clipping)
         self.measure: Callable[[Optimizer], None] = lambda _: None

@@ -50,7 +50,7 @@ class GradNormCollector:
     ) -> None:
         self.is_due = True
         """Whether the norms of the current step are measured."""
-        self._intervals, self.interval = context.intervals, context.intervals.norms
+        self.interval = context.norms_interval
         self._wanted = True
         """The current step is sampled."""
         self.newest = 0
@@ -97,7 +97,7 @@ class GradNormCollector:
     def begin_step(self, executed: int, *, wanted: bool, expected: bool = False) -> None:
         """Begin the step after `executed` steps. It is sampled if `wanted`; if `expected`, the user will see it."""
         self._wanted = wanted
-        self._intervals.set_optimizers(self._view.round_length)
+        self.interval.step_time.has_several_optimizers = self._view.round_length > 1
         may = not self._hooks.is_off("gradient norms")
         is_requested = wanted or expected or self._every_step or self._figures.is_requested
         self.is_due = may and (is_requested or not self.interval.steps_until(executed + 1))

@@ -33,7 +33,7 @@ class StepTotalsReader:
     """Reads totals where `is_due`, and emits those of several steps together. `spiked` is called when a step stands out."""
 
     def __init__(self, context: ProbeContext, accountant: MemoryAccountant, spiked: Callable[[], None]) -> None:
-        self.interval = context.intervals.totals
+        self.interval = context.totals_interval
         self.is_due = False
         """Whether the current step is read."""
         self.spent_ns = 0

@@ -22,7 +22,7 @@ from gradtui.probe.runtime.outcome import (
 )
 from gradtui.probe.runtime.overhead import OverheadMeter
 from gradtui.probe.runtime.process_group import ProcessGroupWatch
-from gradtui.probe.runtime.reading_interval import ReadingInterval, ReadingIntervals
+from gradtui.probe.runtime.reading_interval import ReadingInterval
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime, power_of_two
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "ProbeOptions",
     "ProcessGroupWatch",
     "ReadingInterval",
-    "ReadingIntervals",
     "RunClock",
     "RunStopped",
     "SamplingSchedule",

@@ -54,5 +54,4 @@ class CheckSchedule:
 
     def record_cost(self, seconds: float) -> None:
         """Record what a check has cost."""
-        self._before = self._newest or seconds
-        self._newest = seconds
+        self._before, self._newest = self._newest or seconds, seconds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradtui.atomic_file import WriteFile
 from gradtui.probe.runtime.hook_set import HookSet
-from gradtui.probe.runtime.reading_interval import ReadingIntervals
+from gradtui.probe.runtime.reading_interval import ReadingInterval
 from gradtui.protocol.events import Event
 from gradtui.protocol.schedule import Scheduled
 from gradtui.transport.in_process import CommandQueue
@@ -47,7 +47,8 @@ class ProbeContext:
     models: ModelRegistry
     counter: StepCounter
     hooks: HookSet
-    intervals: ReadingIntervals
+    norms_interval: ReadingInterval
+    totals_interval: ReadingInterval
 
 
 @dataclass(frozen=True, slots=True)

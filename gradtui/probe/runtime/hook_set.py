@@ -51,14 +51,6 @@ def _nothing(now: int) -> None:
     """Do nothing: an empty callback."""
 
 
-def _no_call() -> None:
-    """Do nothing: no part is to be called."""
-
-
-def _ignore(error: BaseException, ends: bool) -> None:
-    """Ignore an exception of the script."""
-
-
 _Part = TypeVar("_Part", bound=Callable[..., Any])
 
 
@@ -84,7 +76,7 @@ class HookSet:
         report: Callable[[str, str, bool], None],
         *,
         first: Callable[[], None] | None = None,
-        raised: Callable[[BaseException, bool], None] = _ignore,
+        raised: Callable[[BaseException, bool], None] = lambda _error, _ends: None,
     ) -> None:
         """Create an empty set.
 
@@ -120,7 +112,7 @@ class HookSet:
         """Whether the training thread is alive."""
         self._others: dict[int, ThreadLife] = {}
         """Threads other than the training thread that have run a backward."""
-        self.other_begins: Callable[[], None] = _no_call
+        self.other_begins: Callable[[], None] = lambda: None
         """Called before the first backward of such a thread, on that thread."""
         self._failures = Failures(report)
         self._off = self._failures.off

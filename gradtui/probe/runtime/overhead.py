@@ -21,8 +21,7 @@ class OverheadMeter:
     """Reads `HookSet.own_ns` as differences between two calls, and recalibrates the hidden cost of hooks now and then."""
 
     def __init__(self, hooks: HookSet, now: int) -> None:
-        self.step_time = StepTime()
-        self.hooks = hooks
+        self.step_time, self.hooks = StepTime(), hooks
         for _ in range(_FIRST_ESTIMATES):
             hooks.calibrate()
         self._stepped_at = self._held_at = now

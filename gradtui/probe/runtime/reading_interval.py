@@ -23,17 +23,6 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 (https://en.wikipedia.org/wiki/Equidistributed_sequence)."""
 
 
-class ReadingIntervals:
-    """The intervals of the two kinds of readings."""
-
-    def __init__(self, step_time: StepTime) -> None:
-        self.norms, self.totals = ReadingInterval(step_time), ReadingInterval(step_time)
-
-    def set_optimizers(self, count: int) -> None:
-        """Set how many optimizers make the next steps."""
-        self.norms.has_several_optimizers = self.totals.has_several_optimizers = count > 1
-
-
 class ReadingInterval:
     """The interval between readings, by what they cost and how long the script's steps take."""
 
@@ -41,8 +30,6 @@ class ReadingInterval:
         self.has_common_steps = False
         """Whether readings of several ranks are to be of the same steps: the interval is then a power of two, and the steps at
         its multiples are read."""
-        self.has_several_optimizers = False
-        """Whether the next steps may be those of different optimizers. Equal distances could then leave one of them out."""
         self.step_time = step_time
         self._costs: deque[float] = deque(maxlen=_KEPT)
         self._read = 0
@@ -64,15 +51,15 @@ class ReadingInterval:
     def _cost(self) -> float:
         # The shortest reading of several optimizers is that of the smallest one.
         # `statistics.mean` takes as long as a reading.
-        return sum(self._costs) / len(self._costs) if self.has_several_optimizers else min(self._costs)
+        return sum(self._costs) / len(self._costs) if self.step_time.has_several_optimizers else min(self._costs)
 
     def steps_until(self, step: int) -> int:
         """Return how many steps lie between `step`, which begins, and the next one to read; 0 if that is `step` itself.
 
-        With several optimizers it is 1 for any other step.
+        With several optimizers it is 1 for any other step: equal distances could leave one of them out.
         """
         every = self.every
-        if self.has_several_optimizers:
+        if self.step_time.has_several_optimizers:
             return 0 if step * _GOLDEN % 1 < 1 / every else 1
         if self.has_common_steps:
             return -step % every

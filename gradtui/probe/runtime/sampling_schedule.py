@@ -43,6 +43,8 @@ class StepTime:
         """More of them; NaN for a sampled step, whose duration is less exact."""
         self.count = 0
         """The number of durations added so far."""
+        self.has_several_optimizers = False
+        """Whether the next steps may be those of different optimizers."""
 
     @property
     def mean(self) -> float:
@@ -87,11 +89,8 @@ class SamplingSchedule:
         is_spread: bool = False,
     ) -> None:
         self.every = 1
-        self._budget = budget
-        self.step_time = step_time
-        self._warmup = warmup
-        self._longest = longest
-        self._is_spread = is_spread
+        self.step_time, self._budget = step_time, budget
+        self._warmup, self._longest, self._is_spread = warmup, longest, is_spread
         self._forced = self._forced_next = 0
         """How many of the next steps are measured regardless of the cost; the second is 0 once the first of them has begun."""
         self._total = 0.0

@@ -20,7 +20,7 @@ from watched import ScriptedCommands, Watched, watched
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
-from gradtui.probe.runtime import HookSet, ProbeContext, ReadingIntervals, sampling_schedule
+from gradtui.probe.runtime import HookSet, ProbeContext, ReadingInterval, sampling_schedule
 from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.steps import StepCounter
@@ -200,7 +200,8 @@ def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
 def context_of(step_time: StepTime) -> ProbeContext:
     """A context in which no event is looked at."""
     view, hooks = ModelRegistry(lambda event: None, RunClock(), lambda moved: None), HookSet(lambda *report: None)
-    return ProbeContext(lambda event: None, RunClock(), view, StepCounter(), hooks, ReadingIntervals(step_time))
+    intervals = ReadingInterval(step_time), ReadingInterval(step_time)
+    return ProbeContext(lambda event: None, RunClock(), view, StepCounter(), hooks, *intervals)
 
 
 def test_what_cannot_be_is_refused_with_the_reason() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.runtime import ReadingInterval, ReadingIntervals, StepTime
+from gradtui.probe.runtime import ReadingInterval, StepTime
 
 SHARE, LONGEST_S = 0.03, 0.25
 COSTS = 24
@@ -133,19 +133,11 @@ def test_an_interval_is_never_longer_than_allowed_and_shorter_only_where_that_ma
         assert every == 1 or cost_s > (every - 1) * SHARE * step_s * (1 - 1e-9)
 
 
-def test_each_kind_of_readings_has_an_interval_of_its_own() -> None:
-    intervals = ReadingIntervals(step_time(1e-3))
-    for _ in range(COSTS):
-        intervals.norms.add_cost(59e-6)
-        intervals.totals.add_cost(29e-6)
-    assert (intervals.norms.every, intervals.totals.every) == (2, 1)
-
-
 @pytest.mark.parametrize("wanted", [2, 3, 4, 8, 10, 30])
 @pytest.mark.parametrize("turns", ["DG", "DDG", "DDDG", "DDDDDG", "DDGG", "ABCD"])
 def test_several_optimizers_are_read_equally_often_whatever_their_order(wanted: int, turns: str) -> None:
     found = interval(1e-3, wanted * SHARE * 1e-3 * 0.999)
-    found.has_several_optimizers = True
+    found.step_time.has_several_optimizers = True
     assert found.every == wanted
     steps = 240 * len(turns)
     read = steps_read(found, steps)
@@ -159,7 +151,7 @@ def test_with_several_ranks_the_steps_read_at_a_longer_interval_are_among_those_
     read = []
     for wanted in (4, 16):
         found = interval(1e-3, wanted * SHARE * 1e-3 * 0.999, common=True)
-        found.has_several_optimizers = True
+        found.step_time.has_several_optimizers = True
         read.append({*steps_read(found, 1000)})
     assert read[1] < read[0]
 
@@ -170,5 +162,5 @@ def test_several_optimizers_have_the_mean_cost_of_their_readings() -> None:
         found.add_cost(10e-6)
         found.add_cost(100e-6)
     assert found.every == 1
-    found.has_several_optimizers = True
+    found.step_time.has_several_optimizers = True
     assert found.every == 2
