@@ -271,7 +271,7 @@ def test_the_failure_that_ends_the_run_is_looked_at_however_many_came_before(tmp
             net(x)
         assert len(boxes(seen)) == MAX_FILES
         for _ in range(2):
-            seen.probe.hooks.ends(caught.value)
+            seen.probe.hooks.passes(caught.value, ends=True)
     last = boxes(seen)[-1]
     assert len(boxes(seen)) == MAX_FILES + 1
     assert (last.number, last.module) == (MAX_FILES + 2, "2")

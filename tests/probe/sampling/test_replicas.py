@@ -278,7 +278,7 @@ def test_a_model_that_is_gone_is_not_kept() -> None:
 def test_norms_and_their_rows_are_of_common_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     model = wrapped(net())
     # Every step takes 1 ms here, and a reading 0.45 ms: 3 % of a step pay for one of 15, so one of 16 is read.
-    monkeypatch.setattr(StepTime, "typical", 1e-3)
+    monkeypatch.setattr(StepTime, "typical", property(lambda _: 1e-3, lambda *_: None), raising=False)
     add = ReadingInterval.add_cost
     monkeypatch.setattr(ReadingInterval, "add_cost", lambda self, _: add(self, 0.45e-3))
     with watched(budget=0.01) as seen:
@@ -286,8 +286,8 @@ def test_norms_and_their_rows_are_of_common_steps(monkeypatch: pytest.MonkeyPatc
     sampled = {event.step for event in seen.all(MemoryMeasured)}
     read = {step for step, _ in seen.totals()}
     # The first readings are made before their cost is known.
-    assert {step for step in read - sampled if step > 32} == {*range(48, 301, 16)} - sampled
-    assert {*range(32, 301, 16)} <= read
+    assert {step for step in read - sampled if step > 64} == {*range(80, 301, 16)} - sampled
+    assert {*range(64, 301, 16)} <= read
     assert seen.all(Progress)[-1].norms_every == 16
     # A tenth of a second are a hundred steps, so rows are at multiples of 128, beside those of the first 32 samples.
     first = sorted(read)[31]
