@@ -74,7 +74,8 @@ class CudaAllocator:
     def current(self) -> int | None:
         """Return requested bytes; None if another allocator without statistics is in use."""
         try:
-            stats = self._peaks.statistics(self._index) or torch.cuda.memory_stats_as_nested_dict(self._index)
+            stats = self._peaks.statistics(self._index) if torch.cuda.is_initialized() else None
+            stats = stats if stats is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
         except RuntimeError:
             return None
         return _requested(stats).get("current", 0)
