@@ -33,7 +33,7 @@ def of(steps: Steps, name: str) -> list[tuple[int, float, float]]:
     return [(number, loss, norm) for number, (whose, loss, norm) in enumerate(steps, 1) if whose == name]
 
 
-def told(stderr: str, label: str) -> list[str]:
+def closing_lines(stderr: str, label: str) -> list[str]:
     return re.findall(rf"^gradtui: {label:<9} (.+)$", stderr, re.MULTILINE)
 
 
@@ -67,13 +67,13 @@ def test_each_optimizer_has_its_own_values(kind: str, tmp_path: Path) -> None:
     }
 
     ends = [(of(steps, name)[0], of(steps, name)[-1]) for name in names]
-    assert told(ended.stderr, "loss") == [
+    assert closing_lines(ended.stderr, "loss") == [
         f"{name} {number_text(first[1]).strip()} (step {first[0]}) → {number_text(last[1]).strip()} (step {last[0]})"
         for name, (first, last) in zip(names, ends)
     ]
     counts = ", ".join(f"{name} {len(of(steps, name))}" for name in names)
-    (line,) = told(ended.stderr, "steps")
+    (line,) = closing_lines(ended.stderr, "steps")
     assert line.startswith(f"{len(steps)} steps ({counts}) in {ITERATIONS} iterations, {len(steps)} micro-steps in ")
     assert summary["iterations"] == ITERATIONS
-    trained = "; ".join(told(ended.stderr, "trained"))
+    trained = "; ".join(closing_lines(ended.stderr, "trained"))
     assert MODELS[kind] == {model for model in MODELS[kind] if model in trained}

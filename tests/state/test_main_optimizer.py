@@ -19,7 +19,7 @@ from gradtui.state.series import Series
 from gradtui.text import end_rows, number_text
 
 
-def told(state: RunState, label: str) -> list[str]:
+def texts_of(state: RunState, label: str) -> list[str]:
     return [row.text for row in end_rows(state) if row.label == label]
 
 
@@ -137,7 +137,7 @@ def test_a_fold_does_not_continue_the_row_of_the_fold_before(each: int) -> None:
     assert (state.norm_summary.first_step, state.norm_summary.last_step) == (first, last)
     for label, value in (("loss", loss_at), ("norm", norm_at)):
         ends = [f"{number_text(value(2, step)).strip()} (step {step})" for step in (first, last)]
-        assert told(state, label) == [" → ".join(ends)]
+        assert texts_of(state, label) == [" → ".join(ends)]
 
 
 def test_a_model_that_alone_is_replaced_begins_a_row() -> None:

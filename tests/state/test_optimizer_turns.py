@@ -32,7 +32,7 @@ from gradtui.text import end_rows, number_text, progress_line
 from gradtui.text.report import report_lines
 
 
-def told(state: RunState, label: str) -> list[str]:
+def texts_of(state: RunState, label: str) -> list[str]:
     return [row.text for row in end_rows(state) if row.label == label]
 
 
@@ -75,7 +75,7 @@ def test_an_optimizer_that_no_longer_steps_is_left_out_once_another_has_taken_ov
     state = state_after(run_of(listed, owners, steps([0] * 30 + [1, 2] * 30, 3)))
     assert [each.name for each in optimizer_turns(state).shown] == ["g", "d"]
     assert (state.main_optimizer, state.main_since) == (1, 31)
-    assert told(state, "loss") == [f"g {of_loss(1, 31, 89)}", f"d {of_loss(2, 32, 90)}"]
+    assert texts_of(state, "loss") == [f"g {of_loss(1, 31, 89)}", f"d {of_loss(2, 32, 90)}"]
 
 
 def test_more_than_four_are_counted() -> None:
@@ -85,21 +85,23 @@ def test_more_than_four_are_counted() -> None:
     turns = optimizer_turns(state)
     assert [each.name for each in turns.shown] == names[:MAX_SHOWN]
     assert turns.omitted == 2
-    assert told(state, "loss")[-1].endswith("; 2 more optimizers")
-    assert told(state, "steps")[0].startswith("24 steps (agent0 4, agent1 4, agent2 4, agent3 4; 2 more optimizers)")
+    assert texts_of(state, "loss")[-1].endswith("; 2 more optimizers")
+    assert texts_of(state, "steps")[0].startswith(
+        "24 steps (agent0 4, agent1 4, agent2 4, agent3 4; 2 more optimizers)"
+    )
 
 
 @pytest.mark.parametrize("layers", [1, 20])
 def test_optimizers_of_single_parameters_are_counted_as_parts_of_one(layers: int) -> None:
     state = state_after(per_parameter(layers))
     assert optimizer_turns(state) == OptimizerTurns(parts=2 * layers)
-    count, (loss,), (norm,) = 2 * layers, told(state, "loss"), told(state, "norm")
+    count, (loss,), (norm,) = 2 * layers, texts_of(state, "loss"), texts_of(state, "norm")
     # The first optimizer steps once in each iteration, and the loss of all of them is the same.
     last = 4 * count + 1
     first_loss, last_loss = (number_text(loss_at(0, iteration)).strip() for iteration in (1, 5))
     assert loss == f"{first_loss} (step 1) → {last_loss} (step {last})"
     assert norm == f"{of_norm(0, 1, last)}, of the parameters of one of {count} optimizers"
-    assert told(state, "steps")[0].startswith(f"{5 * count} steps (of {count} optimizers of one model)")
+    assert texts_of(state, "steps")[0].startswith(f"{5 * count} steps (of {count} optimizers of one model)")
 
 
 def test_two_optimizers_of_one_backward_have_one_loss_and_two_norms() -> None:
@@ -108,42 +110,42 @@ def test_two_optimizers_of_one_backward_have_one_loss_and_two_norms() -> None:
         ("gpt (Muon)", True),
         ("gpt (AdamW)", False),
     ]
-    assert told(state, "loss") == [course(lambda step: loss_at(0, 1 + (step - 1) // 2), 1, 39)]
-    assert told(state, "norm") == [f"gpt (Muon) {of_norm(0, 1, 39)}", f"gpt (AdamW) {of_norm(1, 2, 40)}"]
+    assert texts_of(state, "loss") == [course(lambda step: loss_at(0, 1 + (step - 1) // 2), 1, 39)]
+    assert texts_of(state, "norm") == [f"gpt (Muon) {of_norm(0, 1, 39)}", f"gpt (AdamW) {of_norm(1, 2, 40)}"]
 
 
 def test_losses_and_norms_of_different_optimizers_are_never_in_one_row() -> None:
     state = state_after(sac(40))
-    assert told(state, "loss") == [
+    assert texts_of(state, "loss") == [
         f"qf1 + qf2 {of_loss(0, 1, 38)}",
         f"actor {of_loss(1, 3, 39)}",
         f"1 tensor {of_loss(2, 4, 40)}",
     ]
-    assert told(state, "norm") == [
+    assert texts_of(state, "norm") == [
         f"qf1 + qf2 {of_norm(0, 1, 38)}",
         f"actor {of_norm(1, 3, 39)}",
         f"1 tensor {of_norm(2, 4, 40)}",
     ]
-    assert told(state, "steps")[0].startswith("40 steps (qf1 + qf2 20, actor 10, 1 tensor 10), 40 micro-steps")
+    assert texts_of(state, "steps")[0].startswith("40 steps (qf1 + qf2 20, actor 10, 1 tensor 10), 40 micro-steps")
 
 
 def test_rows_of_stages_begin_with_the_last_stage() -> None:
     state = state_after(stages(20))
     assert (state.main_optimizer, state.main_since) == (1, 21)
-    assert told(state, "loss") == [of_loss(1, 21, 40)]
-    assert told(state, "norm") == [of_norm(1, 21, 40)]
+    assert texts_of(state, "loss") == [of_loss(1, 21, 40)]
+    assert texts_of(state, "norm") == [of_norm(1, 21, 40)]
 
 
 def test_how_a_loss_combines_several_backwards_is_said_once() -> None:
-    both = told(state_after(gan(8, of=("mean", "mean"))), "loss")
+    both = texts_of(state_after(gan(8, of=("mean", "mean"))), "loss")
     assert [text.endswith(", each the mean of a step's micro-steps") for text in both] == [True, False]
-    one = told(state_after(gan(8, of=("", "sum"))), "loss")
+    one = texts_of(state_after(gan(8, of=("", "sum"))), "loss")
     assert [text.endswith(", each the sum of a step's micro-steps") for text in one] == [True, False]
-    other = told(state_after(gan(8, of=("sum", ""))), "loss")
+    other = texts_of(state_after(gan(8, of=("sum", ""))), "loss")
     assert [text.endswith(", each the sum of a step's micro-steps") for text in other] == [False, True]
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     alone = run_of(listed, [owner(listed, "Net")], steps([0] * 9, 1, of=("mean",)))
-    assert told(state_after(alone), "loss") == [f"{of_loss(0, 1, 9)}, each the mean of a step's micro-steps"]
+    assert texts_of(state_after(alone), "loss") == [f"{of_loss(0, 1, 9)}, each the mean of a step's micro-steps"]
 
 
 def test_the_line_of_progress_names_the_optimizer_of_each_value() -> None:
@@ -169,10 +171,10 @@ def test_the_report_on_stages_says_since_when() -> None:
 def test_norms_of_the_parts_that_a_rank_has_are_lower_bounds() -> None:
     alone, several = state_after(stages(20)[:43]), state_after(gan(40))
     for state in (alone, several):
-        whole = (progress_line(state), *told(state, "norm"), *report_lines(state))
+        whole = (progress_line(state), *texts_of(state, "norm"), *report_lines(state))
         assert not any("≥" in line or "of the parts" in line for line in whole if "norm" in line)
         state.tree.is_sharded = True
-        assert all(text.endswith(", of the parts that this rank has") for text in told(state, "norm"))
+        assert all(text.endswith(", of the parts that this rank has") for text in texts_of(state, "norm"))
         norms = [line for line in report_lines(state) if line.startswith("gradient norm ")]
         assert all("of the parts that this rank has" in line for line in norms)
     assert f"gradient norm ≥ {norm_at(0, 20):.3g}  " in progress_line(alone)
@@ -232,7 +234,7 @@ def test_a_new_optimizer_of_the_same_models_continues_the_curves_of_one_that_is_
     assert [*state.loss] == [(step, loss_at(0, step)) for step in range(1, 101)]
     assert [*state.of_optimizers] == [99]
     assert state.main_since == 0
-    assert told(state, "loss") == [of_loss(0, 1, 100)]
+    assert texts_of(state, "loss") == [of_loss(0, 1, 100)]
     assert not optimizer_turns(state).shown
 
 

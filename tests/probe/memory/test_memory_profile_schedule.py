@@ -198,7 +198,7 @@ def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
 
 
 def context_of(step_time: StepTime) -> ProbeContext:
-    """A context in which no event is looked at."""
+    """Return a context that drops all events."""
     view, hooks = ModelRegistry(lambda event: None, RunClock(), lambda moved: None), HookSet(lambda *report: None)
     intervals = ReadingInterval(step_time), ReadingInterval(step_time)
     return ProbeContext(lambda event: None, RunClock(), view, StepCounter(), hooks, *intervals)

@@ -32,26 +32,26 @@ X = torch.linspace(-1, 1, 24).view(6, 4)
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, set_sample_cost: Callable[[float], None]) -> list[int]:
-    """How many marks were told each time; steps are sampled only while warming up."""
+def replayed(monkeypatch: pytest.MonkeyPatch, set_sample_cost: Callable[[float], None]) -> list[int]:
+    """How many marks were replayed each time; steps are sampled only while warming up."""
     set_sample_cost(0.001)
-    told: list[int] = []
+    replayed: list[int] = []
     make = Probe.__init__
 
     def with_a_short_warm_up(self: Probe, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
         self.step_sampler._cadence._warmup = WARM_UP
         replay = self.buffer._replay
-        self.buffer._replay = lambda marks: (told.append(len(marks) // 2), replay(marks))[1]  # type: ignore[func-returns-value]
+        self.buffer._replay = lambda marks: (replayed.append(len(marks) // 2), replay(marks))[1]  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(Probe, "__init__", with_a_short_warm_up)
     monkeypatch.setattr(step_sampler, "_AFTER_A_CHANGE", 1)
-    return told
+    return replayed
 
 
 @pytest.fixture
-def told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that are like the one before are told as all others, so that every phase is heard of, in order."""
+def replayed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that are like the one before are replayed as all others, so that every phase is heard of, in order."""
     monkeypatch.setattr(event_replay, "_behind", lambda _whats, _begin, end: end)
 
 
@@ -86,19 +86,21 @@ def every_loop() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("loop", "name"), every_loop())
-@pytest.mark.usefixtures("told_one_by_one", "every_step_is_read")
-def test_nothing_of_any_loop_is_lost(loop: str, name: str, told: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("replayed_one_by_one", "every_step_is_read")
+def test_nothing_of_any_loop_is_lost(
+    loop: str, name: str, replayed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     marked = trained(loop, name)
     if (loop, name) == ("plain", "mlp"):
-        assert sum(told) >= 4 * 7, "in the plainest of loops most steps are marked"
-    told.clear()
+        assert sum(replayed) >= 4 * 7, "in the plainest of loops most steps are marked"
+    replayed.clear()
     monkeypatch.setattr(HookEventBuffer, "begin", lambda *_, **__: None)
     assert known(trained(loop, name)) == known(marked)
-    assert not told
+    assert not replayed
 
 
-@pytest.mark.usefixtures("told_one_by_one")
-def test_what_has_happened_of_a_step_is_told_before_what_follows(told: list[int]) -> None:
+@pytest.mark.usefixtures("replayed_one_by_one")
+def test_what_has_happened_of_a_step_is_told_before_what_follows(replayed: list[int]) -> None:
     model, other = small(), small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -122,7 +124,7 @@ def test_what_has_happened_of_a_step_is_told_before_what_follows(told: list[int]
             if number == 18:
                 continue
             optimizer.step()
-    assert told
+    assert replayed
     assert (seen.state.step, seen.state.micro_steps) == (23, 25)
     assert seen.phases.count("eval") == 1
     at = [index for index, phase in enumerate(seen.phases) if phase == "optimizer"]
@@ -136,7 +138,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def test_steps_that_raise_are_not_counted_and_training_goes_on(told: list[int]) -> None:
+def test_steps_that_raise_are_not_counted_and_training_goes_on(replayed: list[int]) -> None:
     model = small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -151,12 +153,12 @@ def test_steps_that_raise_are_not_counted_and_training_goes_on(told: list[int]) 
                 with pytest.raises(Exception):  # noqa: B017, PT011 - whatever torch makes of it
                     optimizer.step()
                 group["lr"] = 0.1
-    assert told
+    assert replayed
     assert (seen.state.step, seen.state.micro_steps) == (20, 24)
 
 
-@pytest.mark.usefixtures("told_one_by_one")
-def test_other_things_in_between_are_told_in_order(told: list[int]) -> None:
+@pytest.mark.usefixtures("replayed_one_by_one")
+def test_other_things_in_between_are_told_in_order(replayed: list[int]) -> None:
     model, other = small(), small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -167,14 +169,14 @@ def test_other_things_in_between_are_told_in_order(told: list[int]) -> None:
                     model(X)
             if number == 9:
                 step(other, torch.optim.SGD(other.parameters(), lr=0.1))
-    assert told
+    assert replayed
     assert seen.state.optimizer_steps == [12, 1]
     assert seen.phases.count("eval") == 1
     at = [index for index, phase in enumerate(seen.phases) if phase == "optimizer"]
     assert at[6] < seen.phases.index("eval") < at[7]
 
 
-def test_a_command_is_applied_at_the_first_boundary_after_it(told: list[int]) -> None:
+def test_a_command_is_applied_at_the_first_boundary_after_it(replayed: list[int]) -> None:
     model = small()
     commands = CommandQueue()
     with watched(budget=0.0, commands=commands) as seen:
@@ -184,7 +186,7 @@ def test_a_command_is_applied_at_the_first_boundary_after_it(told: list[int]) ->
             if number == 7:
                 seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
             if number == 10:
-                assert told
+                assert replayed
                 seen.submit(Pause)
                 seen.submit(Resume)
         frozen = [p.requires_grad for p in model.parameters()]
@@ -195,7 +197,7 @@ def test_a_command_is_applied_at_the_first_boundary_after_it(told: list[int]) ->
     assert frozen == [False, False, True, True]
 
 
-def test_a_command_is_applied_before_the_forward_of_its_step(told: list[int]) -> None:
+def test_a_command_is_applied_before_the_forward_of_its_step(replayed: list[int]) -> None:
     model = small()
     seen_by_forward = []
     with watched(budget=0.0) as seen:
@@ -206,13 +208,13 @@ def test_a_command_is_applied_before_the_forward_of_its_step(told: list[int]) ->
             if number == 6:
                 assert seen.probe.buffer.marks_go_on
                 seen.submit(lambda id: SetTrainable(id, "Sequential.0", False))
-    assert told
+    assert replayed
     assert seen_by_forward == [True] * 7 + [False] * 3
 
 
 @pytest.mark.parametrize(("steps_of_a_forward", "stop_after", "forwards_over"), [(1, 9, 8), (2, 15, 7)])
 def test_the_run_ends_after_the_step_it_was_told_to(
-    steps_of_a_forward: int, stop_after: int, forwards_over: int, told: list[int]
+    steps_of_a_forward: int, stop_after: int, forwards_over: int, replayed: list[int]
 ) -> None:
     model, done = small(), []
 
@@ -227,13 +229,13 @@ def test_the_run_ends_after_the_step_it_was_told_to(
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with pytest.raises(SystemExit):
             train()
-    assert told
+    assert replayed
     assert (len(done), seen.state.step) == (forwards_over, stop_after)
 
 
 @pytest.mark.parametrize(("interrupted", "executed"), [(FORWARD, 20), (-STEP, 21)])
 def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
-    interrupted: int, executed: int, told: list[int]
+    interrupted: int, executed: int, replayed: list[int]
 ) -> None:
     model = small()
     with watched(budget=0.0) as seen:
@@ -255,11 +257,11 @@ def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
                 step(model, optimizer)
             except KeyboardInterrupt:
                 step(model, optimizer)
-    assert told
+    assert replayed
     assert (seen.state.step, seen.state.micro_steps) == (executed, executed)
 
 
-def test_the_phase_of_a_marked_step_can_be_asked_while_it_runs(told: list[int]) -> None:
+def test_the_phase_of_a_marked_step_can_be_asked_while_it_runs(replayed: list[int]) -> None:
     model, heard = small(), []
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -270,7 +272,7 @@ def test_the_phase_of_a_marked_step_can_be_asked_while_it_runs(told: list[int]) 
     assert heard[-1].value == "forward"
 
 
-def test_nothing_is_kept_alive(told: list[int]) -> None:
+def test_nothing_is_kept_alive(replayed: list[int]) -> None:
     model = small()
     with watched(budget=0.0):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -280,10 +282,10 @@ def test_nothing_is_kept_alive(told: list[int]) -> None:
         del model, optimizer
         gc.collect()
         assert [reference() for reference in gone] == [None, None]
-    assert told
+    assert replayed
 
 
-def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
+def test_a_forked_child_takes_no_marks(replayed: list[int]) -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -296,13 +298,13 @@ def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
         if child == 0:
             gc.disable()  # the garbage of other tests may need threads that this process does not have
             try:
-                before = len(marks._taken), len(told)
+                before = len(marks._taken), len(replayed)
                 # No backward: torch refuses one in a child where another test has started threads of the engine.
                 for _ in range(3):
                     optimizer.zero_grad()
                     model(X)
                     optimizer.step()
-                os.write(writing, b"none" if (len(marks._taken), len(told)) == before else b"some")
+                os.write(writing, b"none" if (len(marks._taken), len(replayed)) == before else b"some")
             finally:
                 os._exit(0)
         os.close(writing)
@@ -311,7 +313,7 @@ def test_a_forked_child_takes_no_marks(told: list[int]) -> None:
         os.close(reading)
 
 
-def test_what_a_loss_function_raises_shows_no_frame_of_ours(told: list[int]) -> None:
+def test_what_a_loss_function_raises_shows_no_frame_of_ours(replayed: list[int]) -> None:
     model, loss = small(), nn.MSELoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with watched(budget=0.0) as seen:
@@ -326,9 +328,9 @@ def test_what_a_loss_function_raises_shows_no_frame_of_ours(told: list[int]) -> 
 
 
 def test_a_buffer_that_begins_late_in_a_step_is_due_as_before() -> None:
-    """A step of half a second whose forward begins 0.1 s before its end is told at its end, not one step later."""
-    told: list[list[int]] = []
-    buffer = HookEventBuffer((), lambda events: told.append([*events]))
+    """A step of half a second whose forward begins 0.1 s before its end is replayed at its end, not one step later."""
+    replayed: list[list[int]] = []
+    buffer = HookEventBuffer((), lambda events: replayed.append([*events]))
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     registry = SimpleNamespace(freezes={})
@@ -340,4 +342,4 @@ def test_a_buffer_that_begins_late_in_a_step_is_due_as_before() -> None:
     buffer.begin(900_000_000, model, optimizer, registry, steps=2, is_bare=True)  # type: ignore[arg-type]
     assert buffer.flush_at < 1_000_000_000
     assert buffer.flush_within_at > 1_000_000_000
-    assert told == [[STEP, 500_000_000]]
+    assert replayed == [[STEP, 500_000_000]]
