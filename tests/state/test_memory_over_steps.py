@@ -1,0 +1,62 @@
+"""The curves of memory over steps."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import MIB
+from step_memory import BEFORE, state, totals
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
+from gradtui.reducer import apply
+from gradtui.state.memory_over_steps import PEAK, TOTAL, memory_over_steps
+from gradtui.state.run_state import RunState
+
+
+def test_the_peak_lies_on_what_is_held_at_the_end_of_each_step() -> None:
+    held, peak = memory_over_steps(state(60, {40: 64 * MIB}))
+    assert (held.name, held.phase) == (TOTAL, Phase.OPTIMIZER)
+    assert (peak.name, peak.phase) == (PEAK, None)
+    assert list(held.steps) == list(peak.steps) == list(range(1, 61))
+    assert set(held.values) == {80 * MIB - BEFORE}
+    assert peak.values[39] == (totals(40, 64 * MIB).peak or 0) - BEFORE
+
+
+@pytest.mark.parametrize("phases", [(Phase.BACKWARD,), (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)])
+def test_chosen_phases_have_the_totals_at_their_ends(phases: tuple[Phase, ...]) -> None:
+    *curves, peak = memory_over_steps(state(60), phases)
+    assert [curve.phase for curve in curves] == list(phases)
+    assert [curve.name for curve in curves] == [phase.value for phase in phases]
+    assert [curve.values[-1] for curve in curves] == [getattr(totals(60), phase.value) - BEFORE for phase in phases]
+    assert peak.name == PEAK
+
+
+def test_without_an_optimizer_phase_a_step_ends_with_backward() -> None:
+    run = RunState()
+    apply(run, ev.StepMemoryMeasured(1.0, 1, (ev.StepTotals(1, 7, 5, None, 7),)))
+    assert [(curve.name, curve.phase, list(curve.values)) for curve in memory_over_steps(run)] == [
+        (TOTAL, Phase.BACKWARD, [5]),
+        (PEAK, None, [7]),
+    ]
+
+
+def test_before_the_first_step_there_is_none_and_one_step_is_a_point() -> None:
+    assert memory_over_steps(RunState()) == []
+    apply(run := RunState(), ev.StepMemoryMeasured(1.0, 1, (ev.StepTotals(1, 7, 5, 3, 7),)))
+    assert [list(curve.values) for curve in memory_over_steps(run)] == [[3], [7]]
+
+
+def test_a_long_run_keeps_a_bounded_number_of_steps_and_its_spikes() -> None:
+    run = RunState()
+    for start in range(1, 100_001, 1_000):
+        steps = range(start, start + 1_000)
+        apply(
+            run,
+            ev.StepMemoryMeasured(
+                1.0, steps[-1], tuple(ev.StepTotals(s, 7, 5, 3, 99 if s == 1_234 else 7) for s in steps)
+            ),
+        )
+    held, peak = memory_over_steps(run)
+    assert max(len(held.steps), len(peak.steps)) <= 2_048
+    assert peak.values[list(peak.steps).index(1_234)] == 99
+    assert peak.steps[-1] == 100_000
