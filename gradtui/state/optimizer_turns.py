@@ -105,6 +105,20 @@ def main_steps(state: RunState) -> int:
     return state.optimizer_steps[main] if main < len(state.optimizer_steps) else 0
 
 
+def stride_of(state: RunState, index: int | None = None) -> int:
+    """Return how many steps apart the steps of an optimizer are at most, as far as it takes turns evenly.
+
+    Without an index it is that of the main optimizer.
+    """
+    own = main_steps(state) if index is None else steps_of(state, index)
+    return math.ceil(state.step / own) if 0 < own < state.step else 1
+
+
+def iteration_stride(state: RunState) -> int:
+    """Return how many steps the optimizers make together in an iteration of the loop."""
+    return math.ceil(state.step / state.iterations) if state.iterations and state.iterations < state.step else 1
+
+
 def summarised_steps(state: RunState) -> int:
     """Return the steps of the main optimizer, measured or not, over which `norm_summary` goes."""
     return max(main_steps(state) - state.norm_summary.steps_before, state.norm_summary.measured_steps)

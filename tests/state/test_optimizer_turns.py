@@ -26,7 +26,7 @@ from gradtui.export.gradients import gradient_norm
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
 from gradtui.reducer import apply
-from gradtui.state.optimizer_turns import MAX_SHOWN, OptimizerTurns, optimizer_turns
+from gradtui.state.optimizer_turns import MAX_SHOWN, OptimizerTurns, optimizer_turns, stride_of
 from gradtui.state.run_state import RunState
 from gradtui.text import end_rows, number_text, progress_line
 from gradtui.text.report import report_lines
@@ -252,3 +252,11 @@ def test_a_new_generator_optimizer_keeps_its_place_and_its_steps() -> None:
         (2, "Generator", 30),
     ]
     assert turns.shown[1].curves.loss.steps[0] == 2
+
+
+def test_the_stride_of_an_optimizer_is_the_distance_of_its_steps() -> None:
+    state = state_after(sac(40))
+    strides = [stride_of(state, each.index) for each in optimizer_turns(state).shown]
+    assert strides == [2, 4, 4], "the critics make two of four steps"
+    assert stride_of(state_after(per_parameter(20, 5))) == 40
+    assert stride_of(RunState()) == 1

@@ -36,9 +36,9 @@ class Series:
     color: str
     xs: tuple[float, ...]
     ys: tuple[float | None, ...]
-    sparse: str = ""
-    """The style key of lines between samples that are far apart, which are then drawn as points. If empty, it is `color`, and
-    they have no points."""
+    stride: float | None = None
+    """The distance of neighbours on the x axis, if the curve may lack some: no line joins points that are further apart, unless
+    they lie in adjacent cells, and a point without a neighbour is drawn as a dot. None joins all points."""
 
 
 @dataclass(frozen=True)

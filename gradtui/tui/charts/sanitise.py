@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, isfinite, isnan, log10
 from typing import TypeGuard
 
@@ -36,7 +35,8 @@ DOT_COLUMNS = 2
 DOT_ROWS = 4
 
 _DENSE = 2
-"""Samples at most this many dot columns apart look like a line; the line between others would claim what was not measured."""
+"""Points at most this many dot columns apart are joined: nothing between them could be seen. A longer line between points that
+are no neighbours would claim what was not measured."""
 _BETWEEN_LANES = 0.25
 _BELOW = 1e-6
 """In rows: so far below a lane the values begin of the one under it, where a cell can have the colour of one of them only."""
@@ -235,8 +235,6 @@ def _marks(lane: _Lane, across: _Projection) -> Iterator[Mark]:
 
 
 def _curves(lane: _Lane, across: _Projection, up: _Projection) -> list[Curve]:
-    """Return the curves of a lane, first the lines between sparse samples."""
-    below: list[Curve] = []
     curves: list[Curve] = []
     for samples in lane.every:
         if not samples.xs:
@@ -247,27 +245,10 @@ def _curves(lane: _Lane, across: _Projection, up: _Projection) -> list[Curve]:
             if lane.scale == "log":
                 ys = [log10(y) for y in ys]
             stretches.append(Polyline(across.project([samples.xs[i] for i in indices]), up.project(ys)))
-        series = samples.series
-        if series.sparse:
-            parts = [_dense_parts(stretch) for stretch in stretches]
-            between = tuple(line for dense in parts for line in map(_between, dense, dense[1:]))
-            below += [Curve(series.sparse, between)] if between else []
-            stretches = [
-                part if len(part.xs) > 1 else _block(part, across.last, up.last) for dense in parts for part in dense
-            ]
-        curves.append(Curve(series.color, tuple(stretches)))
-    return [*below, *curves]
-
-
-def _dense_parts(line: Polyline) -> list[Polyline]:
-    """Return the parts of a line whose points are near their neighbours."""
-    columns = [int(x * DOT_COLUMNS) for x in line.xs]
-    far = [i for i, (before, after) in enumerate(pairwise(columns), 1) if after - before > _DENSE]
-    return [Polyline(line.xs[start:end], line.ys[start:end]) for start, end in pairwise([0, *far, len(columns)])]
-
-
-def _between(before: Polyline, after: Polyline) -> Polyline:
-    return Polyline((before.xs[-1], after.xs[0]), (before.ys[-1], after.ys[0]))
+        if samples.series.stride is not None:
+            stretches = [line if len(line.xs) > 1 else _block(line, across.last, up.last) for line in stretches]
+        curves.append(Curve(samples.series.color, tuple(stretches)))
+    return curves
 
 
 def _block(point: Polyline, most_x: float, most_y: float) -> Polyline:
@@ -285,9 +266,12 @@ def _stretches(samples: _Samples, across: _Projection) -> Iterator[list[int]]:
     A gap interrupts the curve only if it leaves a column empty: narrower gaps would be invisible, and would cost a line each.
     """
     columns = thinning_columns(samples.xs, across)
+    stride = samples.series.stride
     stretch: list[int] = []
     for first, last in _groups(columns):
-        if stretch and columns[first] - columns[first - 1] > 1 and _interrupted(samples, first):
+        free = columns[first] - columns[first - 1] - 1 if stretch else 0
+        is_apart = stride is not None and free >= _DENSE and samples.xs[first] - samples.xs[first - 1] > stride
+        if is_apart or (free > 0 and _interrupted(samples, first)):
             yield stretch
             stretch = []
         stretch += extremes(samples.ys, first, last)

@@ -21,8 +21,15 @@ from itertools import chain
 from textual.message import Message
 
 from gradtui.state.markers import model_breaks
-from gradtui.state.optimizer_turns import OptimizerTurns, optimizer_turns
+from gradtui.state.optimizer_turns import (
+    OptimizerTurns,
+    ShownOptimizer,
+    iteration_stride,
+    optimizer_turns,
+    stride_of,
+)
 from gradtui.state.run_state import RunState
+from gradtui.state.series import Series as Measured
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text import nonfinite_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
@@ -89,15 +96,15 @@ def run_curves(state: RunState) -> RunCurves:
     """Return the curves of the losses and the total norms, those on top last. The plotter marks values that are not finite."""
     breaks, turns = model_breaks(state), optimizer_turns(state)
     if turns.shown:
-        return _of_optimizers(turns, state.step, breaks)
+        return _of_optimizers(state, turns, breaks)
     loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
+    stride = stride_of(state)
     norms = [
-        *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks),
-        *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks),
+        *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks, stride),
+        *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks, stride),
     ]
-    return RunCurves(
-        tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks)), tuple(norms), state.step, breaks
-    )
+    losses = tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks, stride))
+    return RunCurves(losses, tuple(norms), state.step, breaks)
 
 
 def curves_request(
@@ -108,7 +115,9 @@ def curves_request(
     `curves` are those of the run if the caller has them.
     """
     curves = run_curves(state) if curves is None else curves
-    of_row = tuple(_of_each_model(ROW_ROLE, row.steps, row.values, curves.breaks)) if row is not None else ()
+    of_row: tuple[Series, ...] = ()
+    if row is not None:
+        of_row = tuple(_of_each_model(ROW_ROLE, row.steps, row.values, curves.breaks, iteration_stride(state)))
     # The row may be the model of an optimizer, whose colour counts more then.
     norms = (*of_row, *curves.norms) if curves.has_turns else (*curves.norms, *of_row)
     first = min((series.xs[0] for series in (*norms, *curves.losses)), default=0.0)
@@ -125,19 +134,21 @@ def curves_request(
     )
 
 
-def _of_optimizers(turns: OptimizerTurns, step: int, breaks: Sequence[int]) -> RunCurves:
+def _of_optimizers(state: RunState, turns: OptimizerTurns, breaks: Sequence[int]) -> RunCurves:
     """Return the curves of the optimizers. On a common scale the first one, which is drawn last, lies on top."""
+
+    def series_of(role: str, optimizer: ShownOptimizer, curve: Measured) -> Iterator[Series]:
+        return _of_each_model(role, curve.steps, curve.values, breaks, stride_of(state, optimizer.index))
+
     curves = [(role, optimizer) for role, optimizer in zip(ROLES, turns.shown)]
     own = [(role, optimizer) for role, optimizer in curves if optimizer.has_own_loss]
-    series = [(role, optimizer.curves.loss) for role, optimizer in own]
-    losses = [_of_each_model(role, loss.steps, loss.values, breaks, is_whole=True) for role, loss in series]
-    norms = [(role, optimizer.curves.gradient_norm) for role, optimizer in curves]
-    totals = [_of_each_model(role, norm.steps, norm.values, breaks) for role, norm in norms]
+    losses = [series_of(role, optimizer, optimizer.curves.loss) for role, optimizer in own]
+    totals = [series_of(role, optimizer, optimizer.curves.gradient_norm) for role, optimizer in curves]
     has_lanes = not on_one_axis(loss_range(optimizer) for _, optimizer in own)
     return RunCurves(
         tuple(chain(*(losses if has_lanes else reversed(losses)))),
         tuple(chain(*reversed(totals))),
-        step,
+        state.step,
         breaks,
         has_lanes,
         has_turns=True,
@@ -149,13 +160,11 @@ def _of_each_model(
     steps: Sequence[int],
     values: Sequence[float | None],
     breaks: Sequence[int],
-    *,
-    is_whole: bool = False,
+    stride: float,
 ) -> Iterator[Series]:
-    """Yield a series for each set of models. With `is_whole` the steps between those of a curve are of other optimizers."""
-    sparse = "" if is_whole else f"{role}-raw"
+    """Yield a series for each set of models. No line joins steps that are more than `stride` apart."""
     for part in parts(steps, breaks):
-        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), sparse=sparse)
+        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), stride)
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:

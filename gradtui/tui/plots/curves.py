@@ -51,7 +51,7 @@ def run_range(state: RunState, curves: Iterable[Curve]) -> tuple[float, float] |
 def in_sight(curve: Curve, first: float, last: float) -> Curve:
     """Return the part of a curve between two steps, both included."""
     low, high = bisect_left(curve.steps, first), bisect_right(curve.steps, last)
-    return Curve(curve.name, curve.role, curve.steps[low:high], curve.values[low:high], curve.can_be_smooth)
+    return replace(curve, steps=curve.steps[low:high], values=curve.values[low:high])
 
 
 def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list[Series]:
@@ -63,9 +63,8 @@ def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list
     if not curve.can_be_smooth:
         return [_series(shown, shown.role)]
     if smoothing <= 0:
-        return [_series(shown, shown.role, sparse=f"{shown.role}-raw")]
-    averages = smoothed(curve.values, smoothing)
-    average = in_sight(Curve(curve.name, curve.role, curve.steps, averages), first, last)
+        return [_series(shown, shown.role)]
+    average = in_sight(replace(curve, values=smoothed(curve.values, smoothing)), first, last)
     return [_series(shown, f"{shown.role}-raw"), _series(average, shown.role)]
 
 
@@ -162,17 +161,18 @@ def visible_part(curve: Curve, ends: tuple[float, float], whole: tuple[float, fl
     parts = []
     if ends != whole:
         parts.append(f"steps {first:,}–{last:,} of {round(whole[1]):,}")
-    if kept < last - first + 1:
-        parts.append(f"{kept:,} of {last - first + 1:,} steps shown")
+    made = (last - first) // max(1, round(curve.stride or 1)) + 1
+    if kept < made:
+        parts.append(f"{kept:,} of {made:,} steps shown")
     return parts
 
 
-def _series(curve: Curve, role: str, sparse: str = "") -> Series:
+def _series(curve: Curve, role: str) -> Series:
     steps, values = curve.steps, curve.values
     if len(values) > MAX_POINTS:
         indices = standing_out(values, _PIECES)
         steps, values = [steps[index] for index in indices], [values[index] for index in indices]
-    return Series("", role, tuple(map(float, steps)), tuple(values), sparse)
+    return Series("", role, tuple(map(float, steps)), tuple(values), curve.stride)
 
 
 def _entry(curve: Curve, value: str, room: int) -> list[Span]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.state.optimizer_turns import optimizer_turns
+from gradtui.state.optimizer_turns import optimizer_turns, stride_of
 from gradtui.state.run_state import RunState
 from gradtui.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
@@ -23,10 +23,16 @@ def loss_curves(state: RunState) -> list[Curve]:
     """Return the curves, that of the first optimizer first."""
     shown = optimizer_turns(state).shown
     curves = [
-        Curve(optimizer.name, role, optimizer.curves.loss.steps, optimizer.curves.loss.values)
+        Curve(
+            optimizer.name,
+            role,
+            optimizer.curves.loss.steps,
+            optimizer.curves.loss.values,
+            stride=stride_of(state, optimizer.index),
+        )
         for optimizer, role in zip(shown, ROLES)
         if optimizer.has_own_loss
-    ] or [Curve("loss", LOSS_ROLE, state.loss.steps, state.loss.values)]
+    ] or [Curve("loss", LOSS_ROLE, state.loss.steps, state.loss.values, stride=stride_of(state))]
     return [curve for curve in curves if len(curve.steps)]
 
 

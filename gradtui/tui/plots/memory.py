@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.state.markers import Marker, MarkerKind
+from gradtui.state.optimizer_turns import iteration_stride
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host, unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP
@@ -41,7 +42,7 @@ def _raw(state: RunState) -> list[Curve]:
     totals = [(phase.value, PHASE_ROLES[phase], state.phases[phase].totals) for phase in PHASES_OF_STEP]
     named = [*totals, ("peak", PEAK_ROLE, state.step_memory.peak)]
     return [
-        Curve(name, role, series.steps, series.values, can_be_smooth=False)
+        Curve(name, role, series.steps, series.values, can_be_smooth=False, stride=iteration_stride(state))
         for name, role, series in named
         if len(series)
     ]

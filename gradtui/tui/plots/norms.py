@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.state.optimizer_turns import OptimizerTurns, optimizer_turns
+from gradtui.state.optimizer_turns import OptimizerTurns, iteration_stride, optimizer_turns, stride_of
 from gradtui.state.run_state import RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text.gradients import norms_awaited
@@ -20,7 +20,7 @@ from gradtui.tui.rendering import wrap
 def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     """Return the curves to draw, the most important last."""
     shown, turns = shown_norms(state), optimizer_turns(state)
-    curves = _of_optimizers(turns) if turns.shown else _totals(state)
+    curves = _of_optimizers(state, turns) if turns.shown else _totals(state)
     rows = list(zip(options.pinned, _pinned_roles(len(turns.shown))))
     if (
         options.selection is not None
@@ -29,24 +29,33 @@ def norm_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     ):
         rows.append((options.selection, SELECTED_ROLE))
     for row, role in rows:
-        curves.append(Curve(row.name, role, *options.norms.points(shown.history, row)))
+        curves.append(Curve(row.name, role, *options.norms.points(shown.history, row), stride=iteration_stride(state)))
     return [curve for curve in curves if len(curve.steps)]
 
 
 def _totals(state: RunState) -> list[Curve]:
     total, before, clipped = shown_norms(state).total, state.before_clipping, state.clip_thresholds
+    stride = stride_of(state)
     return [
         Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, False, "clip_threshold"),
-        Curve("before clipping", CLIP_ROLE, before.steps, before.values, column="norm_before_clipping"),
-        Curve("total", TOTAL_ROLE, total.steps, total.values, column="total_norm"),
+        Curve("before clipping", CLIP_ROLE, before.steps, before.values, column="norm_before_clipping", stride=stride),
+        Curve("total", TOTAL_ROLE, total.steps, total.values, column="total_norm", stride=stride),
     ]
 
 
-def _of_optimizers(turns: OptimizerTurns) -> list[Curve]:
+def _of_optimizers(state: RunState, turns: OptimizerTurns) -> list[Curve]:
     """Return the total norm of each optimizer's gradients, that of the first one last."""
-    named = [(optimizer.name, role, optimizer.curves.gradient_norm) for optimizer, role in zip(turns.shown, ROLES)]
+    named = [(optimizer, role, optimizer.curves.gradient_norm) for optimizer, role in zip(turns.shown, ROLES)]
     return [
-        Curve(name, role, norm.steps, norm.values, column=f"total_norm {name}") for name, role, norm in reversed(named)
+        Curve(
+            optimizer.name,
+            role,
+            norm.steps,
+            norm.values,
+            column=f"total_norm {optimizer.name}",
+            stride=stride_of(state, optimizer.index),
+        )
+        for optimizer, role, norm in reversed(named)
     ]
 
 

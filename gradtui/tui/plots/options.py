@@ -44,6 +44,8 @@ class Curve:
     can_be_smooth: bool = True
     column: str = ""
     """The name of its column in a table, if it is not that of the curve."""
+    stride: float | None = None
+    """The distance of neighbours, if the curve may lack some (`charts.request.Series.stride`)."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def ratio_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     curves = []
     for index, role in found.items():
         history = state.tree.ratios.of(index)
-        curves.append(Curve(state.tree.parameters[index].path, role, history.steps, history.values))
+        curves.append(Curve(state.tree.parameters[index].path, role, history.steps, history.values, stride=1.0))
     return curves
 
 

@@ -31,12 +31,12 @@ _ASK_AGAIN_S = 0.02
 def series_of(numbers: st.SearchStrategy[float | None], steps: st.SearchStrategy[float]) -> st.SearchStrategy[Series]:
     """Series with ascending steps, some of them repeated."""
 
-    def series(label: str, color: str, points: list[tuple[float, float | None]], sparse: str) -> Series:
-        return Series(label, color, tuple(sorted(x for x, _ in points)), tuple(y for _, y in points), sparse)
+    def series(label: str, color: str, points: list[tuple[float, float | None]], stride: float | None) -> Series:
+        return Series(label, color, tuple(sorted(x for x, _ in points)), tuple(y for _, y in points), stride)
 
     labels, colors = st.sampled_from(["", "global", "ctx", "x" * 80]), st.sampled_from(["red", "#00ff00", "axis", ""])
     points = st.lists(st.tuples(steps, numbers), max_size=40)
-    return st.builds(series, labels, colors, points, st.sampled_from(["", "dim"]))
+    return st.builds(series, labels, colors, points, st.sampled_from([None, 1.0, 3.0]))
 
 
 def requests(

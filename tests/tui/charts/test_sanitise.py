@@ -158,20 +158,42 @@ def test_the_x_axis_reaches_as_far_as_asked_and_never_leaves_a_point_out() -> No
     assert points(narrower) == points(sanitise(PlotRequest(WIDTH, HEIGHT, series)))
 
 
-def test_dense_samples_are_a_line_and_sparse_ones_are_points_on_a_line_of_another_key() -> None:
+def test_no_line_joins_points_that_are_no_neighbours() -> None:
     # 128 dot columns for the steps from 0 to 128: one step is one dot.
     steps = (*range(41), 60, 80, 128)
-    series = Series("", "red", tuple(map(float, steps)), tuple(float(step) for step in steps), sparse="dim")
-    links, samples = sanitise(PlotRequest(WIDTH, HEIGHT, (series,))).curves
-    assert (links.color, samples.color) == ("dim", "red")
-    assert [(line.xs[0], line.xs[1]) for line in links.polylines] == [(20.0, 30.0), (30.0, 40.0), (40.0, 64.0)]
+    series = Series("", "red", tuple(map(float, steps)), tuple(float(step) for step in steps), stride=1.0)
+    [samples] = sanitise(PlotRequest(WIDTH, HEIGHT, (series,))).curves
     line, *blocks = samples.polylines
     assert (line.xs[0], line.xs[-1], len(line.xs)) == (0.0, 20.0, 41)
     # Two by two dots in the cell of the sample; the last step is the right edge, and the last cell is 63.
     assert [(block.xs[0], block.xs[-1]) for block in blocks] == [(30.25, 30.75), (40.25, 40.75), (63.25, 63.75)]
 
 
-def test_a_series_without_a_key_for_sparse_lines_stays_one_line() -> None:
+def test_neighbours_are_joined_however_wide_a_step_is_drawn() -> None:
+    # The steps 1 to 9 and 12, 13 over 128 dot columns: a step is ten dots wide.
+    steps = (*range(1, 10), 12.0, 13.0)
+    series = Series("", "red", tuple(map(float, steps)), (1.0,) * len(steps), stride=1.0)
+    [samples] = sanitise(PlotRequest(WIDTH, HEIGHT, (series,))).curves
+    assert [len(line.xs) for line in samples.polylines] == [9, 2]
+
+
+def test_the_steps_of_one_of_two_optimizers_are_neighbours() -> None:
+    series = Series("", "red", (1.0, 3.0, 5.0, 9.0), (1.0, 2.0, 3.0, 4.0), stride=2.0)
+    [samples] = sanitise(PlotRequest(WIDTH, HEIGHT, (series,))).curves
+    line, block = samples.polylines
+    assert len(line.xs) == 3
+    assert block.xs[0] == 63.25
+
+
+def test_points_of_neighbouring_columns_are_joined_whatever_lies_between() -> None:
+    """Where every tenth step is measured of a long run, a point a column is all that can be seen."""
+    steps = tuple(float(step) for step in range(0, 1281, 10))
+    series = Series("", "red", steps, tuple(step % 7 for step in steps), stride=1.0)
+    [samples] = sanitise(PlotRequest(WIDTH, HEIGHT, (series,))).curves
+    assert len(samples.polylines) == 1
+
+
+def test_a_series_without_a_stride_stays_one_line() -> None:
     [only] = sanitise(PlotRequest(WIDTH, HEIGHT, (Series("", "red", (0.0, 64.0, 128.0), (1.0, 2.0, 3.0)),))).curves
     assert [len(line.xs) for line in only.polylines] == [3]
 

@@ -130,7 +130,7 @@ def test_what_the_script_clips_is_a_curve_of_its_own_and_told_where_there_is_roo
     apply(state, ev.GradientsMeasured(9.5, 42, 1.0, None, None, 4.5, 1.0))
     request = curves_request(state, None, 60, 10)
     assert [(series.color, series.ys[-1]) for series in request.series] == [("curve-3", 4.5), ("curve-1", 1.0)]
-    assert {series.sparse for series in request.series} == {"curve-3-raw", "curve-1-raw"}
+    assert {series.stride for series in request.series} == {1}
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [42], [0.5])
     wide, narrow = ("".join(text for text, _ in legend_line(state, 42, row, width)) for width in (90, 50))
     assert "before clipping at 1 4.50" in wide

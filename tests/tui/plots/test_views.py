@@ -371,10 +371,7 @@ def test_norms_over_steps_have_markers_points_and_a_break_at_other_models() -> N
     state.step = 120
     plot = norm_plot(state, PlotOptions(), 110, 20)
     assert plot.request is not None
-    assert [(series.xs, series.sparse) for series in plot.request.series] == [
-        ((1.0, 90.0), "curve-1-raw"),
-        ((95.0,), "curve-1-raw"),
-    ]
+    assert [(series.xs, series.stride) for series in plot.request.series] == [((1.0, 90.0), 1), ((95.0,), 1)]
     assert [(line.x, line.label) for line in plot.request.verticals] == [(90.0, "Net")]
     assert plot.range == (1.0, 120.0), "up to the present step, which was not measured"
     later = norm_plot(state, PlotOptions(window=Window(span=20.0)), 110, 20)
