@@ -24,6 +24,7 @@ def test_a_script_that_wants_input_gets_the_end_of_the_file_and_the_person_the_r
     with session(tmp_path, "answer = input('how many? ')\n") as run:
         run.wait_for("EOFError: EOF when reading a line")
         run.wait_for("stdin belongs to the dashboard")
+        run.wait_for("exit code 1")
         run.send("q")
         assert run.wait_end() == 1
         assert run.problems_left() == []
