@@ -11,6 +11,7 @@ from gradtui.state.forecast import gradient_bytes
 from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import has_trained
+from gradtui.state.usual_ratio import USUAL_RATIO
 from gradtui.text.units import number_text, short_bytes
 
 
@@ -77,12 +78,10 @@ def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
         return f"The step did not move it; its norm is {weight} ({when})."
     about = "" if figures.ratio_is_exact else "about "
     ratio = number_text(figures.update_ratio).strip()
-    return f"A step moves it by {about}{ratio} of its norm {weight}: {usual_words(figures.update_ratio)} ({when})."
+    compared = usual_words(figures.update_ratio, f"{USUAL_RATIO:g}")
+    return f"A step moves it by {about}{ratio} of its norm {weight}: {compared} ({when})."
 
 
-USUAL_RATIO = 1e-3
-"""The usual norm of a step's update divided by that of the weights: a rule of thumb of Andrej Karpathy's notes for CS231n
-(https://cs231n.github.io/neural-networks-3/, "Ratio of weights:updates")."""
 _ABOUT_USUAL = 3
 """A ratio within this factor of the usual one is called usual: the rule gives an order of magnitude."""
 _LEAST = 1e-9
@@ -91,7 +90,7 @@ _TIMES = ("", "", "", "three", "four", "five", "six", "seven", "eight", "nine", 
 
 
 def ratio_words(ratio: float) -> str:
-    """Describe an update ratio as a share of the weights per step: `0.15 % a step: usual`."""
+    """Describe an update ratio as a share of the weights per step: `0.8 % a step: about eight times the usual 0.1 %`."""
     if not math.isfinite(ratio):
         return "by a step that is not finite"
     percent = ratio * 100
@@ -99,19 +98,20 @@ def ratio_words(ratio: float) -> str:
     share = (
         f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}" if percent >= 0.001 else number_text(percent).strip()
     )
-    return f"{share} % a step: {usual_words(ratio)}" if ratio else "0 % a step"
+    return f"{share} % a step: {usual_words(ratio, f'{100 * USUAL_RATIO:g} %')}" if ratio else "0 % a step"
 
 
-def usual_words(ratio: float) -> str:
-    """Compare an update ratio with the usual one."""
+def usual_words(ratio: float, usual: str) -> str:
+    """Compare an update ratio with the usual one, which `usual` writes as the ratio is written beside it."""
     if not math.isfinite(ratio):
         return "it is not finite"
     times = ratio / USUAL_RATIO
     if not _LEAST < times < 1 / _LEAST:
-        return f"far {'above' if times > 1 else 'below'} the usual"
+        return f"far {'above' if times > 1 else 'below'} the usual {usual}"
     if 1 / _ABOUT_USUAL <= times <= _ABOUT_USUAL:
-        return "usual"
-    return f"about {_times(times)} times the usual" if times > 1 else f"about 1/{_rounded(1 / times)} of the usual"
+        return f"usual (about {usual})"
+    factor = f"{_times(times)} times" if times > 1 else f"1/{_rounded(1 / times)} of"
+    return f"about {factor} the usual {usual}"
 
 
 def _times(factor: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gradtui.printable import printable
 from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState, Reach
@@ -13,6 +14,7 @@ from gradtui.state.frontier import Frontier
 from gradtui.state.job import NormRange
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, optimizers_of, saved_bytes, state_of, subtree, toggles_of
+from gradtui.state.usual_ratio import is_far_from_usual
 from gradtui.text.freezes import contending_text
 from gradtui.text.frontier import backward_clause
 from gradtui.text.gradients import held_words, passing_words, ratio_words
@@ -56,7 +58,7 @@ def state_text(state: RunState, parameters: range) -> str:
 
 def parameter_sentences(state: RunState, index: int) -> list[str]:
     """Return why a parameter is in its state, the most important sentence first."""
-    tree, kind = state.tree, state_of(state.tree, index)
+    tree = state.tree
     sentences = state_sentences(state, index)
     contending = contending_text(tree, index)
     if contending is not None:
@@ -65,12 +67,34 @@ def parameter_sentences(state: RunState, index: int) -> list[str]:
         sentences += _way(state, tree.parameters[index].path)
         sentences += _owner(state, index)
     sentences += _unlike(state, range(index, index + 1))
-    curve = tree.ratios.of(index)
-    if len(curve) and kind is ParameterState.TRAINED:
-        step = curve.steps[-1]
-        sentences.append(f"Moves {ratio_words(curve.values[-1])}{_old(step if is_stale(state, step) else None)}.")
-    own = range(index, index + 1)
-    return [*sentences, *_old_norm(state, own), *_held(state, own)]
+    moves, own = moves_sentence(state, ~index), range(index, index + 1)
+    return [*sentences, *((moves.text,) if moves is not None else ()), *_old_norm(state, own), *_held(state, own)]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How far a step moves a row."""
+
+    text: str
+    is_far: bool
+    """Whether that is far from what is usual."""
+
+
+def moves_sentence(state: RunState, row: int) -> Moves | None:
+    """Say how far a step moves a row (see `tree_rows`); None if that was not measured."""
+    tree = state.tree
+    if row < 0:
+        curve = tree.ratios.of(~row)
+        if not len(curve) or state_of(tree, ~row) is not ParameterState.TRAINED:
+            return None
+        ratio, old = curve.values[-1], curve.steps[-1] if is_stale(state, curve.steps[-1]) else None
+    else:
+        where = subtree(tree.modules[row])
+        joint = aggregated_stats(tree, where) if len(where) <= MOST_JOINED else None
+        if joint is None or joint.update_ratio is None:
+            return None
+        ratio, old = joint.update_ratio, stale_ratio_step(state, where)
+    return Moves(f"Moves {ratio_words(ratio)}{_old(old)}.", is_far_from_usual(ratio))
 
 
 def state_sentences(state: RunState, index: int) -> list[str]:
@@ -98,9 +122,9 @@ def module_sentences(
         passing_sentence(state, index),
         _kept(tree, index),
     ]
-    joint = aggregated_stats(tree, where) if len(where) <= MOST_JOINED else None
-    if joint is not None and joint.update_ratio is not None:
-        sentences.append(f"Moves {ratio_words(joint.update_ratio)}{_old(stale_ratio_step(state, where))}.")
+    moves = moves_sentence(state, index)
+    if moves is not None:
+        sentences.append(moves.text)
     return [sentence for sentence in (*sentences, *_old_norm(state, where), *_held(state, where)) if sentence]
 
 

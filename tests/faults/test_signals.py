@@ -173,7 +173,7 @@ def test_sizes_of_all_kinds_while_dialogs_are_open(tmp_path: Path) -> None:
                 session.screen.erase_in_display(2)
                 session.resize(columns, lines)
                 session.wait_until(
-                    lambda words=words: words in session.text and "next problem" in session.text.splitlines()[-1],
+                    lambda words=words: words in session.text and "? help" in session.text.splitlines()[-1],
                     f"{words!r} at {columns} x {lines}",
                 )
             session.send("\x1b")

@@ -175,7 +175,7 @@ ACTIONS: tuple[Action, ...] = (
         "next_problem", ("exclamation_mark",), "Next problem",
         "Go to the first row that the next open finding concerns, or open its page if it concerns none; without an open "
         "finding, go to the next row with a problem.",
-        "Model", "dashboard", footer=9, label="next problem",
+        "Model", "dashboard", mouse="click on the line under the header",
     ),
     Action(
         "next_parameter", ("right_square_bracket",), "Next row with a problem",
@@ -227,7 +227,7 @@ ACTIONS: tuple[Action, ...] = (
         "show_gradients", ("g",), "Curves, then the plots",
         "Show the panel Loss and gradient norm; once more, and plots fill the screen: norms, how far steps move the weights, "
         "how a gradient is spread, norm by layer, memory over steps. From the panel Memory they open with its plot.",
-        "Screen", "dashboard", footer=10, label="plots", mouse="click on the panel",
+        "Screen", "dashboard", footer=9, label="plots", mouse="click on the panel",
     ),
     Action(
         "export", ("e",), "Export the plot",

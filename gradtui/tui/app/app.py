@@ -303,7 +303,7 @@ class GradtuiApp(App[str]):
         timeout: float | None = None,
         markup: bool = False,  # noqa: ARG002 - Textual's signature; no message is markup
     ) -> None:
-        """Show a message in the footer and add it to the events."""
+        """Show a message and add it to the events."""
         said = StatusMessage(message, title, severity)
         said = said if timeout is None else replace(said, seconds=timeout)
         self.run_state.note_message(said.line)
@@ -318,9 +318,9 @@ class GradtuiApp(App[str]):
         self._show_status()
 
     def _show_status(self) -> None:
-        """Show the gravest unread message in the footer and in the open dialog."""
+        """Show the gravest unread message above the footer and in the open dialog."""
         status = self.messages.status(monotonic(), self.keymap.action("show_events").key_text)
-        self._front.keys.show_status(status)
+        self._front.show_status(status)
         if isinstance(self.screen, Dialog):
             self.screen.show_status(status)
 
@@ -341,7 +341,7 @@ class GradtuiApp(App[str]):
     def on_key_followed(self, message: KeyFollowed) -> None:
         self.key_queue.on_key_followed(message)
 
-    def on_key_bar_message_read(self) -> None:
+    def on_status_line_read(self) -> None:
         self._say(None)
 
     async def on_key_bar_pressed(self, message: KeyBar.Pressed) -> None:

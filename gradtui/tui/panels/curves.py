@@ -20,6 +20,7 @@ from itertools import chain
 
 from textual.message import Message
 
+from gradtui.state.loss_trend import loss_trend
 from gradtui.state.markers import model_breaks
 from gradtui.state.optimizer_turns import (
     OptimizerTurns,
@@ -49,7 +50,10 @@ _SEPARATOR = " · "
 
 
 def curves_title(state: RunState, width: int = 100) -> str:
-    """Describe the norms and how often they are measured, in as many words as fit; first of all that not every step is read."""
+    """Say where the loss goes, what the norms are and how often they are measured, in as many words as fit.
+
+    In few cells that not every step is read goes before all else.
+    """
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     turns = optimizer_turns(state)
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
@@ -64,9 +68,18 @@ def curves_title(state: RunState, width: int = 100) -> str:
     of += f" of 1 of {turns.parts:,} optimizers" if turns.parts else ""
     losses = _losses_title(state, turns)
     norms = f"L2{of}{often}{left_out}"
-    shorter = (norms, f"L2{often}{left_out}", f"{often}{left_out}", often or left_out, often.removesuffix(" steps"), "")
-    full = f"{losses}{_SEPARATOR if losses else ''}{norms}"
-    return next(text for form in (full, *shorter) if len(text := form.strip(", ")) <= max(0, width))
+    trend = loss_trend(state) if state.ended is None else None
+    direction = f"loss {trend}" if trend is not None else ""
+    exceptions = f"{often}{left_out}".strip(", ")
+    forms = (
+        (direction, losses, norms),
+        (direction, norms),
+        (direction, f"L2{often}{left_out}"),
+        (direction, exceptions),
+        *((exceptions,), (often.strip() or exceptions,), (often.strip().removesuffix(" steps"),)),
+    )
+    texts = (_SEPARATOR.join(filter(None, form)) for form in forms)
+    return next((text for text in texts if width_of(text) <= width), "")
 
 
 def _losses_title(state: RunState, turns: OptimizerTurns) -> str:

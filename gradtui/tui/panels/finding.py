@@ -1,4 +1,4 @@
-"""The line under the header with the gravest open finding. UI thread; `finding_line` is pure."""
+"""The line under the header, which says whether anything is wrong: the gravest open finding. UI thread; the lines are pure."""
 
 from __future__ import annotations
 
@@ -9,40 +9,60 @@ from textual.message import Message
 from gradtui.state.findings import Finding, open_findings
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import keymap_of
-from gradtui.tui.rendering import LEVEL_ROLES, Line, elide, printable, spread, width_of
+from gradtui.tui.rendering import LEVEL_ROLES, Line, elide, line_width, printable, spread, width_of
 from gradtui.tui.widgets import LineView
 
 _WIDE = 120
-"""From this width on, the key has the full word beside it."""
+"""From this width on, the line has both keys."""
 _ARROW = " → "
 _MIN_REMEDY = 20
 """Minimum cells for a remedy that is cut."""
 
 
-def finding_line(finding: Finding, count: int, width: int, key: str) -> Line:
+def finding_line(finding: Finding, count: int, width: int, next_key: str, list_key: str) -> Line:
     """Return a finding and its remedy, as far as they fit, in exactly `width` cells.
 
     Args:
         finding: the finding.
         count: the number of open findings.
         width: the width in cells.
-        key: the key that lists all findings.
+        next_key: the key that goes to the next row that a finding concerns, empty where there are no rows.
+        list_key: the key that lists all findings.
     """
     badge = f" {finding.level} {finding.rule} "
-    hint = _hint(count, width)
-    room = width - len(badge) - 1 - len(hint) - len(key) - 3
-    message, remedy = _fitted(printable(finding.message), printable(finding.remedy), room)
+    hint = _hint(count, width, next_key, list_key)
+    message, remedy = _fitted(
+        printable(finding.message), printable(finding.remedy), width - len(badge) - 1 - line_width(hint)
+    )
     return spread(
         ((badge, f"ground on {LEVEL_ROLES[finding.level]}"), (" ", ""), (message, "text"), (remedy, "muted")),
-        ((f" {key} ", "key"), (hint, "muted")),
+        hint,
         width,
     )
 
 
-def _hint(count: int, width: int) -> str:
-    if width < _WIDE:
-        return "list " if count == 1 else f"all {count} "
-    return "findings " if count == 1 else f"{count} findings "
+def no_finding_line(findings: Sequence[Finding], width: int, list_key: str, *, has_begun: bool) -> Line:
+    """Return what stands in place of a finding while none is open, in exactly `width` cells."""
+    cleared = sum(not each.is_open for each in findings)
+    suspected = len(findings) - cleared
+    others = [
+        f"{number} {words}"
+        for number, words in ((cleared, "cleared"), (suspected, "suspected: needs more samples"))
+        if number
+    ]
+    verdict: Line = (
+        ((" ✔ ", "good"), ("no findings", "text")) if has_begun else (("   ", ""), ("no findings yet", "muted"))
+    )
+    left = (*verdict, (elide("".join(f" · {each}" for each in others), max(0, width - line_width(verdict))), "muted"))
+    return spread(left, ((f" {list_key} ", "key"), ("list ", "muted")) if others else (), width)
+
+
+def _hint(count: int, width: int, next_key: str, list_key: str) -> Line:
+    everything = "list" if count == 1 else f"all {count}"
+    where = "go to it" if count == 1 else "next"
+    if width < _WIDE or not next_key:
+        return (f" {list_key} ", "key"), (f"{everything} ", "muted")
+    return (f" {next_key} ", "key"), (f"{where}  ", "muted"), (f"{list_key} ", "key"), (f"{everything} ", "muted")
 
 
 def _fitted(message: str, remedy: str, room: int) -> tuple[str, str]:
@@ -58,7 +78,12 @@ def _fitted(message: str, remedy: str, room: int) -> tuple[str, str]:
 
 
 class FindingLine(LineView):
-    """The gravest open finding in one line, which is there only while there is one."""
+    """Whether anything is wrong, in one line that is always there: the gravest open finding, or that there is none.
+
+    Args:
+        state: the run.
+        has_rows: whether a key of the screen goes to the rows that a finding concerns.
+    """
 
     class Pressed(Message):
         """The user clicked the line.
@@ -71,26 +96,26 @@ class FindingLine(LineView):
             super().__init__()
             self.finding = finding
 
-    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+    def __init__(self, state: RunState, *, has_rows: bool = True, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._state = state
-        self._findings: list[Finding] = []
+        self._state, self._has_rows = state, has_rows
+        self._drawn: tuple[list[Finding], bool] | None = None
         self._open: list[Finding] = []
-        self.display = False
 
     def update(self) -> None:
-        """Show the newest findings. Only the first open one and the end of the last one cost a layout of the screen."""
-        if self._state.findings is self._findings:
-            return
-        self._findings = self._state.findings
-        self._open = open_findings(self._findings)
-        if self.display != bool(self._open):
-            self.display = bool(self._open)
-        self.redraw()
+        """Show the newest findings."""
+        has_begun = self._state.step > 0
+        if self._drawn is None or self._state.findings is not self._drawn[0] or has_begun is not self._drawn[1]:
+            self._drawn = self._state.findings, has_begun
+            self._open = open_findings(self._state.findings)
+            self.redraw()
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
-        key = keymap_of(self.app).action("findings").key_text
-        return [finding_line(self._open[0], len(self._open), width, key)] if self._open else []
+        next_key, list_key = (keymap_of(self.app).action(id).key_text for id in ("next_problem", "findings"))
+        if self._open:
+            next_key = next_key if self._has_rows else ""
+            return [finding_line(self._open[0], len(self._open), width, next_key, list_key)]
+        return [no_finding_line(self._state.findings, width, list_key, has_begun=self._state.step > 0)]
 
     def on_click(self) -> None:
         if self._open:

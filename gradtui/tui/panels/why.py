@@ -24,7 +24,14 @@ from gradtui.state.selectors import is_classified, pending_parameters, row_param
 from gradtui.text.ending import ended_words
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses, shortage_clause
 from gradtui.text.units import plural
-from gradtui.text.why import MOST_JOINED, module_sentences, parameter_sentences, passing_sentence, state_text
+from gradtui.text.why import (
+    MOST_JOINED,
+    module_sentences,
+    moves_sentence,
+    parameter_sentences,
+    passing_sentence,
+    state_text,
+)
 from gradtui.tui.actions import Action, keymap_of
 from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation
@@ -59,15 +66,21 @@ class Why:
     """What checkpointing would change: one line, and shorter ones for where it does not fit. A blank one keeps its place until
     the planner has answered. It is shown only where room is left."""
     warning: str = ""
-    """The one of `clauses` that warns; empty if none does."""
+    """The one of the sentences and clauses that warns; empty if none does."""
 
 
 def why(
-    state: RunState, row: int | None, key: str = "space", line: Frontier | None = None, checkpoint_key: str = "c"
+    state: RunState,
+    row: int | None,
+    key: str = "space",
+    line: Frontier | None = None,
+    checkpoint_key: str = "c",
+    undo_key: str = "u",
 ) -> Why:
     """Return the text for a row of the tree (see `tree_rows`).
 
-    `key` freezes and unfreezes it, `checkpoint_key` checkpoints it. `line` is the frontier in all models, if the caller has it.
+    `key` freezes and unfreezes it, `checkpoint_key` checkpoints it, `undo_key` undoes the last change. `line` is
+    the frontier in all models, if the caller has it.
     """
     tree = state.tree
     if row is None:
@@ -80,18 +93,20 @@ def why(
     title = f"{name} · {state_text(state, parameters)}"
     if state.ended is not None:
         return Why(title, sentences, (), (f"{ended_words(state)}.",))
+    moves = moves_sentence(state, row)
+    warning = moves.text if moves is not None and moves.is_far else ""
     checkpoint, asked = _checkpointing(state, row, checkpoint_key)
     if not parameters:
         return Why(title, sentences, question=asked, checkpoint=checkpoint)
     if not is_classified(tree):
         return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
-    heading, clauses, first = _what_if(state, parameters, key)
+    heading, clauses, first = _what_if(state, parameters, key, undo_key)
     asked = asked if first is None else replace(first, then=asked)
-    return Why(title, sentences, heading, clauses, asked, checkpoint)
+    return Why(title, sentences, heading, clauses, asked, checkpoint, warning)
 
 
 def _what_if(
-    state: RunState, parameters: range, key: str
+    state: RunState, parameters: range, key: str, undo_key: str
 ) -> tuple[tuple[Span, ...], tuple[str, ...], ForecastAsked | None]:
     waiting = pending_parameters(state)
     wish = next((waiting[index] for index in parameters if index in waiting), None) if waiting else None
@@ -107,7 +122,7 @@ def _what_if(
         clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
         return heading, clauses, None
     change = forecast(state, parameters, trainable, MOST_MODULES)
-    undo = () if change.would_fail else ("Undo reverts it",)
+    undo = () if change.would_fail else (f"{undo_key} undoes it" if undo_key else "Undo reverts it",)
     return heading, (*forecast_clauses(change), *undo), None if change.would_fail else question(state, change)
 
 
@@ -163,7 +178,12 @@ def why_lines(text: Why, width: int, height: int) -> list[Line]:
     sentences leave more room. What checkpointing would change comes last, and moves nothing."""
 
     def above(sentences: Sequence[str]) -> list[Line]:
-        return wrap(((" ".join(sentences), "text"),), width) if sentences else []
+        last = len(sentences) - 1
+        spans = [
+            (sentence if index == last else f"{sentence} ", "warning" if sentence == text.warning else "text")
+            for index, sentence in enumerate(sentences)
+        ]
+        return wrap(spans, width) if spans else []
 
     def below(clauses: Sequence[str]) -> list[Line]:
         spans = list(text.heading)
@@ -228,6 +248,8 @@ class WhyPanel(LineView):
         """The key that freezes and unfreezes the row."""
         self.checkpoint_key = "c"
         """The key that checkpoints it."""
+        self.undo_key = "u"
+        """The key that undoes the last change; empty if there is none."""
         self.row: int | None = None
         """The row to explain (see `tree_rows`), None if there are no rows."""
         self.says_what_if = True
@@ -257,7 +279,7 @@ class WhyPanel(LineView):
         return f"{shown.title} · forecasting…" if waits else shown.title
 
     def _text(self) -> Why:
-        text = why(self._state, self.row, self.key, self._frontier(), self.checkpoint_key)
+        text = why(self._state, self.row, self.key, self._frontier(), self.checkpoint_key, self.undo_key)
         return text if self.says_what_if else Why(text.title, text.sentences)
 
     @property
@@ -287,7 +309,7 @@ class WhyPanel(LineView):
     def _facts(self) -> tuple[object, ...]:
         """Return what the text depends on, as far as it is cheap to compare; the values of single parameters come first."""
         state, tree, row = self._state, self._state.tree, self.row
-        own: tuple[object, ...] = (row, self.key, self.checkpoint_key)
+        own: tuple[object, ...] = (row, self.key, self.checkpoint_key, self.undo_key)
         if row is not None and buffer_at(tree, row) is None:
             own = (*own, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:], *_ages(state, row))
         saved, reach = tree.saved, tree.reach

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gradtui.state.run_state import RunState
+from gradtui.state.usual_ratio import USUAL_RATIO
 from gradtui.text import number_text
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, run_range, step_note, table_of
@@ -13,8 +14,6 @@ from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
-USUAL = 1e-3
-"""The rule of thumb: log10 around -3."""
 _MOST = (SELECTED_ROLE, "curve-1", "curve-3")
 """Roles of the parameters of the selected row. If a module has more parameters, the largest are drawn."""
 _LEGEND_LINES = 3
@@ -50,7 +49,7 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
         )
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
-    usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL, USUAL), can_be_smooth=False)
+    usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL_RATIO, USUAL_RATIO), can_be_smooth=False)
     above = legend_of([*reversed(curves), usual], ends, _ratio_text, width, _LEGEND_LINES)
     left_out = _left_out(state, options)
     below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]

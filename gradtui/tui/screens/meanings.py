@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.loss_trend import COMPARED
 from gradtui.state.markers import MarkerKind
 from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS, memory_part_name
 from gradtui.tui.panels import KINDS, SHOWN
@@ -232,6 +233,11 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
         "that of the main one, the first that steps, with its name where there is room. Another one takes its place when the "
         "main one no longer steps. Of a step with several backward passes it is their mean, or their sum where the script "
         "divides each loss by their number",
+    ),
+    (
+        "falling, rising, flat",
+        f"the newer half of the last {COMPARED} losses against the older half; flat is a difference that chance explains "
+        "(a Mann-Whitney test at 1 %)",
     ),
     ("until", "the next step at which training pauses: a breakpoint, or the one to which it runs"),
     ("memory, peak", "what is allocated now, and the most there was"),

@@ -25,7 +25,7 @@ _NAMES = {
     "gradients": "Loss and gradient norm", "memory": "Memory", "why": "Why", "changes": "Changes", "output": "Output",
     "events": "Events", "ranks": "Ranks",
 }  # fmt: skip
-_SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖grad‖"}
+_SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖g‖"}
 
 _BESIDE_TITLE = 8
 """Cells of the frame's upper edge that the corners and the gaps around the title take."""

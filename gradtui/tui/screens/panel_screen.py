@@ -30,7 +30,7 @@ from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.screens.action_context import ActionContext
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
 from gradtui.tui.tree import ModuleTree, TreePane
-from gradtui.tui.widgets import KeptContainer, KeptStrips, KeyBar, LineView
+from gradtui.tui.widgets import KeptContainer, KeptStrips, KeyBar, LineView, Status, StatusLine
 
 
 class PanelScreen(Screen[None], KeptStrips):
@@ -55,6 +55,7 @@ class PanelScreen(Screen[None], KeptStrips):
         self.events = EventsPanel(state, id="events")
         self.ranks = RanksPanel(state, id="ranks")
         self.keys = KeyBar(footer_actions(), id="keys")
+        self._status_line = StatusLine()
         self._panels = PanelLayout()
         self._titles: dict[str, tuple[PanelLayout, str]] = {}
         self._draw: dict[str, Callable[[], None]] = {
@@ -90,10 +91,13 @@ class PanelScreen(Screen[None], KeptStrips):
             yield self.events
             yield self.ranks
         yield self.keys
+        yield self._status_line
 
     def on_mount(self) -> None:
-        actions = map(self._action, ("toggle_trainable", "toggle_checkpointing"))
-        self.why.key, self.why.checkpoint_key = (action.key_text for action in actions)
+        actions = map(self._action, ("toggle_trainable", "toggle_checkpointing", "undo"))
+        self.why.key, self.why.checkpoint_key, self.why.undo_key = (
+            action.key_text if action.keys else "" for action in actions
+        )
         self._arrange(replace(self._panels, width=self.app.size.width, height=self.app.size.height))
 
     def on_resize(self, event: events.Resize) -> None:
@@ -120,6 +124,10 @@ class PanelScreen(Screen[None], KeptStrips):
         self.header.redraw()
         self.finding.update()
         self._show_keys()
+
+    def show_status(self, status: Status | None) -> None:
+        """Show a message above the footer, or nothing."""
+        self._status_line.show_status(status)
 
     def draw(self, part: str) -> None:
         """Redraw a part of the screen. If that raises, the part shows the error."""

@@ -28,7 +28,7 @@ from gradtui.tui.screens.action_context import (
     open_findings_list,
 )
 from gradtui.tui.tree import ModuleTree
-from gradtui.tui.widgets import KeyBar, LineView
+from gradtui.tui.widgets import KeyBar, LineView, Status, StatusLine
 
 _ABOVE = "findings"
 """The action that the line under the header shows; the footer leaves it out."""
@@ -77,12 +77,13 @@ class PlotScreen(ModalScreen[None]):
         super().__init__()
         self._action_context, self._state, self._tree, self._plot_settings = context, context.state, tree, settings
         self.header = Header(context.state, id="header")
-        self.finding = FindingLine(context.state, id="finding")
+        self.finding = FindingLine(context.state, has_rows=False, id="finding")
         self.plot_view = PlotView(context.state, context.pictures, tree, settings)
         self._others = tuple(
             next(action for action in ACTIONS if action.id == id) for id in SHARED_WITH_PLOTS if id != _ABOVE
         )
         self.keys = KeyBar(self._actions(), id="keys")
+        self._status_line = StatusLine()
         self._shown: tuple[object, ...] = ()
         self._watches: tuple[str, ...] = ()
         """Paths of the parameters for which the view, as last drawn, needs detailed measurements."""
@@ -92,6 +93,7 @@ class PlotScreen(ModalScreen[None]):
         yield self.finding
         yield self.plot_view
         yield self.keys
+        yield self._status_line
 
     def on_mount(self) -> None:
         self.finding.update()
@@ -122,6 +124,10 @@ class PlotScreen(ModalScreen[None]):
         self.header.redraw()
         self.finding.update()
         self.keys.show(self._actions())
+
+    def show_status(self, status: Status | None) -> None:
+        """Show a message above the footer, or nothing."""
+        self._status_line.show_status(status)
 
     def draw(self, part: str) -> None:  # noqa: ARG002 - there is one
         """Redraw the view with the current data."""

@@ -30,7 +30,7 @@ def loading_lines(state: RunState, actions: Iterable[Action], seconds: float, wi
     gap = [BLANK] if width >= _ROOM_FOR_BLANKS else []
     lines = wrap(((f"{_what(state)} · {time_left_text(seconds)}", "strong"),), width)
     if state.started is not None and state.started.torch_version:
-        found = "A model is found when it is first called or given to an optimizer."
+        found = "Found at its first call, or in an optimizer."
         lines += wrap(((found, "muted"),), width)
     lines += gap
     keys = list(actions)

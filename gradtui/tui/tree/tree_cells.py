@@ -11,6 +11,7 @@ from typing import Any
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
 from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import subtree
+from gradtui.state.usual_ratio import is_far_from_usual
 from gradtui.text import bytes_text, count_text, dtype_text, number_text, shape_text
 from gradtui.text.rank_norms import range_text
 from gradtui.tui.rendering import (
@@ -263,8 +264,10 @@ class TreeCells:
             return _ranks_cell(self.totals.ranks, where, width)
         if key == "ratio" and where:
             is_old = self.totals.ages.old and self.totals.is_ratio_old(where)
-            role = STALE if is_old else "muted" if row >= 0 else "text"
-            return _number_cell(self.totals.ratio(where), width, role)
+            ratio = self.totals.ratio(where)
+            far = "warning" if is_far_from_usual(ratio) else ""
+            role = STALE if is_old else far or ("muted" if row >= 0 else "text")
+            return _number_cell(ratio, width, role)
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
             return ((pad_start(_tensor_text(key, tensor), width), "text"),)

@@ -1,4 +1,4 @@
-"""The footer: the most important keys, as many as fit, to press or click; a message in their place. UI thread."""
+"""The footer: the most important keys, as many as fit, to press or click. UI thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from textual.message import Message
 from gradtui.tui.actions import Action, keymap_of
 from gradtui.tui.rendering import Line, Span
 from gradtui.tui.widgets.line_view import LineView
-from gradtui.tui.widgets.status_line import Status, message_line
 
 _GAP = 2
 
@@ -29,7 +28,7 @@ def key_bar(actions: Sequence[Action], width: int) -> list[tuple[range, Action]]
 
 
 class KeyBar(LineView):
-    """Keys and their labels; in their place a message, if there is one. A click on a key posts `Pressed`."""
+    """Keys and their labels. A click on a key posts `Pressed`."""
 
     class Pressed(Message):
         """The user clicked an action."""
@@ -38,13 +37,9 @@ class KeyBar(LineView):
             super().__init__()
             self.action = action
 
-    class MessageRead(Message):
-        """The user clicked the message."""
-
     def __init__(self, actions: Sequence[Action], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._actions = actions
-        self._status: Status | None = None
 
     def show(self, actions: Sequence[Action]) -> None:
         """Replace the shown actions."""
@@ -52,24 +47,13 @@ class KeyBar(LineView):
             self._actions = actions
             self.redraw()
 
-    def show_status(self, status: Status | None) -> None:
-        """Show a message instead of the keys, or the keys again."""
-        if status != self._status:
-            self._status = status
-            self.redraw()
-
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
-        if self._status is not None:
-            return [message_line(self._status, width)]
         spans: list[Span] = [(" ", "")]
         for index, (_, action) in enumerate(key_bar(self._with_keys(), width)):
             spans += [(" " * _GAP if index else "", ""), (action.key_text, "key"), (f" {action.label}", "muted")]
         return [tuple(spans)]
 
     def on_click(self, event: events.Click) -> None:
-        if self._status is not None:
-            self.post_message(self.MessageRead())
-            return
         for cells, action in key_bar(self._with_keys(), self.content_size.width):
             if event.x in cells:
                 self.post_message(self.Pressed(action))

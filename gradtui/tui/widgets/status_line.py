@@ -1,10 +1,12 @@
-"""Messages to the user in one line of the footer: answers, refusals, failures. UI thread; `message_line` is pure."""
+"""Messages to the user in one line above the footer: answers, refusals, failures. UI thread; `message_line` is pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from textual.message import Message
 
 from gradtui.tui.rendering import Line, elide, line_width, printable, spread, width_of
 from gradtui.tui.widgets.line_view import LineView
@@ -50,7 +52,7 @@ class StatusMessage:
 
 @dataclass(frozen=True)
 class Status:
-    """What the footer shows.
+    """What the line shows.
 
     Args:
         message: the gravest unread message, the newest of several.
@@ -107,11 +109,17 @@ def _hint(words: str, key: str) -> Line:
 
 
 class StatusLine(LineView):
-    """The bottom line of a dialog, which is there only while there is a message."""
+    """A line over the screen, which is there only while there is a message: above the footer, in a dialog at the bottom.
+
+    A click posts `Read`.
+    """
 
     DEFAULT_CSS = """
     StatusLine { layer: status; dock: bottom; width: 100%; height: 1; background: $panel; }
     """
+
+    class Read(Message):
+        """The user clicked the message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,3 +135,6 @@ class StatusLine(LineView):
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
         return [message_line(self._status, width)] if self._status is not None else []
+
+    def on_click(self) -> None:
+        self.post_message(self.Read())

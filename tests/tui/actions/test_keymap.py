@@ -138,7 +138,7 @@ async def test_texts_of_the_screen_name_the_keys_in_force() -> None:
         assert "f8 shows every row again." in run.dashboard.tree_view.text
         run.app.run_state.findings = [finding("GT203")]
         await run.pump()
-        assert "f5 findings" in run.dashboard.finding.text
+        assert "f3 go to it  f5 list" in run.dashboard.finding.text
         await run.put(ev.PauseChanged(2.0, 40, True, "NaN", held_step=HeldStep(0, "SGD")))
         options = run.app.screen.query_one(OptionList)
         assert "Stay paused; f6 opens this again" in str(options.get_option_at_index(options.option_count - 1).prompt)

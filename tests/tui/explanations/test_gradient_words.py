@@ -52,7 +52,7 @@ def test_what_is_not_finite_comes_first() -> None:
 @pytest.mark.parametrize(("exact", "about"), [(True, ""), (False, "about ")])
 def test_how_far_a_step_moves_a_parameter(exact: bool, about: str) -> None:
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, exact)), 0)
-    assert told == f"A step moves it by {about}0.0010 of its norm 2.00: usual (step 12)."
+    assert told == f"A step moves it by {about}0.0010 of its norm 2.00: usual (about 0.001) (step 12)."
 
 
 def test_a_step_that_moves_nothing_and_one_that_was_not_seen() -> None:
@@ -76,7 +76,9 @@ def test_of_a_module_it_is_told_how_many_of_its_tensors_the_words_are_of() -> No
     assert joint_update_words(state, range(4, 9)) is None
     words, moved = joint_gradient_words(state, range(4)), joint_update_words(state, range(4))
     assert words == "Largest element 0.500, mean 0 ± 0.100, none exactly zero (2 of 4 tensors, steps 12 to 14)."
-    assert moved == ("A step moves it by 0.0010 of its norm 2.50: usual (1 of 4 tensors, steps 12 to 14).")
+    assert moved == (
+        "A step moves it by 0.0010 of its norm 2.50: usual (about 0.001) (1 of 4 tensors, steps 12 to 14)."
+    )
 
 
 def flags(state: RunState, training: int) -> str:

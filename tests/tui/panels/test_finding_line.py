@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fakes import finding
 
-from gradtui.state.findings import Level
-from gradtui.tui.panels.finding import finding_line
+from gradtui.state.findings import Finding, Level, Status
+from gradtui.tui.panels.finding import finding_line, no_finding_line
 from gradtui.tui.rendering import line_width
 
 MESSAGE = (
@@ -17,17 +19,17 @@ FOUND = finding("GT203", message=MESSAGE, remedy=REMEDY)
 
 
 def words(width: int, count: int = 1) -> str:
-    return "".join(text for text, _ in finding_line(FOUND, count, width, "F"))
+    return "".join(text for text, _ in finding_line(FOUND, count, width, "!", "F"))
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 160, 250])
 def test_it_takes_exactly_the_width(width: int) -> None:
-    assert line_width(finding_line(FOUND, 1, width, "F")) == width
+    assert line_width(finding_line(FOUND, 1, width, "!", "F")) == width
 
 
 def test_a_wide_screen_shows_all_of_it() -> None:
     assert words(250).startswith(f" error GT203  {MESSAGE} → {REMEDY} ")
-    assert words(250, 3).endswith(" F 3 findings ")
+    assert words(250, 3).endswith(" ! next  F all 3 ")
 
 
 def test_the_remedy_comes_before_the_second_clause() -> None:
@@ -43,17 +45,30 @@ def test_eighty_columns_show_the_level_the_rule_and_the_first_clause() -> None:
 
 def test_a_remedy_is_cut_where_some_of_it_is_worth_reading() -> None:
     clause = MESSAGE.partition(":")[0]
-    # Of 100 cells the badge takes 13, the blank after it 1, and the key with its word 9, with a blank before them.
-    room = 100 - 13 - 1 - 9 - len(clause) - len(" → ")
+    # Of 100 cells the badge takes 13, the blank after it 1, and the key with its word 8.
+    room = 100 - 13 - 1 - 8 - len(clause) - len(" → ")
     assert f"{clause} → {REMEDY[: room - 1]}…" in words(100)
 
 
+def test_without_an_open_finding_it_says_so() -> None:
+    def said(*findings: Finding, has_begun: bool = True) -> str:
+        line = no_finding_line(findings, 80, "F", has_begun=has_begun)
+        assert line_width(line) == 80
+        return "".join(text for text, _ in line).strip()
+
+    assert said() == "✔ no findings"
+    assert said(has_begun=False) == "no findings yet"
+    others = finding(status=Status.SUSPECTED), replace(FOUND, cleared_step=9)
+    assert said(*others).startswith("✔ no findings · 1 cleared · 1 suspected: needs more samples ")
+    assert said(*others).endswith(" F list")
+
+
 def test_control_characters_of_a_path_are_replaced() -> None:
-    line = finding_line(finding(message="a\x1b[31m.weight is frozen", remedy="thaw\x07 it"), 1, 160, "F")
+    line = finding_line(finding(message="a\x1b[31m.weight is frozen", remedy="thaw\x07 it"), 1, 160, "!", "F")
     text = "".join(part for part, _ in line)
     assert "a·[31m.weight is frozen → thaw· it" in text
 
 
 @pytest.mark.parametrize(("level", "role"), [(Level.ERROR, "error"), (Level.WARNING, "warning"), (Level.NOTE, "muted")])
 def test_the_level_is_a_word_and_a_colour(level: Level, role: str) -> None:
-    assert finding_line(finding(level=level), 1, 80, "F")[0] == (f" {level} GT203 ", f"ground on {role}")
+    assert finding_line(finding(level=level), 1, 80, "!", "F")[0] == (f" {level} GT203 ", f"ground on {role}")

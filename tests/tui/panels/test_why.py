@@ -59,7 +59,7 @@ def test_a_freeze_is_described_by_what_it_frees_and_keeps() -> None:
     assert text.title == "a · trains"
     words = said(text)
     assert "space would freeze it: 20 parameters · gradients about −80 B · SGD keeps about 80 B of state" in words
-    assert words.endswith("activations not known · Undo reverts it")
+    assert words.endswith("activations not known · u undoes it")
 
 
 def test_an_unfreeze_says_which_optimizer_takes_the_orphans() -> None:
@@ -77,8 +77,21 @@ def test_a_parameter_has_its_optimizer_and_how_far_a_step_moves_it() -> None:
     state = run()
     stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0015, True)
     apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
-    assert why(state, ~0).sentences == ("SGD owns it, lr 0.01.", "Moves 0.15 % a step: usual.")
-    assert "Moves 0.15 % a step: usual." in why(state, A).sentences
+    assert why(state, ~0).sentences == ("SGD owns it, lr 0.01.", "Moves 0.15 % a step: usual (about 0.1 %).")
+    assert "Moves 0.15 % a step: usual (about 0.1 %)." in why(state, A).sentences
+    assert not why(state, A).warning
+
+
+@pytest.mark.parametrize("ratio", [0.67, 1e-7])
+def test_a_ratio_far_from_the_usual_one_warns(ratio: float) -> None:
+    state = run()
+    apply(state, ev.GradientFiguresMeasured(1.0, 20, (GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, ratio, True),)))
+    for row in (~0, A):
+        sentence = next(each for each in why(state, row).sentences if each.startswith("Moves"))
+        warned = "".join(
+            text for line in why_lines(why(state, row), 200, 9) for text, role in line if role == "warning"
+        )
+        assert warned.strip() == sentence
 
 
 def test_an_old_value_has_its_step() -> None:
@@ -153,13 +166,13 @@ async def test_the_panel_has_the_newest_gradient_that_passes_and_says_when_it_be
 @pytest.mark.parametrize(
     ("ratio", "words"),
     [
-        (0.0015, "0.15 % a step: usual"),
-        (0.009, "0.9 % a step: about nine times the usual"),
-        (0.12, "12 % a step: about 120 times the usual"),
-        (0.00005, "0.005 % a step: about 1/20 of the usual"),
+        (0.0015, "0.15 % a step: usual (about 0.1 %)"),
+        (0.009, "0.9 % a step: about nine times the usual 0.1 %"),
+        (0.12, "12 % a step: about 120 times the usual 0.1 %"),
+        (0.00005, "0.005 % a step: about 1/20 of the usual 0.1 %"),
         (0.0, "0 % a step"),
-        (5e-324, "5e-322 % a step: far below the usual"),
-        (1e308, f"{1e308 * 100:.0f} % a step: far above the usual"),
+        (5e-324, "5e-322 % a step: far below the usual 0.1 %"),
+        (1e308, f"{1e308 * 100:.0f} % a step: far above the usual 0.1 %"),
         (float("nan"), "by a step that is not finite"),
     ],
 )

@@ -293,6 +293,13 @@ def test_a_ratio_is_dim_while_the_norm_beside_it_is_not() -> None:
     assert role_of(made.line(~ctx), "0") == "text"
 
 
+def test_a_ratio_far_from_the_usual_one_is_coloured() -> None:
+    figures = ev.GradientFiguresMeasured(1.0, 1, (GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.672, True),))
+    ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
+    _, made = state_and_cells(replace(figures, figures=(replace(figures.figures[0], parameter=ctx),)))
+    assert role_of(made.line(~ctx), "0.672") == "warning"
+
+
 def test_every_value_is_dim_until_one_is_measured_after_a_change() -> None:
     state, made = state_and_cells(ev.CommandApplied(2.0, 10, SetGroup(1, 0, 0, 1e-4), "lr", (0,)))
     ctx = ~next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
