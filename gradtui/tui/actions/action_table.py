@@ -45,13 +45,13 @@ ACTIONS: tuple[Action, ...] = (
         "freeze", ("f",), "Freeze a choice…",
         "Choose what trains by a preset (head, norms, last blocks), a glob or an expression; the rest is frozen, or the other "
         "way round. It says how many parameters that leaves.",
-        "Training", "dashboard", label="freeze…", needs_run=True, call="open('freeze')",
+        "Training", "dashboard", footer=3, label="pick", needs_run=True, call="open('freeze')",
     ),
     Action(
         "plans", ("F",), "Plans: less memory",
         "List what else could train and be checkpointed, with the peak, the activations and the time of a step that each would "
         "have; enter applies one, and writes it as a schedule for the next run.",
-        "Training", "dashboard", label="plans", needs_run=True, call="open('plans')",
+        "Training", "dashboard", footer=7, label="plans", needs_run=True, call="open('plans')",
     ),
     Action(
         "export_schedule", (), "Export the schedule",
@@ -61,11 +61,11 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _request(
         "pause", ("p",), "Pause or resume", "Pause training at the next step boundary, or resume it.",
-        footer=3, label="pause",
+        footer=5, label="pause",
     ),
     _request(
         "run_one_step", ("n",), "Run one step", "Run one optimizer step, then pause.",
-        footer=4, label="step",
+        footer=11, label="step",
     ),
     Action(
         "breakpoints", ("b",), "Breakpoints",
@@ -81,7 +81,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _request(
         "undo", ("u",), "Undo", "Undo the latest change: a freeze, a checkpoint, a mode, a learning rate.",
-        label="undo",
+        footer=4, label="undo",
     ),
     _question(
         "run_steps", ("N",), "Run several steps", "Run a number of optimizer steps, then pause.",
@@ -132,7 +132,7 @@ ACTIONS: tuple[Action, ...] = (
         "trace_step", ("t",), "Profile a step's memory",
         "Follow every allocation of the next step: what was alive at its peak, and how memory rose and fell. While training "
         "is paused, run this step.",
-        "Training", "dashboard", label="profile", call="open('trace_step')",
+        "Training", "dashboard", footer=6, label="peak", call="open('trace_step')",
     ),
     _request(
         "save_snapshot", ("S",), "Save allocator snapshot",
@@ -150,7 +150,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "leave", ("q", "ctrl+q"), "Leave", "Leave the screen and let training run, stop it, or kill the process.",
-        "Training", "app", footer=7, label="leave",
+        "Training", "app", footer=10, label="leave",
     ),
     Action(
         "explain", ("enter",), "Why: explain the row",
@@ -160,7 +160,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "filter", ("slash",), "Filter rows",
         "Show only rows whose path contains a text, or matches a glob such as *.bias.",
-        "Model", "dashboard", footer=5, label="filter",
+        "Model", "dashboard", footer=13, label="filter",
     ),
     Action(
         "back", ("escape",), "Clear filter, go back",
@@ -169,7 +169,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "findings", ("d",), "Findings: what is wrong",
         "List what the rules found: what is wrong, why, what to do, and where.",
-        "Model", "dashboard", mouse="click on the line under the header",
+        "Model", "dashboard", footer=8, label="findings", mouse="click on the line under the header",
     ),
     Action(
         "next_problem", ("exclamation_mark",), "Next problem",
@@ -210,7 +210,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "next_panel", ("tab",), "Next panel",
         "Show the next panel at the bottom: output, events, or changes where these have no place of their own.",
-        "Screen", "dashboard", footer=6, label="panel", mouse="click on its name",
+        "Screen", "dashboard", footer=14, label="panel", mouse="click on its name",
     ),
     Action(
         "move_focus", ("shift+tab",), "Move the focus",
@@ -227,7 +227,7 @@ ACTIONS: tuple[Action, ...] = (
         "show_gradients", ("g",), "Curves, then the plots",
         "Show the panel Loss and gradient norm; once more, and plots fill the screen: norms, how far steps move the weights, "
         "how a gradient is spread, norm by layer, memory over steps. From the panel Memory they open with its plot.",
-        "Screen", "dashboard", footer=9, label="plots", mouse="click on the panel",
+        "Screen", "dashboard", footer=12, label="plots", mouse="click on the panel",
     ),
     Action(
         "export", ("e",), "Export the plot",
@@ -249,7 +249,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "help", ("question_mark", "f1"), "Help", "Show the keys, and what letters, marks and colours mean.",
-        "Screen", "app", footer=8, label="help",
+        "Screen", "app", footer=9, label="help",
     ),
     Action(
         "command_palette", ("ctrl+p",), "Commands", "Find any of these by name.", "Screen", "app", in_palette=False

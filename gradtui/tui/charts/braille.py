@@ -34,11 +34,10 @@ def draw(chart: Chart) -> tuple[Line, ...]:
     """Return the lines of a chart: canvas, axes and tick labels, without the header."""
     cells = canvas(chart)
     width = chart.layout.labels
-    if not width:
-        return tuple(runs(row) for row in cells)
     labels = {tick.cell: tick.label for tick in chart.y_ticks}
-    lines = [(*_left_of(labels.get(i), width), *runs(row)) for i, row in enumerate(cells)]
-    return (*lines, *_below(chart.x_ticks, chart.layout.columns)) if chart.layout.framed else tuple(lines)
+    lines = [(*_left_of(labels.get(i), width), *runs(row)) if width else runs(row) for i, row in enumerate(cells)]
+    below = _below(chart.x_ticks, chart.layout.columns) if chart.layout.framed else ()
+    return (*lines, *below, *([_ruler(chart)] if chart.layout.has_ruler else []))
 
 
 def canvas(chart: Chart) -> list[list[Cell]]:
@@ -126,6 +125,17 @@ def _below(ticks: Sequence[CellTick], columns: int) -> tuple[Line, Line]:
         labels[start : start + len(tick.label)] = tick.label
     margin = " " * LABEL_WIDTH
     return ((margin, PLAIN), ("└" + "".join(axis), AXIS)), ((f"{margin} ", PLAIN), ("".join(labels), TICK))
+
+
+def _ruler(chart: Chart) -> Line:
+    """Return the x axis in one row: each label stands in the axis, centred where its tick would be."""
+    cells: list[Cell] = [("─", AXIS)] * chart.layout.columns
+    for tick in chart.x_ticks:
+        start = label_start(tick, chart.layout.columns)
+        cells[start : start + len(tick.label)] = [(character, TICK) for character in tick.label]
+    corner: Cell = ("└", AXIS)
+    left = [(" ", PLAIN)] * chart.layout.labels
+    return runs([*left, corner, *cells] if left else cells)
 
 
 def runs(cells: Iterable[Cell]) -> Line:

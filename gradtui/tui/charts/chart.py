@@ -28,6 +28,7 @@ SHORT_LABEL_WIDTH = 5
 MIN_WIDTH_WITH_LABELS = 24
 MIN_HEIGHT_WITH_X_AXIS = 6
 MIN_HEIGHT_WITH_Y_AXIS = 4
+MIN_WIDTH_WITH_RULER, MIN_HEIGHT_WITH_RULER = 12, 3
 MIN_ROWS_OF_LANES = 4
 MIN_ROWS_OF_LOWER_LANE = 2
 """Below lanes of curves without a common scale; these have all rows if there are fewer."""
@@ -38,9 +39,9 @@ MIN_HEIGHT_WITH_HEADER = 5
 class Layout:
     """The sizes of a picture's parts, in cells: the same for all drawers, so that nothing moves when the drawer changes.
 
-    From the top: `header` rows of legend, `rows` of canvas, then the x axis and its labels if `framed`. The first `above`
-    rows of the canvas are the upper lane. The canvas has y tick labels of `labels` cells on its left; a picture that is too
-    small for them is all canvas below the header.
+    From the top: `header` rows of legend, `rows` of canvas, then the x axis and its labels if `framed`, or with `has_ruler` an
+    x axis of one row that its labels are in. The first `above` rows of the canvas are the upper lane. The canvas has y tick
+    labels of `labels` cells on its left; a picture that is too small for them has none.
     """
 
     header: int
@@ -49,6 +50,7 @@ class Layout:
     rows: int
     labels: int = 0
     above: int = 0
+    has_ruler: bool = False
 
     @property
     def margin(self) -> int:
@@ -143,7 +145,8 @@ def layout_of(request: PlotRequest) -> Layout:
     labels = LABEL_WIDTH if framed else 0
     if width >= MIN_WIDTH_WITH_LABELS and MIN_HEIGHT_WITH_Y_AXIS <= height < MIN_HEIGHT_WITH_X_AXIS:
         labels = SHORT_LABEL_WIDTH
-    rows = height - header - (2 if framed else 0)
+    has_ruler = not framed and width >= MIN_WIDTH_WITH_RULER and height - header >= MIN_HEIGHT_WITH_RULER
+    rows = height - header - (2 if framed else 1 if has_ruler else 0)
     above = rows // 2 if request.above and rows >= MIN_ROWS_OF_LANES else 0
     if request.has_lanes and above:
         # A cell has one colour: each of these curves needs a row, and several curves in one row are of no use.
@@ -151,4 +154,4 @@ def layout_of(request: PlotRequest) -> Layout:
         above = above if rows - above >= MIN_ROWS_OF_LOWER_LANE else rows
     if request.above and not request.series:
         above = rows
-    return Layout(header, framed, width - (labels + 1 if labels else 0), rows, labels, above)
+    return Layout(header, framed, width - (labels + 1 if labels else 0), rows, labels, above, has_ruler)

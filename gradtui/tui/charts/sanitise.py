@@ -27,7 +27,7 @@ from gradtui.tui.charts.chart import (
     layout_of,
 )
 from gradtui.tui.charts.request import ALARM, PlotRequest, Scale, Series, Unit, VerticalLine
-from gradtui.tui.charts.ticks import LARGEST, Axis, linear_axis, log_axis, opened, step_axis
+from gradtui.tui.charts.ticks import LARGEST, Axis, Tick, linear_axis, log_axis, number_labels, opened, step_axis
 
 DOT_COLUMNS = 2
 """Dots side by side in a braille cell. Points are thinned to two in each such dot column."""
@@ -40,6 +40,7 @@ are no neighbours would claim what was not measured."""
 _BETWEEN_LANES = 0.25
 _BELOW = 1e-6
 """In rows: so far below a lane the values begin of the one under it, where a cell can have the colour of one of them only."""
+_MIN_TICKS = 2
 _MIN_ROWS_WITH_TICKS = 2
 """Rows of each of several lanes with a y axis."""
 
@@ -200,7 +201,13 @@ def _x_axis(every: Sequence[_Samples], layout: Layout, limits: tuple[float, floa
     ends += [(samples.outliers[0][0], samples.outliers[-1][0]) for samples in every if samples.outliers]
     if limits is not None:
         ends.append(limits)
-    return step_axis(min(first for first, _ in ends), max(last for _, last in ends), layout.columns)
+    axis = step_axis(min(first for first, _ in ends), max(last for _, last in ends), layout.columns)
+    if layout.has_ruler and len(axis.ticks) < _MIN_TICKS:
+        # A single step says where the axis is, but not how long.
+        limits = (axis.lower, axis.upper)
+        labels = number_labels(limits, 1.0, layout.columns // 2)
+        return Axis(*limits, tuple(map(Tick, limits, labels)))
+    return axis
 
 
 def _y_axis(lane: _Lane, layout: Layout) -> Axis | None:

@@ -3,8 +3,8 @@
 Loss and norms have no common scale: on one canvas their crossings would mean nothing, and one of two y axes would have to be
 read by colour alone. So each has a lane of its own, the loss above on a linear scale from its lowest to its highest value,
 the norms below on a log scale, because layers differ by orders of magnitude. Both lanes have the same x axis, which ends at
-the present step, so that a marker stands at the same place in both. At 80x24 the panel has six rows: the x axis gives way,
-the y axes stay, because a bend can be dated by its marker but not be measured without a scale. Where a chart has less than
+the present step, so that a marker stands at the same place in both. At 80x24 the panel has seven rows: the steps
+stand in the x axis instead of below it. Where a chart has less than
 four rows, or the loss is unknown, the norms have all of it; the legend still has the loss.
 
 Where several optimizers step in turns, as in a GAN, each has a loss and a total norm in a colour of its own.

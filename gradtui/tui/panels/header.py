@@ -86,6 +86,10 @@ class _Layout:
     rates: bool = True
     peak: bool = True
     label: str = "memory "
+    overhead: bool = True
+    time: bool = True
+    memory: bool = True
+    pace: bool = True
     gap: int = 2
     owner: int = 0
     """Cells in which the main one of several optimizers is named, in place of the overhead where there is no course."""
@@ -107,6 +111,11 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
     {"gap": 1},
     {"label": ""},
     {"digits": 5},
+    {"overhead": False},
+    {"time": False},
+    {"memory": False},
+    {"pace": False},
+    {"script": 6},
 )
 
 
@@ -124,7 +133,7 @@ def _layout_for(width: int, *, has_owner: bool) -> _Layout:
         if line_width(left) + line_width(right) <= width:
             break
         layout = replace(layout, **reduction)  # type: ignore[arg-type]  # the table names fields of the layout
-    if has_owner and not layout.spark:
+    if has_owner and layout.overhead and not layout.spark:
         return replace(layout, owner=layout.gap + line_width(_overhead(*nothing)))
     return layout
 
@@ -134,16 +143,20 @@ def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line,
     left: list[Line] = [((_BRAND, "ground on accent"),)] if layout.brand else []
     left.append((_glyph(state), *(_alarm(state, facts, layout.script) or _script(state, layout.script))))
     left.append((("step ", "faint"), *_steps(state, layout)))
-    left.append((_pace(state, layout),))
-    left.append(((pad(seconds_text(state.seconds if state.started else None).strip(), _TIME_WIDTH), "muted"),))
+    if layout.pace:
+        left.append((_pace(state, layout),))
+    if layout.time:
+        left.append(((pad(seconds_text(state.seconds if state.started else None).strip(), _TIME_WIDTH), "muted"),))
     if layout.left:
         left.append(_time_left(state, facts))
     left.append(_loss(state, layout))
     if layout.rates:
         left.append((("lr ", "faint"), (pad(_learning_rate(state), _LR_WIDTH), "text")))
-    right: list[Line] = [_memory(state, layout)] if layout.owner else [_memory(state, layout), _overhead(state, facts)]
+    right: list[Line] = [_memory(state, layout)] if layout.memory else []
+    if layout.overhead and not layout.owner:
+        right.append(_overhead(state, facts))
     start: Line = () if layout.brand or layout.gap == 1 else ((" ", ""),)
-    return (*start, *_joined(left, gap)), (gap, *_joined(right, gap))
+    return (*start, *_joined(left, gap)), (gap, *_joined(right, gap)) if right else ()
 
 
 def _joined(fields: Sequence[Line], gap: Span) -> Line:

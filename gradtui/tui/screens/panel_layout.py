@@ -21,6 +21,9 @@ _ROOM_FOR_WHY = 18
 _ROOM_FOR_BOTH = 9
 """From this number of rows on, curves and memory are above each other; otherwise one of them is visible."""
 
+_MOST_MEMORY = 15
+"""Rows of the memory panel with its frame, beyond which the curves have more use for them."""
+
 _NAMES = {
     "gradients": "Loss and gradient norm", "memory": "Memory", "why": "Why", "changes": "Changes", "output": "Output",
     "events": "Events", "ranks": "Ranks",
@@ -61,13 +64,19 @@ class PanelLayout:
         """The rows of the upper part, of *why* and of the tabs, with their frames; 0 for what has no room."""
         body = self.height - 3
         if self.is_wide:
-            why, below = (7, 6) if self.height < 44 else (9, 9)
+            why, below = (7, 6) if self.height < 44 else (9, 6)
             if self.height < _ROOM_FOR_CHANGES:
                 why, below = 7, 5
         else:
             why = 0 if self.height < _ROOM_FOR_WHY else 4 if self.height < _HIGH else 5
             below = 3 if self.height < _ROOM_FOR_WHY else 4 if self.height < _HIGH else 7
         return max(1, body - why - below), why, below
+
+    @property
+    def curve_rows(self) -> int:
+        """The rows of the curves of the upper part; the others are of the memory, which has its fill on a high screen."""
+        upper = self.rows[0]
+        return upper - min(upper * 11 // 20, _MOST_MEMORY) if self.is_wide else -(-upper // 2)
 
     @property
     def has_room_for_changes(self) -> bool:

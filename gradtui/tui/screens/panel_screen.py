@@ -175,7 +175,7 @@ class PanelScreen(Screen[None], KeptStrips):
         self.set_class(not panels.is_wide, "-narrow")
         self.set_class(panels.memory_is_high, "-memory-is-high")
         upper, why, below = panels.rows
-        first = upper * 9 // 20 if panels.is_wide else upper // 2
+        first = panels.curve_rows
         rows = [f"{first}fr", f"{upper - first}fr", *(str(row) for row in (why, below) if row)]
         self.query_one("#body").styles.grid_rows = " ".join(rows)
         for name in PANELS:

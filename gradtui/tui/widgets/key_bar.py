@@ -11,7 +11,13 @@ from gradtui.tui.actions import Action, keymap_of
 from gradtui.tui.rendering import Line, Span
 from gradtui.tui.widgets.line_view import LineView
 
-_GAP = 2
+_GAP, _NARROW_GAP = 2, 1
+_WIDE = 100
+"""From this width on, keys are two cells apart."""
+
+
+def _gap(width: int) -> int:
+    return _GAP if width >= _WIDE else _NARROW_GAP
 
 
 def key_bar(actions: Sequence[Action], width: int) -> list[tuple[range, Action]]:
@@ -23,7 +29,7 @@ def key_bar(actions: Sequence[Action], width: int) -> list[tuple[range, Action]]
         if end > width:
             break
         placed.append((range(start, end), action))
-        start = end + _GAP
+        start = end + _gap(width)
     return placed
 
 
@@ -50,7 +56,7 @@ class KeyBar(LineView):
     def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
         spans: list[Span] = [(" ", "")]
         for index, (_, action) in enumerate(key_bar(self._with_keys(), width)):
-            spans += [(" " * _GAP if index else "", ""), (action.key_text, "key"), (f" {action.label}", "muted")]
+            spans += [(" " * _gap(width) if index else "", ""), (action.key_text, "key"), (f" {action.label}", "muted")]
         return [tuple(spans)]
 
     def on_click(self, event: events.Click) -> None:

@@ -140,8 +140,10 @@ def test_no_key_acts_twice_in_one_place(focused: str | None) -> None:
 
 def test_eighty_columns_show_the_keys_that_matter() -> None:
     shown = {action.id for _, action in key_bar(footer_actions(), 80)}
-    wanted = {"toggle_trainable", "explain", "pause", "run_one_step", "filter", "next_panel", "leave", "help"}
+    wanted = {"toggle_trainable", "explain", "freeze", "undo", "pause", "trace_step", "plans", "findings", "help"}
     assert shown == wanted
+    paused = {action.id for _, action in key_bar(footer_actions(status=RunStatus.PAUSED), 80)}
+    assert paused == wanted
 
 
 def test_keys_in_the_footer_do_not_overlap_and_fit() -> None:

@@ -41,6 +41,13 @@ def test_a_rising_line_looks_like_one() -> None:
     ]
 
 
+def test_a_low_chart_has_the_steps_in_its_axis() -> None:
+    low = drawn(PlotRequest(24, 5, (curve(0.0, 1.0, label=""),), x_limits=(0.0, 100.0)))
+    assert texts(low.lines)[-1] == "     └0────────50────100"
+    narrow = drawn(PlotRequest(15, 3, (curve(0.0, 1.0, label=""),), x_limits=(0.0, 100.0)))
+    assert texts(narrow.lines)[-1] == "0───────────100"
+
+
 def test_every_part_has_its_style() -> None:
     picture = drawn(PlotRequest(40, 8, (curve(1.0, math.nan, 3.0),)))
     keys = [{key for text, key in line if text.strip()} for line in picture.lines]

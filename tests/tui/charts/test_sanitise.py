@@ -210,7 +210,7 @@ def test_two_lanes_share_the_steps_and_each_has_its_own_scale_and_marks() -> Non
 
 
 def test_a_chart_of_less_than_four_rows_has_no_upper_lane() -> None:
-    chart = sanitise(PlotRequest(28, 3, (curve(1.0, 2.0, label=""),), above=(curve(5.0, 6.0, label=""),)))
+    chart = sanitise(PlotRequest(28, 4, (curve(1.0, 2.0, label=""),), above=(curve(5.0, 6.0, label=""),)))
     assert (chart.layout.above, chart.layout.rows, len(chart.curves)) == (0, 3, 1)
 
 
@@ -231,13 +231,13 @@ def test_vertical_lines_in_one_column_are_one() -> None:
 
 
 def with_lanes(rows: int, *colors: str, lower: bool = True) -> PlotRequest:
-    """Curves of very different size above, and one below. Low pictures have no x axis, others have one in two rows."""
+    """Curves of very different size above, and one below. Low pictures have an x axis of one row, others one of two."""
     above = tuple(
         Series("", color, (1.0, 2.0, 3.0), (size, 2 * size, 3 * size))
         for color, size in zip(colors, (1.0, 1000.0, 1e-6, 1.0))
     )
     below = (Series("", "below", (1.0, 3.0), (1.0, 10.0)),) if lower else ()
-    height = rows + 2 if rows + 2 >= MIN_HEIGHT_WITH_X_AXIS else rows
+    height = rows + 2 if rows + 2 >= MIN_HEIGHT_WITH_X_AXIS else rows + 1
     return PlotRequest(60, height, below, y_scale="log", above=above, has_lanes=True)
 
 

@@ -113,6 +113,14 @@ def test_a_narrow_terminal_still_gets_one_line() -> None:
     assert all(line_width(header_line(RUNNING, HeaderState(), width)) >= width for width in (20, 40, 60))
 
 
+def test_forty_cells_have_the_step_and_the_loss_without_the_overhead() -> None:
+    shown = text(RUNNING, 40)
+    assert line_width(header_line(RUNNING, HeaderState(0.008), 40)) == 40
+    assert "step 40" in shown
+    assert "loss 1.16" in shown
+    assert "overhead" not in shown
+
+
 def test_what_the_run_is_doing() -> None:
     waiting = state_after(*coop_run(3))
     waiting.note_submitted(Pause(1))

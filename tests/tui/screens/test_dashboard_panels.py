@@ -116,6 +116,20 @@ async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: t
         assert run.dashboard.output.text.split() == [bar]
 
 
+def test_on_a_high_screen_the_rows_go_to_the_curves() -> None:
+    usual, high = PanelLayout(120, 36), PanelLayout(160, 50)
+    assert high.rows[2] == usual.rows[2]
+    assert high.curve_rows - usual.curve_rows == 8
+    assert high.curve_rows > high.rows[0] // 2
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 36), (160, 50)])
+async def test_the_curves_have_steps_on_their_axis(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        lowest = run.dashboard.gradients.text.splitlines()[-1]
+        assert {"10", "20", "30", "40"} & set(lowest.replace("─", " ").replace("└", " ").split())
+
+
 async def test_output_follows_its_end_until_one_scrolls_away() -> None:
     log = PrintedLog(*(f"line {number}" for number in range(50)))
     async with session(log=log) as run:
