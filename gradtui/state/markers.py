@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetTrainable, TrainOnly
-from gradtui.protocol.events import CommandApplied
+from gradtui.protocol.commands import (
+    Command,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    SkipStep,
+    TrainOnly,
+    ZeroGradients,
+)
+from gradtui.protocol.events import CommandApplied, MemorySpikeFound
 from gradtui.state.findings import Finding, Status
 from gradtui.state.rate_jumps import RateJump
 from gradtui.state.run_state import ModelChange, RunState
@@ -21,10 +30,14 @@ class MarkerKind(str, Enum):
     FREEZE = "freeze"
     LEARNING_RATE = "learning rate"
     CHECKPOINTING = "checkpointing"
+    CHANGE = "change"
     FINDING = "finding"
     SPIKE = "memory spike"
 
     __str__ = str.__str__
+
+
+Marked = CommandApplied | ModelChange | RateJump | Finding | MemorySpikeFound
 
 
 @dataclass(frozen=True)
@@ -36,10 +49,12 @@ class Marker:
     kind: MarkerKind
     words: str
     """What it concerns, in few words: a path, a learning rate, a type of model, the id of a rule."""
+    of: Marked | None = field(default=None, compare=False)
+    """The event itself."""
 
 
 def markers(state: RunState) -> list[Marker]:
-    """Return every freeze, unfreeze, change of checkpointing, jump of a learning rate, new model and confirmed finding.
+    """Return every change of the user, jump of a learning rate, new model and confirmed finding.
 
     They are in the order of their steps. Memory spikes concern the curves of the memory only.
     """
@@ -59,9 +74,12 @@ def _of_interventions(interventions: Sequence[CommandApplied]) -> Iterator[Marke
     commands = {applied.command.id: applied.command for applied in interventions}
     for applied in interventions:
         if applied.undone is None:
-            yield from _of_command(applied, applied.command)
-        elif applied.undone in commands:
-            yield from _of_undo(applied, commands[applied.undone])
+            found = list(_of_command(applied, applied.command))
+        else:
+            undone = commands.get(applied.undone)
+            found = list(_of_undo(applied, undone)) if undone is not None else []
+        for marker in found or [Marker(applied.step, MarkerKind.CHANGE, _other_words(applied))]:
+            yield replace(marker, of=applied)
 
 
 def _of_command(applied: CommandApplied, command: Command) -> Iterator[Marker]:
@@ -97,23 +115,39 @@ def _of_changed(applied: CommandApplied, words: str) -> Iterator[Marker]:
 
 def _of_models(changes: Sequence[ModelChange]) -> Iterator[Marker]:
     for change in changes:
-        yield Marker(change.step, MarkerKind.MODEL, change.names)
+        yield Marker(change.step, MarkerKind.MODEL, change.names, change)
 
 
 def _of_rates(jumps: Sequence[RateJump], commanded: set[int]) -> Iterator[Marker]:
     """Yield one marker for each step with a jump, except for jumps that a command made."""
     for step in sorted({jump.step for jump in jumps}):
         if commanded.isdisjoint((step - 1, step)):
-            rates = {(jump.before, jump.after) for jump in jumps if jump.step == step}
+            of_step = [jump for jump in jumps if jump.step == step]
+            rates = {(jump.before, jump.after) for jump in of_step}
             before, after = min(rates)
             words = f"{before:g} → {after:g}" if len(rates) == 1 else f"{len(rates)} learning rates"
-            yield Marker(step - 1, MarkerKind.LEARNING_RATE, words)
+            yield Marker(step - 1, MarkerKind.LEARNING_RATE, words, of_step[0])
 
 
 def _of_findings(findings: Sequence[Finding]) -> Iterator[Marker]:
     for finding in findings:
         if finding.status is Status.CONFIRMED:
-            yield Marker(finding.first_step, MarkerKind.FINDING, finding.rule)
+            yield Marker(finding.first_step, MarkerKind.FINDING, finding.rule, finding)
+
+
+def _other_words(applied: CommandApplied) -> str:
+    """Name a change that has no kind of its own, such as another mode or weight decay."""
+    command = applied.command
+    if applied.undone is not None:
+        return "undo"
+    if isinstance(command, SetMode):
+        return f"{_path(command.path)} {'train' if command.training else 'eval'}"
+    if isinstance(command, SetGroup) and command.weight_decay is not None:
+        return f"decay → {command.weight_decay:g}"
+    return _OTHERS.get(type(command), "")
+
+
+_OTHERS: dict[type[Command], str] = {ZeroGradients: "gradients cleared", SkipStep: "step skipped"}
 
 
 def _kind(trainable: bool) -> MarkerKind:

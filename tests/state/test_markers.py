@@ -7,7 +7,17 @@ import math
 import pytest
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Intervention, SetCheckpointing, SetGroup, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import (
+    Intervention,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    SkipStep,
+    TrainOnly,
+    Undo,
+    ZeroGradients,
+)
 from gradtui.protocol.vocabulary import Changed, GroupSettings
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
@@ -54,6 +64,9 @@ def test_every_change_is_a_marker_at_its_step() -> None:
         applied(9, SetGroup(5, 0, 0, 5e-4)),
         applied(9, SetGroup(6, 0, 0, weight_decay=0.1)),
         applied(10, TrainOnly(7, "ctx"), Changed(True, ("ctx",)), Changed(False, ("a", "b"))),
+        applied(11, SetMode(8, "head", training=False)),
+        applied(12, ZeroGradients(9)),
+        applied(13, SkipStep(10)),
     )
     assert seen(state) == [
         (3, "freeze", "blocks.7"),
@@ -61,9 +74,14 @@ def test_every_change_is_a_marker_at_its_step() -> None:
         (7, "checkpointing", "blocks"),
         (8, "checkpointing", "the model off"),
         (9, "learning rate", "→ 0.0005"),
+        (9, "change", "decay → 0.1"),
         (10, "unfreeze", "only ctx"),
         (10, "freeze", "only ctx"),
+        (11, "change", "head eval"),
+        (12, "change", "gradients cleared"),
+        (13, "change", "step skipped"),
     ]
+    assert [marker.of for marker in markers(state) if marker.step > 10] == state.interventions[-3:]
 
 
 def test_an_undo_is_the_opposite_of_what_it_undoes() -> None:
@@ -75,7 +93,7 @@ def test_an_undo_is_the_opposite_of_what_it_undoes() -> None:
         # The command that it has undone is not in the list any more.
         applied(5, Undo(5), undone=0),
     )
-    assert seen(state)[2:] == [(3, "checkpointing", "b off"), (4, "unfreeze", "a")]
+    assert seen(state)[2:] == [(3, "checkpointing", "b off"), (4, "unfreeze", "a"), (5, "change", "undo")]
 
 
 def test_only_confirmed_findings_are_markers() -> None:

@@ -24,13 +24,22 @@ def compose(request: PlotRequest, chart: Chart, body: Sequence[Line], source: So
         name = request.x_label.rjust(LABEL_WIDTH) + " "
         lines[-1] = ((name, TICK), *without_start(lines[-1], len(name)))
     if chart.layout.header:
-        lines.insert(0, legend(request))
+        lines.insert(0, _header(request, chart.layout.labels))
     return Picture(tuple(lines), source)
 
 
-def legend(request: PlotRequest) -> Line:
-    """Return the legend, aligned right: the entries that fit, and the number of those that do not."""
-    width = max(request.width, 0)
+def _header(request: PlotRequest, labels: int) -> Line:
+    """Return the name of the y axis above its labels, and the legend."""
+    name = request.y_label.rjust(labels)[: max(request.width, 0)] if request.y_label else ""
+    return ((name, TICK), *legend(request, len(name))) if name else legend(request)
+
+
+def legend(request: PlotRequest, taken: int = 0) -> Line:
+    """Return the legend, aligned right: the entries that fit, and the number of those that do not.
+
+    The first `taken` cells of its line are not for it.
+    """
+    width = max(request.width, 0) - taken
     named = [series for series in request.series if series.label]
     for count in range(len(named), 0, -1):
         entries = [[(_LINE_SAMPLE, series.color), (f" {series.label}", LEGEND)] for series in named[:count]]

@@ -61,7 +61,7 @@ class PlotRequest:
 
     With `unit="bytes"` the y axis counts in powers of 1024; `from_zero` keeps zero on a linear y axis. The legend is in the
     first row, which is left out if no series has a label. `x_label` is placed before the labels of the x axis, in at most 7
-    cells.
+    cells, and `y_label` in a row above the y axis, in characters of one cell.
     """
 
     width: int
@@ -69,6 +69,7 @@ class PlotRequest:
     series: tuple[Series, ...]
     y_scale: Scale = "linear"
     x_label: str = "step"
+    y_label: str = ""
     unit: Unit = ""
     from_zero: bool = False
     x_limits: tuple[float, float] | None = None

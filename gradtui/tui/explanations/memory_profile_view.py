@@ -80,7 +80,7 @@ def step_request(step: StepMemoryProfiled, width: int, height: int, before: int 
             values[begin : end + 1] = (float(max(0, total - before)) for total in step.curve[begin : end + 1])
     xs = tuple(index * step.changes / len(step.curve) for index in range(len(step.curve)))
     series = tuple(Series(phase.value, PHASE_ROLES[phase], xs, tuple(values)) for phase, values in parts.items())
-    return PlotRequest(width, height, series, unit="bytes", x_label="")
+    return PlotRequest(width, height, series, unit="bytes", x_label="change", y_label="memory")
 
 
 def _path(state: RunState, module: int) -> str:

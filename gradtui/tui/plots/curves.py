@@ -27,6 +27,8 @@ SMOOTHING_LEVELS = (0.0, 0.6, 0.9, 0.97)
 _PIECES = 1_024
 """More than the dot columns of a terminal with 500 columns."""
 
+NORM_AXIS = "‖grad‖"
+
 Value = Callable[[float | None], str]
 """Formats a value for the legend."""
 
@@ -76,6 +78,7 @@ def curves_request(
     width: int,
     height: int,
     x_label: str = "step",
+    y_label: str = "",
     state: RunState | None = None,
     more: Sequence[Marker] = (),
 ) -> PlotRequest:
@@ -94,7 +97,9 @@ def curves_request(
     series = (*below, *(lines[-1] for lines in drawn))
     whole = whole_range(curves)
     verticals = vertical_lines(state, whole[0], ends, more) if state is not None and whole is not None else ()
-    return PlotRequest(width, height, series, y_scale=scale, x_label=x_label, x_limits=ends, verticals=verticals)
+    return PlotRequest(
+        width, height, series, y_scale=scale, x_label=x_label, y_label=y_label, x_limits=ends, verticals=verticals
+    )
 
 
 def legend(

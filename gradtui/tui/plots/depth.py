@@ -1,25 +1,28 @@
-"""Gradient norm by layer, in the order of the tree or of the calls, to show vanishing or exploding gradients. Pure."""
+"""Gradient norm by layer, to show vanishing or exploding gradients. Layers of one kind stand together. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from math import ceil, floor, isfinite
 
 from gradtui.state.run_state import RunState
 from gradtui.text.gradients import norms_awaited
-from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.curves import curves_request, legend, short
+from gradtui.tui.charts.request import Scale, VerticalLine
+from gradtui.tui.plots.curves import NORM_AXIS, curves_request, legend, short
 from gradtui.tui.plots.layers import Layers, layers_of
 from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import fit, printable, wrap
+from gradtui.tui.rendering import fit, printable, width_of, wrap
 
 NOW_ROLE, THEN_ROLE = "curve-1", "curve-3"
 
 
 def depth_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the norms by layer. With many layers it may be some drawings old; the step in the legend says so."""
-    layers = options.kept.layers(state, by_call=options.by_call)
+    layers = options.kept.layers(state, options.order)
     if layers is None or not layers.modules:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     if len(layers.modules) == 1:
@@ -44,18 +47,56 @@ def _depth_plot(state: RunState, layers: Layers, options: PlotOptions, width: in
         entries.append((chosen, short(chosen.values[0]) if len(chosen.values) == 1 else ""))
     above = legend(entries, width)
     below = tuple(fit(line, width) for line in wrap(((_words(state, layers), "muted"),), width)[:3])
-    request = curves_request(curves, options, ends, scale, width, height - len(above) - len(below), x_label="layer")
+    request = curves_request(
+        [part for curve in curves for part in _by_kind(curve, layers)],
+        options,
+        ends,
+        scale,
+        width,
+        height - len(above) - len(below),
+        x_label="layer",
+        y_label=NORM_AXIS,
+    )
+    request = replace(request, verticals=_kind_lines(layers, ends))
     part = f"layers {ceil(ends[0]):,}–{floor(ends[1]):,} · " if ends != whole else ""
     return Plot(above, request, below, whole, f"{part}{_order(options)} · {scale}")
 
 
+def _by_kind(curve: Curve, layers: Layers) -> Iterator[Curve]:
+    """Yield the part of each kind: a line from one kind to the next would be no trend. Layers of various kinds are points."""
+    ends = [kind.start + 1 for kind in layers.kinds[1:]]
+    if layers.kinds and not layers.kinds[-1].name:
+        ends += range(layers.kinds[-1].start + 2, len(layers.modules) + 1)
+    for start, end in pairwise(sorted({0, *(bisect_left(curve.steps, number) for number in ends), len(curve.steps)})):
+        yield replace(curve, steps=curve.steps[start:end], values=curve.values[start:end], stride=1.0)
+
+
+def _kind_lines(layers: Layers, ends: tuple[float, float]) -> tuple[VerticalLine, ...]:
+    """Return where each kind begins. The one in which the visible part begins stands at its left edge."""
+    starts = [float(kind.start + 1) for kind in layers.kinds]
+    return tuple(
+        VerticalLine(max(start, ends[0]), "┌", "muted", _one_cell_each(kind.name or "others"))
+        for start, end, kind in zip(starts, [*starts[1:], ends[1] + 1], layers.kinds)
+        if start <= ends[1] and end > ends[0]
+    )
+
+
+def _one_cell_each(words: str) -> str:
+    shown = printable(words)
+    return shown if width_of(shown) == len(shown) else ""
+
+
 def _order(options: PlotOptions) -> str:
-    return "in the order of the calls" if options.by_call else "in the order of the tree"
+    return {
+        "kind": "layers of one kind together",
+        "tree": "in the order of the tree",
+        "calls": "in the order of the calls",
+    }[options.order]
 
 
 def depth_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible norms by layer."""
-    layers = layers_of(state, by_call=options.by_call)
+    layers = layers_of(state, options.order)
     if layers is None:
         return Table(("layer", "module", "norm"), ())
     first, last = options.window.ends(1.0, float(max(1, len(layers.modules))))

@@ -70,7 +70,7 @@ def histogram_plot(state: RunState, options: PlotOptions, width: int, height: in
     above = (_headline(state, spread, options, width),)
     below = _notes(state, spread, options, width)
     scale: Scale = "log" if options.other_scale else "linear"
-    note = f"step {spread.step:,} · % of elements by log10 |g| · {scale}"
+    note = f"step {spread.step:,} · |g| by powers of ten · {scale}"
     return Plot(above, _request(spread, scale, width, height - len(above) - len(below)), below, note=note)
 
 
@@ -131,7 +131,14 @@ def _request(spread: Spread, scale: Scale, width: int, height: int) -> PlotReque
         ys += [floor, max(floor, share)]
     series = Series("", SELECTED_ROLE, tuple(xs), tuple(ys))
     return PlotRequest(
-        width, height, (series,), y_scale=scale, x_label="log10", from_zero=scale == "linear", x_limits=(low, high)
+        width,
+        height,
+        (series,),
+        y_scale=scale,
+        x_label="log |g|",
+        y_label="% of elements",
+        from_zero=scale == "linear",
+        x_limits=(low, high),
     )
 
 

@@ -48,7 +48,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
     is_common = scale == "log" or on_one_axis(range_of(in_sight(curve, *ends).values) for curve in curves)
     drawn = curves[::-1] if is_common else curves
-    request = curves_request(drawn, options, ends, scale, width, height - len(above), state=state)
+    request = curves_request(drawn, options, ends, scale, width, height - len(above), y_label="loss", state=state)
     if not is_common:
         request = replace(request, series=(), above=request.series, has_lanes=True)
     longest = max(curves, key=lambda curve: len(curve.steps))

@@ -64,7 +64,15 @@ def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) 
     below = tuple(fit(line, width) for line in wrap(((_words(state), "faint"),), width)[:_BELOW])
     drawn = curves if limit is None else [limit, *curves]
     request = curves_request(
-        drawn, options, ends, "linear", width, height - len(above) - len(below), state=state, more=_spikes(state)
+        drawn,
+        options,
+        ends,
+        "linear",
+        width,
+        height - len(above) - len(below),
+        y_label="memory",
+        state=state,
+        more=_spikes(state),
     )
     request = replace(request, unit="bytes", from_zero=options.other_scale)
     return Plot(above, request, below, whole, _note(curves, ends, whole, options, with_step=not has_step))

@@ -9,7 +9,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
+from gradtui.tui.plots.curves import NORM_AXIS, curves_request, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.optimizers import ROLES
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, is_part
@@ -75,7 +75,7 @@ def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     above = legend_of(_in_order(curves), ends, short, width)
-    request = curves_request(curves, options, ends, scale, width, height - len(above), state=state)
+    request = curves_request(curves, options, ends, scale, width, height - len(above), y_label=NORM_AXIS, state=state)
     longest = max(curves, key=lambda curve: len(curve.steps))
     note = step_note(longest, ends, whole, options, scale)
     parts = optimizer_turns(state).parts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gradtui.tui.charts.request import PlotRequest
-from gradtui.tui.plots.layers import KeptLayers
+from gradtui.tui.plots.layers import KeptLayers, LayerOrder
 from gradtui.tui.plots.rows import NormCurves, Selection
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
@@ -27,8 +27,7 @@ class PlotOptions:
     other_scale: bool = False
     """Whether to use the scale that is not the view's default: linear instead of log, log instead of linear."""
     smoothing: float = 0.0
-    by_call: bool = False
-    """Whether layers are in the order of the calls rather than of the tree."""
+    order: LayerOrder = "kind"
     norms: NormCurves = field(default_factory=NormCurves, compare=False)
     kept: KeptLayers = field(default_factory=KeptLayers, compare=False)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from gradtui.state.run_state import RunState
 from gradtui.state.usual_ratio import USUAL_RATIO
-from gradtui.text import number_text
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.curves import curves_request, legend_of, run_range, step_note, table_of
+from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient
 from gradtui.tui.plots.table import Table
@@ -50,11 +47,11 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL_RATIO, USUAL_RATIO), can_be_smooth=False)
-    above = legend_of([*reversed(curves), usual], ends, _ratio_text, width, _LEGEND_LINES)
+    above = legend_of([*reversed(curves), usual], ends, short, width, _LEGEND_LINES)
     left_out = _left_out(state, options)
     below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
     request = curves_request(
-        [usual, *curves], options, ends, scale, width, height - len(above) - len(below), state=state
+        [usual, *curves], options, ends, scale, width, height - len(above) - len(below), y_label="Δw/w", state=state
     )
     return Plot(above, request, below, whole, step_note(curves[-1], ends, whole, options, scale))
 
@@ -76,9 +73,3 @@ def _left_out(state: RunState, options: PlotOptions) -> str:
         return ""
     count = len(with_gradient(state.tree, options.selection))
     return f"{len(_MOST)} largest of {count:,} tensors. " if count > len(_MOST) else ""
-
-
-def _ratio_text(ratio: float | None) -> str:
-    if ratio is None or not ratio > 0 or not math.isfinite(ratio):
-        return number_text(ratio).strip()
-    return f"log10 {math.log10(ratio):.1f}"

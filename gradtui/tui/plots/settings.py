@@ -9,7 +9,7 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.tui.plots.curves import SMOOTHING_LEVELS
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import histogram_plot, histogram_table
-from gradtui.tui.plots.layers import KeptLayers
+from gradtui.tui.plots.layers import ORDERS, KeptLayers, LayerOrder
 from gradtui.tui.plots.losses import loss_plot, loss_table
 from gradtui.tui.plots.memory import memory_plot, memory_plot_table
 from gradtui.tui.plots.norms import norm_plot, norm_table
@@ -58,7 +58,7 @@ class PlotSettings:
         self._windows: dict[str, Window] = {}
         self._other_scales: set[str] = set()
         self._smoothing = 0.0
-        self._by_call = False
+        self._order: LayerOrder = ORDERS[0]
         self._pinned: list[str] = []
         """Paths, because indexes change with the models."""
         self._known: tuple[int, dict[str, Selection]] = (-1, {})
@@ -73,7 +73,7 @@ class PlotSettings:
             window=self._windows.get(self.view.axis, Window()),
             other_scale=self.view.id in self._other_scales,
             smoothing=self._smoothing if self.view.smooths else 0.0,
-            by_call=self._by_call,
+            order=self._order,
             norms=self._norms,
             kept=self._kept,
         )
@@ -104,9 +104,9 @@ class PlotSettings:
             self.changes += 1
 
     def reorder(self) -> None:
-        """Switch the order of the layers."""
+        """Go on to the next order of the layers."""
         if self.view.has_orders:
-            self._by_call = not self._by_call
+            self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
             self.changes += 1
 
     def pin(self, tree: TreeState, row: int | None) -> str | None:

@@ -27,12 +27,18 @@ class Window:
         end = high if self.end is None else min(high, max(low + self.span, self.end))
         return max(low, end - self.span), end
 
-    def zoomed(self, factor: float, low: float, high: float) -> Window:
-        """Return a window of `factor` times the length: with the same middle, or up to the newest step if that is visible."""
+    def zoomed(self, factor: float, low: float, high: float, around: float | None = None) -> Window:
+        """Return a window of `factor` times the length.
+
+        The place `around` stays where it is if it is visible. Else the window ends with the newest step if that is visible,
+        and has the same middle otherwise.
+        """
         first, last = self.ends(low, high)
         span = max(min(MIN_SPAN, high - low), (last - first) * factor)
         if span >= high - low:
             return Window()
+        if around is not None and first <= around <= last > first:
+            return self._ending(span, around + (last - around) * span / (last - first), low, high)
         if self.end is None:
             return Window(span)
         return self._ending(span, (first + last + span) / 2, low, high)
@@ -43,6 +49,14 @@ class Window:
             return self
         _, last = self.ends(low, high)
         return self._ending(self.span, last + direction * self.span / _SHARE_OF_A_PAN, low, high)
+
+    def showing(self, place: float, low: float, high: float) -> Window:
+        """Return the window, moved as far as needed to show a place and a quarter of its length beyond."""
+        first, last = self.ends(low, high)
+        if self.span is None or first <= place <= last:
+            return self
+        beyond = self.span / _SHARE_OF_A_PAN
+        return self._ending(self.span, place + (beyond if place > last else self.span - beyond), low, high)
 
     def at_start(self, low: float, high: float) -> Window:
         """Return a window of the same length at the start of the axis."""

@@ -10,6 +10,7 @@ MARKERS: dict[MarkerKind, tuple[str, str]] = {
     MarkerKind.FREEZE: ("■", "state-flow-through"),
     MarkerKind.LEARNING_RATE: ("η", "strong"),
     MarkerKind.CHECKPOINTING: ("↻", "activations"),
+    MarkerKind.CHANGE: ("◆", "accent"),
     MarkerKind.FINDING: ("!", "warning"),
     MarkerKind.SPIKE: ("▲", "warning"),
 }

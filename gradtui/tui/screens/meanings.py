@@ -132,18 +132,20 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         "not known, never a zero",
         f"Not known, or not there; never a zero. Of a parameter: {STATE_MEANINGS[ParameterState.UNKNOWN]}",
     ),
-    ("×", "error", "NaN or Inf in a curve", ""),
     (
         SHOWN,
         "accent",
         "the rank that is shown",
         "In the table of ranks: the tree, the curves and the memory are those of this rank. enter shows another one.",
     ),
-    (
-        "⠶",
-        "curve-1",
-        "a sample; dim: not measured",
-        "In a curve: one sample. The dim line to the next sample was not measured.",
+)
+
+_OF_VALUES = (
+    Meaning((("×", "error"),), "NaN or Inf"),
+    Meaning(
+        (("⠶", "curve-1"),),
+        "lone step",
+        "Its neighbours were not measured, or are no longer kept. Lines join neighbouring steps only.",
     ),
 )
 
@@ -156,6 +158,7 @@ _MARKERS: dict[MarkerKind, str] = {
         "A command changed a learning rate, or it jumped by half or more. Schedules that move it all the time are not marked."
     ),
     MarkerKind.CHECKPOINTING: "A command turned activation checkpointing on or off.",
+    MarkerKind.CHANGE: "Another change of the user: a mode, weight decay, a skipped step.",
     MarkerKind.FINDING: "The first step of a confirmed finding.",
 }
 
@@ -275,7 +278,7 @@ MEANINGS: tuple[Meanings, ...] = (
     Meanings("Marks", tuple(Meaning(((mark, role),), brief, text) for mark, role, brief, text in _MARKS), columns=2),
     Meanings(
         "Markers of the curves",
-        tuple(Meaning((MARKERS[kind],), str(kind), text) for kind, text in _MARKERS.items()),
+        (*(Meaning((MARKERS[kind],), str(kind), text) for kind, text in _MARKERS.items()), *_OF_VALUES),
         columns=3,
     ),
     Meanings(

@@ -53,6 +53,7 @@ def requests(
         series=st.lists(series_of(numbers, steps), max_size=4).map(tuple),
         y_scale=st.sampled_from(["linear", "log"]),
         x_label=st.sampled_from(["step", "", "layer"]),
+        y_label=st.sampled_from(["", "loss", "‖grad‖", "% of elements"]),
         unit=st.sampled_from(["", "bytes"]),
         from_zero=st.booleans(),
         x_limits=st.none() | st.tuples(STEPS, STEPS).map(sorted).map(tuple),

@@ -5,7 +5,8 @@ from plot_cases import curve, texts
 
 from gradtui.tui.charts import braille
 from gradtui.tui.charts.frame import compose, legend, without_start
-from gradtui.tui.charts.request import LEGEND, PLAIN, Line, PlotRequest, VerticalLine
+from gradtui.tui.charts.plotter import Plotter
+from gradtui.tui.charts.request import LEGEND, PLAIN, Line, PlotRequest, Series, VerticalLine
 from gradtui.tui.charts.sanitise import sanitise
 
 
@@ -80,3 +81,15 @@ def test_many_vertical_lines_have_their_characters_only() -> None:
     rows = texts(framed(PlotRequest(40, 6, (curve(*[1.0] * 17, label=""),), verticals=many)))
     assert rows[0].count("η") == 17
     assert "┊" not in "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "is_shown"), [(60, 12, True), (30, 5, True), (30, 4, False), (3, 12, True)]
+)
+def test_the_name_of_the_y_axis_has_a_row_of_its_own_above_the_labels(width: int, height: int, is_shown: bool) -> None:
+    series = Series("", "red", (1.0, 2.0), (1.0, 2.0))
+    picture = Plotter().picture("a", PlotRequest(width, height, (series,), y_label="‖grad‖"))
+    texts = ["".join(text for text, _ in line) for line in picture.lines]
+    assert len(texts) == height
+    assert all(len(text) == width for text in texts)
+    assert ("‖grad‖"[:width].strip() == texts[0].strip()) is is_shown

@@ -188,7 +188,9 @@ def test_ratios_have_the_line_that_people_know() -> None:
     assert usual.ys == (1e-3, 1e-3)
     assert usual.xs == (1.0, 9.0)
     assert (own.xs, own.ys) == ((1.0, 7.0, 9.0), (1e-2, 2e-3, 0.0))
-    assert "log10 -3.0" in text(plot.above)
+    # The legend and the labels of the axis have one form.
+    assert "usual 0.0010" in text(plot.above)
+    assert plot.request.y_label == "Δw/w"
     assert ratio_table(state, options).rows == ((1, 1e-2), (7, 2e-3), (9, 0.0))
 
 
@@ -308,7 +310,7 @@ def test_any_histogram_can_be_drawn(bins: dict[int, int], zeros: int, log: bool,
 
 def test_layers_are_in_the_order_of_the_tree_or_of_the_calls() -> None:
     state = after(layered(4), norms(1, *[1.0] * 8), norms(9, 3.0, 4.0, 0.3, 0.4, None, None, 0.03, 0.04))
-    layers = layers_of(state, by_call=False)
+    layers = layers_of(state, "tree")
     assert layers is not None
     assert [state.tree.modules[m].path for m in layers.modules] == ["0", "1", "2", "3"]
     assert layers.now == pytest.approx((5.0, 0.5, None, 0.05))
@@ -316,9 +318,47 @@ def test_layers_are_in_the_order_of_the_tree_or_of_the_calls() -> None:
     count = len(state.tree.modules)
     called = (1, 5, 4, -1, 2)
     apply(state, ev.GradientFlowMeasured(1.0, 9, 0, "p" * count, "g" * count, "1" * count, called, (0,)))
-    by_call = layers_of(state, by_call=True)
+    by_call = layers_of(state, "calls")
     assert by_call is not None
     assert [state.tree.modules[m].path for m in by_call.modules] == ["3", "1", "0", "2"]
+
+
+def blocks(count: int = 3) -> ev.ModelsFound:
+    """An embedding, blocks of a norm and a layer each, and a head."""
+    parts = (Node("norm", "LayerNorm", (("weight", (6,)),)), Node("fc", "Linear", (("weight", (6, 6)),)))
+    stack = Node("blocks", "ModuleList", (), tuple(Node(str(i), "Block", (), parts) for i in range(count)))
+    ends = Node("wte", "Embedding", (("weight", (9, 6)),)), Node("head", "Linear", (("weight", (6, 2)),))
+    return found(Node("Net", "Net", (), (ends[0], stack, ends[1])))
+
+
+def test_layers_of_one_kind_stand_together_and_no_line_joins_two_kinds() -> None:
+    state = after(blocks(), norms(1, 9.0, 1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0))
+    plot = depth_plot(state, PlotOptions(), 110, 24)
+    assert plot.request is not None
+    assert [(series.xs, series.ys) for series in plot.request.series] == [
+        ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0)),
+        ((4.0, 5.0, 6.0), (100.0, 200.0, 300.0)),
+        ((7.0,), (9.0,)),
+        ((8.0,), (5.0,)),
+    ]
+    assert [(line.x, line.label) for line in plot.request.verticals] == [(1.0, "norm"), (4.0, "fc"), (7.0, "others")]
+    assert (plot.request.x_label, plot.request.y_label) == ("layer", "‖grad‖")
+    assert "layers of one kind together" in plot.note
+    in_order = depth_plot(state, PlotOptions(order="tree"), 110, 24)
+    assert in_order.request is not None
+    assert [series.ys for series in in_order.request.series] == [(9.0, 1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0)]
+    assert in_order.request.verticals == ()
+
+
+def test_a_kind_without_a_gradient_is_left_out_and_a_window_keeps_the_name_of_its_kind() -> None:
+    state = after(blocks(), norms(1, 9.0, None, 100.0, None, 200.0, None, 300.0, 5.0))
+    plot = depth_plot(state, PlotOptions(), 110, 24)
+    assert plot.request is not None
+    assert [(line.x, line.label) for line in plot.request.verticals] == [(1.0, "fc"), (4.0, "others")]
+    state = after(layered(30), norms(1, *[1.0] * 60))
+    later = depth_plot(state, PlotOptions(window=Window(9.0, 20.0)), 110, 20)
+    assert later.request is not None
+    assert [line.x for line in later.request.verticals] == [11.0]
 
 
 def test_the_extremes_are_named_with_what_lies_between_them() -> None:
@@ -357,7 +397,7 @@ def test_depth_is_not_compared_with_models_that_came_before() -> None:
     apply(state, ev.ModelsFound(2.0, 1, models, tree.modules, tree.parameters, (), (0, 1, 2), kept))
     for step, value in ((2, 3.0), (3, 4.0)):
         apply(state, norms(step, value, 0.0, value, 0.0))
-    layers = layers_of(state, by_call=False)
+    layers = layers_of(state, "tree")
     assert layers is not None
     assert (layers.first_step, layers.then, layers.step, layers.now) == (2, (3.0, 3.0), 3, (4.0, 4.0))
 
@@ -403,7 +443,7 @@ def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
     # Five layers are three parts, and the plot is made in a drawing of its own; the next begins with the newest row then.
     steps = [next(step for step in range(9, 0, -1) if f"step {step}" in words) for words in drawn]
     assert steps == [1, 1, 1, 1, 2, 2, 2, 2]
-    layers = options.kept.layers(state, by_call=False)
+    layers = options.kept.layers(state)
     assert layers is not None
     assert layers.step == 6
     assert layers.now == pytest.approx([6 * math.sqrt(2)] * 5)
