@@ -20,6 +20,7 @@ from gradtui.protocol.vocabulary import (
     Phase,
 )
 from gradtui.state.findings import Finding, Level, Status
+from gradtui.transport.text_styles import StyledLine
 
 MIB = 1024 * 1024
 
@@ -59,6 +60,10 @@ class PrintedLog:
     def __init__(self, *lines: str) -> None:
         self.lines: list[str] = list(lines)
         self._changed = bool(lines)
+
+    @property
+    def styled_lines(self) -> list[StyledLine]:
+        return [StyledLine(line) for line in self.lines]
 
     def add(self, *lines: str) -> None:
         self.lines.extend(lines)

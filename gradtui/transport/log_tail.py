@@ -1,7 +1,8 @@
 """Read the end of a growing log file as the lines that a terminal would show. UI thread; standard library only.
 
-Progress bars move the cursor: `\\r` returns to the start of a line, `ESC [ A` goes up (nested tqdm bars). The reader applies
-both, and drops colours and all other escape sequences. Memory is bounded, whatever is written between two polls.
+Progress bars move the cursor: `\\r` returns to the start of a line, `ESC [ A` goes up (nested tqdm bars, Rich). The reader
+applies both, keeps the colours beside the text (`text_styles.py`), and drops all other escape sequences. Memory is bounded,
+whatever is written between two polls.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
+
+from gradtui.transport.live_displays import LiveDisplays
+from gradtui.transport.text_styles import MAX_RUNS, Style, StyledLine
+
+MAX_LINES = 2000
+"""Number of lines kept by default."""
 
 MAX_LINE = 4096
 """Maximum number of characters kept per line."""
@@ -44,14 +51,30 @@ class LogTail:
     """The last lines of a growing file."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, max_lines: int = 2000, offset: int = 0, max_read: int = MAX_READ
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_lines: int = MAX_LINES,
+        offset: int = 0,
+        max_read: int = MAX_READ,
+        skips: bool = True,
+        displays: LiveDisplays | None = None,
     ) -> None:
         """Follow `path` from byte `offset` on, keeping `max_lines` lines. The file need not exist yet.
 
-        Of more than `max_read` bytes that were written between two polls, only the end is read.
+        Of more than `max_read` bytes that were written between two polls, only the end is read if the tail `skips`. Otherwise
+        the next polls read the rest. What live `displays` have drawn last stands below the lines of the file.
         """
         self.path = os.fspath(path)
         self.max_read = max_read
+        self.start = offset
+        """The byte from which on the file is followed."""
+        self.unread = 0
+        """Bytes that the next polls will read."""
+        self.displays = displays
+        self._drawings: tuple[str, ...] = ()
+        self._drawn: list[StyledLine] = []
+        self._skips = skips
         self._max_lines = max_lines
         self._offset = offset
         self._screen = _Screen(max_lines)
@@ -60,10 +83,20 @@ class LogTail:
 
     @property
     def lines(self) -> Sequence[str]:
-        """Return the newest lines, oldest first. The last one may still be growing."""
+        """Return the text of the newest lines, oldest first. The last one may still be growing."""
+        return [row.text for row in self.styled_lines]
+
+    @property
+    def styled_lines(self) -> Sequence[StyledLine]:
+        """Return the newest lines with their styles, oldest first."""
         rows = self._screen.rows
-        end = len(rows) - 1 if rows and not rows[-1] else len(rows)  # a line that was only just begun says nothing
-        return rows[max(end - self._max_lines, 0) : end]
+        end = len(rows) - 1 if rows and not rows[-1].text else len(rows)  # a line that was only just begun says nothing
+        return [*rows[max(end - self._max_lines, 0) : end], *self._drawn]
+
+    @property
+    def dropped(self) -> int:
+        """How many lines are not kept any more."""
+        return self._screen.dropped
 
     @property
     def settled(self) -> int:
@@ -71,16 +104,28 @@ class LogTail:
         screen = self._screen
         return screen.dropped + max(0, len(screen.rows) - 1 - screen.rise)
 
-    def lines_from(self, first: int) -> Sequence[str]:
+    def lines_from(self, first: int) -> Sequence[StyledLine]:
         """Return the lines from number `first` on, as far as they are kept. The last one may be empty."""
         return self._screen.rows[max(0, first - self._screen.dropped) :]
 
     def poll(self) -> bool:
         """Read what was written since the last call. Returns whether there was anything. Raises nothing."""
+        is_redrawn = self._take_drawings()
         try:
-            return self._read()
+            return self._read() or is_redrawn
         except OSError:
+            return is_redrawn
+
+    def _take_drawings(self) -> bool:
+        drawings = self.displays.drawings if self.displays is not None else ()
+        if drawings is self._drawings:
             return False
+        self._drawings, self._drawn = drawings, []
+        for drawing in drawings:
+            screen = _Screen(MAX_CURSOR_RISE)
+            _write(screen, drawing.rstrip("\n"))
+            self._drawn += screen.rows
+        return True
 
     def _read(self) -> bool:
         # Open the file each time: the script may close descriptors by number, which may then belong to another file.
@@ -90,14 +135,15 @@ class LogTail:
                 self._offset = 0
             if size == self._offset:
                 return False
-            skip = size - self._offset - self.max_read
+            skip = size - self._offset - self.max_read if self._skips else 0
             if skip > 0:
                 self._offset += skip
-            data = os.pread(file.fileno(), size - self._offset, self._offset)
+            data = os.pread(file.fileno(), min(size - self._offset, self.max_read), self._offset)
         self._offset += len(data)
+        self.unread = max(0, size - self._offset)
         if skip > 0:
             data = self._skip_to_line_start(data, skip)
-        self._take(self._decoder.decode(data))
+        self._pending = _write(self._screen, self._pending + self._decoder.decode(data))
         return True
 
     def _skip_to_line_start(self, data: bytes, skipped: int) -> bytes:
@@ -105,33 +151,40 @@ class LogTail:
         head = data.find(b"\n") + 1
         self._decoder.reset()
         self._pending = ""
+        self._screen.style.reset()
         self._screen.note(f"[{skipped + head:,} bytes not shown]")
         return data[head:]
 
-    def _take(self, text: str) -> None:
-        text = self._pending + text
-        self._pending = ""
-        screen = self._screen
-        position = 0
-        while match := _TOKEN.match(text, position):
-            position = match.end()
-            kind = match.lastgroup
-            if kind == "text":
-                screen.write(match[0])
-            elif kind == "control":
-                screen.control(match[0])
-            elif kind == "sequence":
-                screen.sequence(match["final"], match["parameters"])
-            elif kind == "escape" and _is_cut_short(text, match.start()):
-                self._pending = text[match.start() :]
-                return
+
+def _write(screen: _Screen, text: str) -> str:
+    """Write text with its control characters and escape sequences, and return a sequence at its end that is cut short."""
+    position = 0
+    while match := _TOKEN.match(text, position):
+        position = match.end()
+        kind = match.lastgroup
+        if kind == "text":
+            screen.write(match[0])
+        elif kind == "control":
+            screen.control(match[0])
+        elif kind == "colour":
+            screen.style.apply(match[0])
+        elif kind == "sequence":
+            screen.sequence(match["final"], match["parameters"])
+        elif kind == "escape" and _is_cut_short(text, match.start()):
+            return text[match.start() :]
+    return ""
+
+
+_EMPTY = StyledLine()
 
 
 class _Screen:
     """Lines and a cursor that can move up within the last ones. Writing at the start of a line replaces it."""
 
     def __init__(self, max_lines: int) -> None:
-        self.rows: list[str] = []
+        self.rows: list[StyledLine] = []
+        self.style = Style()
+        """The style of what is written next."""
         self._max_lines = max_lines
         self.rise = 0
         """How far the cursor is above the last line."""
@@ -141,13 +194,17 @@ class _Screen:
 
     def write(self, text: str) -> None:
         if not self.rows:
-            self.rows.append("")
+            self.rows.append(_EMPTY)
         index = len(self.rows) - 1 - self.rise
-        before = "" if self._at_start else self.rows[index]
+        before = _EMPTY if self._at_start else self.rows[index]
         self._at_start = False
-        if len(before) < MAX_LINE:
-            row = before + text
-            self.rows[index] = (row.expandtabs(8) if "\t" in text else row)[:MAX_LINE]
+        start = len(before.text)
+        if start < MAX_LINE:
+            row = before.text + text
+            runs = before.runs
+            if self.style.name != (runs[-1][1] if runs else "") and len(runs) < MAX_RUNS:
+                runs = (*runs, (start, self.style.name))
+            self.rows[index] = StyledLine((row.expandtabs(8) if "\t" in text else row)[:MAX_LINE], runs)
 
     def control(self, character: str) -> None:
         if character == "\r":
@@ -159,20 +216,24 @@ class _Screen:
             self._at_start = True
 
     def sequence(self, final: str, parameters: str) -> None:
-        """Apply cursor movements up and down and the erasure of a line. Other sequences change no text."""
+        """Apply cursor movements up, down and to the start of a line, and erasures. Other sequences change no text."""
         count = int(parameters) if parameters.isdecimal() else 1
-        if final == "A":
+        if final in "AF":
             self.rise = min(self.rise + count, MAX_CURSOR_RISE, max(len(self.rows) - 1, 0))
-        elif final == "B":
+        elif final in "BE":
             self.rise = max(self.rise - count, 0)
         elif final == "K" and self.rows and (parameters == "2" or self._at_start):
-            self.rows[len(self.rows) - 1 - self.rise] = ""
+            self.rows[len(self.rows) - 1 - self.rise] = _EMPTY
+            self._at_start = True
+        elif final == "J" and parameters in ("", "0"):
+            self._erase_below()
+        if final in "EF" or (final == "G" and count <= 1):
             self._at_start = True
 
     def note(self, text: str) -> None:
         """Append a line of gradtui, and start a new line after it."""
         self.rise = 0
-        if self.rows and self.rows[-1]:
+        if self.rows and self.rows[-1].text:
             self._down()
         self._at_start = True
         self.write(text)
@@ -180,19 +241,25 @@ class _Screen:
 
     def _down(self) -> None:
         if not self.rows:
-            self.rows.append("")
+            self.rows.append(_EMPTY)
         if self.rise:
             self.rise -= 1
             return
-        self.rows.append("")
+        self.rows.append(_EMPTY)
         if len(self.rows) > self._max_lines + self._max_lines // 4 + 1:
             self.dropped += len(self.rows) - self._max_lines - 1
             del self.rows[: -self._max_lines - 1]
 
+    def _erase_below(self) -> None:
+        """Erase what is below the cursor, and its own line if the cursor is at its start."""
+        first = len(self.rows) - self.rise - self._at_start
+        for index in range(max(0, first), len(self.rows)):
+            self.rows[index] = _EMPTY
+
     def _erase_last(self) -> None:
         index = len(self.rows) - 1 - self.rise
         if self.rows and not self._at_start:
-            self.rows[index] = self.rows[index][:-1]
+            self.rows[index] = self.rows[index].part(0, len(self.rows[index].text) - 1)
 
 
 def last_lines(path: str, count: int) -> list[str]:

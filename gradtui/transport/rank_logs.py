@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gradtui.transport.log_tail import MAX_READ, LogTail, last_lines
+from gradtui.transport.log_tail import MAX_LINES, MAX_READ, LogTail, last_lines
+from gradtui.transport.text_styles import StyledLine
 
 MOST_RANKS = 256
 """Logs that are followed at most: the first ones that appear."""
 
-MOST_LINES = 2_000
+MOST_LINES = MAX_LINES
 """Lines of all ranks together that are kept, and of each rank."""
 
 _MOST_AT_END = 4
@@ -30,10 +31,16 @@ _NAME = re.compile(r"(0|[1-9][0-9]{0,6})\.log")
 
 
 class OutputLine(NamedTuple):
-    """A line of the output of a job, and the rank that has printed it; None for the launcher."""
+    """A line of the output of a job, the rank that has printed it (None for the launcher), and where its style changes."""
 
     rank: int | None
     text: str
+    runs: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def styled(self) -> StyledLine:
+        """The line with its styles."""
+        return StyledLine(self.text, self.runs)
 
     @property
     def label(self) -> str:
@@ -120,7 +127,7 @@ class JobTail:
     def lines_of(self, rank: int) -> Sequence[OutputLine]:
         """Return the newest lines of one rank."""
         tail = self._tails.get(rank)
-        return [OutputLine(rank, text) for text in tail.lines] if tail is not None else []
+        return [OutputLine(rank, *line) for line in tail.styled_lines] if tail is not None else []
 
     def last_lines(self, count: int) -> list[OutputLine]:
         """Return the last `count` lines that are not empty."""
@@ -158,15 +165,15 @@ class JobTail:
             # Of the lines from `first` on, those from the cursor on are not settled.
             rest = len(tail.lines_from(until))
             settled = kept[: len(kept) - rest]
-            self._settled.extend(OutputLine(rank, text) for text in settled)
+            self._settled.extend(OutputLine(rank, *line) for line in settled)
             self._count += len(settled)
 
     def _moving(self) -> list[OutputLine]:
         return [
-            OutputLine(rank, text)
+            OutputLine(rank, *line)
             for rank, tail in sorted(self._tails.items(), key=lambda each: -1 if each[0] is None else each[0])
-            for text in tail.lines_from(max(tail.settled, self._taken[rank]))
-            if text
+            for line in tail.lines_from(max(tail.settled, self._taken[rank]))
+            if line.text
         ]
 
 

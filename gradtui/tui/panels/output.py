@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gradtui.state.rank_failure import Failure, first_failure
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.progress_bars import ProgressBar, progress_bars
 from gradtui.transport.rank_logs import JobTail, OutputLine
-from gradtui.tui.rendering import Line, chunks, fit, printable, wrap
+from gradtui.transport.text_styles import StyledLine
+from gradtui.tui.rendering import Line, chunks, fit, printable, styled_spans, wrap
 from gradtui.tui.widgets import FollowedLines
 
 _MIN_WITH_ERROR = 2
@@ -62,7 +63,7 @@ class OutputPanel(FollowedLines):
     def _lines_of(self, rank: int | None) -> Sequence[OutputLine]:
         if isinstance(self._log, JobTail):
             return self._log.lines if rank is None else self._log.lines_of(rank)
-        return [OutputLine(None, text) for text in self._log.lines] if self._log is not None else []
+        return [OutputLine(None, *line) for line in self._log.styled_lines] if self._log is not None else []
 
     @property
     def title(self) -> str:
@@ -138,10 +139,15 @@ class OutputPanel(FollowedLines):
 
 def _wrapped(line: OutputLine, width: int) -> list[Line]:
     """Return a line of the output in parts of at most `width` cells. The label of its rank stands before each of them."""
-    label = line.label
-    if not label:
-        return [((part, "text"),) for part in chunks(printable(line.text), width)]
-    return [((label, "faint"), (part, "text")) for part in chunks(printable(line.text), max(1, width - len(label)))]
+    label: Line = ((line.label, "faint"),) if line.label else ()
+    return [(*label, *styled_spans(part)) for part in _parts(line, max(1, width - len(line.label)))]
+
+
+def _parts(line: OutputLine, width: int) -> Iterator[StyledLine]:
+    start = 0
+    for piece in chunks(line.text, width):
+        yield line.styled.part(start, start + len(piece)) if line.runs else StyledLine(piece)
+        start += len(piece)
 
 
 def _waiting(log: LogTail | JobTail | None) -> str:

@@ -39,6 +39,7 @@ from gradtui.tui.rendering.palette import (
     phase_role,
     state_letter,
 )
+from gradtui.tui.rendering.script_colours import styled_spans
 
 __all__ = [
     "BLANK",
@@ -70,6 +71,7 @@ __all__ = [
     "sparkline",
     "spread",
     "state_letter",
+    "styled_spans",
     "text_rows",
     "width_of",
     "wrap",

@@ -17,6 +17,8 @@ from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.state.findings import Level
 from gradtui.text import DASH
 from gradtui.tui.rendering.lines import Span
+from gradtui.tui.rendering.script_colours import PREFIX as SCRIPT
+from gradtui.tui.rendering.script_colours import script_style
 
 DARK_THEME = Theme(
     name="gradtui-dark",
@@ -159,21 +161,30 @@ _BOLD = frozenset(
 )
 
 
+_MOST_STYLES = 2_000
+"""Styles that are kept: a script may use millions of colours."""
+
+
 class Palette:
     """Styles of the roles in one theme. Not thread-safe; used on the UI thread."""
 
     def __init__(self, theme: Theme, variables: Mapping[str, str]) -> None:
         self._colours = {role: Color.parse(text) for role, text in _role_colours(theme, variables).items()}
         self._styles: dict[str, Style] = {"": Style.null()}
+        self._theme, self._ends = theme, (variables["foreground"], variables["background"])
 
     def style(self, role: str) -> Style:
         """Return the style of a role, of `a on b`, or of `a@ground` (role a on a row that is drawn on `ground`)."""
         style = self._styles.get(role)
         if style is None:
+            if len(self._styles) > _MOST_STYLES:
+                self._styles = {"": Style.null()}
             style = self._styles[role] = self._build(role)
         return style
 
     def _build(self, role: str) -> Style:
+        if role.startswith(SCRIPT):
+            return script_style(role, *self._ends, dark=self._theme.dark, ansi=self._theme.ansi)
         if "@" in role:
             inner, _, ground = role.partition("@")
             colour = self._colours.get(ground)
