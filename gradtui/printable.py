@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from gradtui.cursor_line import STDERR_LINE
+
 _REPLACED = dict.fromkeys((*range(32), 127, *range(128, 160), 8206, 8207, 8232, 8233, 1564), "·")
 _REPLACED |= dict.fromkeys((*range(8234, 8239), *range(8294, 8298)), "·")
 _REPLACED[ord("\t")] = " "
@@ -29,5 +31,5 @@ def without_controls(text: str) -> str:
 
 
 def write_line(text: str) -> None:
-    """Write a line to `sys.stderr` with the prefix `gradtui: `."""
-    sys.stderr.write(f"gradtui: {printable(text)}\n")
+    """Write a line to `sys.stderr` with the prefix `gradtui: `, below a line that the script has not ended."""
+    sys.stderr.write(f"{STDERR_LINE.take_fresh()}gradtui: {printable(text)}\n")

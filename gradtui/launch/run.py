@@ -31,6 +31,7 @@ from gradtui.runner.launchers import program_of
 from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
+from gradtui.runner.standard_streams import note_lines
 from gradtui.runner.training_run import TrainingRun
 from gradtui.serving import (
     BadAddressError,
@@ -143,6 +144,8 @@ def _plain(settings: Settings, program: Program, server: RunServer, why: str) ->
         ending = ForecastReport(settings.forecast, settings.steps or 0)
     training = TrainingRun(settings, program)
     is_rank = settings.connect is not None
+    if not is_rank:
+        note_lines()
     drain_s = RANK_DRAIN_S if is_rank else DRAIN_S
     reporter = PlainReporter(
         training.events,

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gradtui.cursor_line import STDERR_LINE
 from gradtui.descriptors import duplicate_aside
 from gradtui.runner.run_files import lock_while_open
 from gradtui.runner.standard_streams import flush_python, keep_output, line_buffer, notice_end_of_input
@@ -136,6 +137,7 @@ class OutputCapture:
         text += "".join(f"{clip(line, width)}\n" for line in lines)
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
+        STDERR_LINE.begin()
 
     def _refuse_input(self) -> None:
         if not self.active or self.asked_for_input:

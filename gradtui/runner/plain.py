@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
+from gradtui.cursor_line import STDERR_LINE
 from gradtui.descriptors import duplicate_aside
 from gradtui.diagnostics import FindingTracker
 from gradtui.printable import printable
@@ -107,9 +108,10 @@ class PlainReporter:
         self.write(f"{self._speaker}: {printable(text)}\n")
 
     def write(self, text: str) -> None:
-        """Write text without control characters to stderr."""
+        """Write whole lines without control characters to stderr, below a line that the script has not ended."""
         if self._descriptor is None:
             return
+        text = STDERR_LINE.take_fresh() + text
         with contextlib.suppress(OSError):
             try:
                 self._write(text.encode(errors="replace"))

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from gradtui.cursor_line import STDERR_LINE
+
 Lost = Callable[[int, int, OSError], bool]
 """Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""
 
@@ -25,12 +27,25 @@ _LINE_BUFFERED = 1
 _NAMES = ("stdin", "stdout", "stderr")
 
 
-class _KeptFile(io.FileIO):
+class _NotedFile(io.FileIO):
+    """Descriptor 1 or 2. It notes where the cursor is after each write."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self.name = f"<{_NAMES[descriptor]}>"
+
+    def write(self, data: Any, /) -> Any:
+        count = super().write(data)
+        with contextlib.suppress(Exception):
+            STDERR_LINE.note(self.fileno(), bytes(memoryview(data)[:count]))
+        return count
+
+
+class _KeptFile(_NotedFile):
     """Descriptor 1 or 2. It asks a callback whether to drop bytes that cannot be written."""
 
     def __init__(self, descriptor: int, lost: Lost) -> None:
-        super().__init__(descriptor, "w", closefd=False)
-        self.name = f"<{_NAMES[descriptor]}>"
+        super().__init__(descriptor)
         self._lost = lost
 
     def write(self, data: Any, /) -> int:
@@ -68,6 +83,13 @@ class _NoticedFile(io.FileIO):
     def _report(self) -> None:
         with contextlib.suppress(Exception):
             self._ended()
+
+
+def note_lines() -> None:
+    """Make python's own stdout and stderr note where the cursor is. Other streams stay unchanged."""
+    STDERR_LINE.begin()
+    for descriptor in (1, 2):
+        _rebuild(descriptor, lambda descriptor=descriptor: _NotedFile(descriptor))  # type: ignore[misc]
 
 
 def keep_output(lost: Lost) -> None:

@@ -1,0 +1,101 @@
+"""Lines of gradtui below lines that the script has not ended, against the rows that a terminal would show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradtui.cursor_line import CursorLine
+from gradtui.transport.log_tail import LogTail
+
+UNFINISHED = {
+    "nothing": (b"", 0),
+    "a whole line": (b"epoch 1\n", 0),
+    "a part of a line": (b"loading", 1),
+    "a bar": (b"\r 10%\r 20%", 1),
+    "a bar, and the cursor at its start": (b"step 1\r", 1),
+    "a bar that has been removed": (b"\r 10%\r    \r", 0),
+    "a bar that is erased": (b"\r 10%\r\x1b[K", 0),
+    "nested bars": (b"\repoch\n\rbatch\x1b[A", 2),
+    "three bars": (b"\ra\n\rb\n\rc\x1b[A\x1b[A", 3),
+    "an inner bar that has been removed": (b"\repoch\n\rbatch\x1b[A\n\r     \x1b[A\r", 1),
+    "colours and a hidden cursor only": (b"\x1b[?25l\x1b[1;31m\x1b[0m\x1b]0;title\x07", 0),
+    "rich": (b"\x1b[32mWorking 10%\x1b[0m\n\r\x1b[2K\x1b[1A\x1b[2K\x1b[32mWorking 20%\x1b[0m", 1),
+}
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+def test_the_line_ends_that_lead_below_what_was_written(name: str) -> None:
+    written, line_ends = UNFINISHED[name]
+    line = CursorLine()
+    line._is_shared = True
+    line.note(1, written)
+    assert line.take_fresh() == "\n" * line_ends
+    assert line.take_fresh() == ""
+
+
+def test_stdout_matters_only_where_both_lead_to_the_same_file() -> None:
+    line = CursorLine()
+    line._is_shared = False
+    line.note(1, b"unfinished")
+    assert line.take_fresh() == ""
+    line.note(2, b"unfinished")
+    assert line.take_fresh() == "\n"
+
+
+@given(
+    written=st.lists(
+        st.sampled_from(["\n", "\r", "\x1b[A", "\x1b[2A", "\x1b[B", "\x1b[2K", "\x1b[31m", "ab", " 10%", "epoch: 3/4"]),
+        max_size=25,
+    )
+)
+@settings(max_examples=200)
+def test_a_line_of_gradtui_stands_alone_and_covers_nothing(
+    written: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    line = CursorLine()
+    path = tmp_path_factory.getbasetemp() / "written.log"
+    path.write_text("".join(written), newline="")
+    before = [text for text in _rows(path) if text.strip()]
+    for piece in written:
+        line.note(2, piece.encode())
+    with path.open("a", newline="") as file:
+        file.write(f"{line.take_fresh()}gradtui: here\n")
+    after = [text for text in _rows(path) if text.strip()]
+    assert after == [*before, "gradtui: here"]
+
+
+def _rows(path: Path) -> list[str]:
+    tail = LogTail(path)
+    tail.poll()
+    return list(tail.lines)
+
+
+_SCRIPT = """
+import sys
+from gradtui.printable import write_line
+from gradtui.runner.plain import PlainReporter
+from gradtui.runner.standard_streams import note_lines
+from gradtui.transport.in_process import EventQueue
+from tqdm import tqdm
+
+note_lines()
+reporter = PlainReporter(EventQueue())
+for epoch in tqdm(range(2), mininterval=0, ncols=40):
+    for batch in tqdm(range(2), mininterval=0, ncols=40, position=1, leave=False):
+        reporter.say("progress")
+print("part of a line", end="", flush=True)
+write_line("the end")
+"""
+
+
+def test_lines_of_gradtui_stand_between_nested_bars_on_a_pipe() -> None:
+    run = subprocess.run([sys.executable, "-c", _SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
+    lines = run.stdout.decode().split("\n")
+    own = [line for line in lines if "gradtui:" in line]
+    assert own == ["gradtui: progress"] * 4 + ["gradtui: the end"]
