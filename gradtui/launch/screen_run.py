@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -31,11 +32,12 @@ from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 from gradtui.state.rank_failure import first_failure
 from gradtui.state.run_state import RunState
+from gradtui.transport.live_displays import LiveDisplays
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail, directory_of, make_directory
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.screens.panel_layout import PanelLayout
-from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script
+from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script, rich_displays_in
 
 if TYPE_CHECKING:
     from gradtui.planner import ForecastThread
@@ -116,6 +118,8 @@ class ScreenRun:
         self._findings = FindingTracker(rules_with_ids(settings.rules))
         self.reporter = PlainReporter(self.events, self._findings)
         self.training.look = self.look
+        self._displays = LiveDisplays()
+        self._until_closed = contextlib.ExitStack()
         self._job_tail: JobTail | None = None
         """The output of the ranks, if the script is a launcher and the screen is the viewer of its job."""
         self._repeater: OutputRepeater | None = None
@@ -205,11 +209,12 @@ class ScreenRun:
         return [f"gradtui: rank {failure.rank} failed first:", *lines, "gradtui: last lines of the output:"]
 
     def _new_tail(self) -> LogTail:
-        return LogTail(self._capture.log, offset=self._capture.start_offset)
+        return LogTail(self._capture.log, offset=self._capture.start_offset, displays=self._displays)
 
     def _make_app(self) -> GradtuiApp:
         from gradtui.tui.app.app import GradtuiApp
 
+        self._until_closed.enter_context(rich_displays_in(self._displays))
         log = self._job_tail or self._new_tail()
         return GradtuiApp(
             self.events,
@@ -238,6 +243,7 @@ class ScreenRun:
 
     def _screen_ended(self, thread: UiThread) -> None:
         """Hand over to the plain reporter. Runs on the app's thread, with the terminal restored."""
+        self._until_closed.close()
         self._lock.release()
         self._hand_over(getattr(thread.app, "run_state", None))
         self._plotter.close()

@@ -4,6 +4,7 @@ This package owns the Textual driver, the UI thread, and the adjustments that le
 """
 
 from gradtui.tui.terminal.driver import in_foreground, interrupt_script, is_in_background, suspend_process
+from gradtui.tui.terminal.rich_displays import rich_displays_in
 from gradtui.tui.terminal.textual_private import NoControls, needed_filters
 from gradtui.tui.terminal.ui_thread import UiThread
 
@@ -14,5 +15,6 @@ __all__ = [
     "interrupt_script",
     "is_in_background",
     "needed_filters",
+    "rich_displays_in",
     "suspend_process",
 ]
