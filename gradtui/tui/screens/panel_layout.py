@@ -30,7 +30,7 @@ _NAMES = {
 }  # fmt: skip
 _SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖g‖"}
 
-_BESIDE_TITLE = 8
+_BESIDE_TITLE, _BESIDE_TITLE_NARROW = 8, 5
 """Cells of the frame's upper edge that the corners and the gaps around the title take."""
 
 
@@ -123,7 +123,7 @@ class PanelLayout:
 
     def room_for_note(self, name: str, width: int) -> int:
         """Return the cells for a note behind the name of a panel whose content is `width` cells wide."""
-        return width - len(self._names[name]) - _BESIDE_TITLE
+        return width - len(self._names[name]) - (_BESIDE_TITLE if self.is_wide else _BESIDE_TITLE_NARROW)
 
     @property
     def _names(self) -> dict[str, str]:
