@@ -19,6 +19,7 @@ from gradtui.tui.tree import (
     FREEZE,
     HIDDEN,
     MIXED,
+    NEVER,
     PARTLY,
     PASSES,
     PASSING,
@@ -75,11 +76,7 @@ _RAIL: tuple[tuple[str, str, str], ...] = (
         "unknown (compiled code)",
         "Unknown: one operation stands for several modules (compiled, or a reentrant checkpoint).",
     ),
-    (
-        " ",
-        "no line: it never comes here",
-        "No line: backward never comes here. No gradient is stored, and nothing is kept for it.",
-    ),
+    (NEVER, "it never comes here", "Backward never comes here. No gradient is stored, and nothing is kept for it."),
 )
 
 _MARKS: tuple[tuple[str, str, str, str], ...] = (

@@ -8,7 +8,7 @@ from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.tree.tree_cells import AT_LEAST, DIFFERS, PASSING, RECOMPUTED, TIED
 from gradtui.tui.tree.tree_columns import ALL_COLUMNS, COLUMNS, SPARK_WIDTH, column_words
-from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS
+from gradtui.tui.tree.tree_reach import HIDDEN, NEVER, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS
 from gradtui.tui.tree.tree_rows import buffer_at, row_path
 from gradtui.tui.tree.view import ModuleTree
 
@@ -21,6 +21,7 @@ __all__ = [
     "FREEZE",
     "HIDDEN",
     "MIXED",
+    "NEVER",
     "PARTLY",
     "PASSES",
     "PASSING",

@@ -32,7 +32,7 @@ from gradtui.tui.tree.finding_rows import CONCERNED, FindingRows
 from gradtui.tui.tree.rank_totals import RankTotals
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, TRAINING, UNFREEZE, state_cell
 from gradtui.tui.tree.tree_columns import MARGIN, MARK_WIDTH, SPARK_WIDTH, Columns
-from gradtui.tui.tree.tree_reach import TreeReach
+from gradtui.tui.tree.tree_reach import NEVER, TreeReach
 from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
 from gradtui.tui.tree.tree_totals import TreeTotals
 
@@ -157,7 +157,7 @@ class TreeCells:
         rail, letters, pending, level, saved_mark, *_ = facts
         where = self._parameters(row)
         first = (pending, "pending") if pending else (CONCERNED, LEVEL_ROLES[level]) if level is not None else (" ", "")
-        spans: list[Span] = [first, (f"{rail} ", "gradients"), *self._name_cell(row)]
+        spans: list[Span] = [first, (f"{rail} ", "faint" if rail == NEVER else "gradients"), *self._name_cell(row)]
         for column in self._before:
             spans.append((" ", ""))
             if column.key == "saved" and row >= 0:

@@ -19,6 +19,8 @@ TRAINS, PASSES = "┃", "│"
 STOPS_TRAINS, STOPS = "╻", "╷"
 """The same in the row where backward stops."""
 PARTLY, HIDDEN = "┆", "?"
+NEVER = "·"
+"""Backward never comes here. A blank would read as an indentation of its own beside rows with a line."""
 _MIN_ROOM = 4
 _WITHOUT = frozenset({ParameterState.CUT.value, ParameterState.UNREACHED.value})
 
@@ -72,7 +74,7 @@ class TreeReach:
         return self._words[1]
 
     def mark(self, row: int, *, trains: bool) -> str:
-        """Return one cell for a row (see `tree_rows`): blank if backward does not reach it, or if that is unknown.
+        """Return one cell for a row (see `tree_rows`): blank if nothing is known yet, and for buffers.
 
         Args:
             row: the row.
@@ -86,12 +88,12 @@ class TreeReach:
                 return STOPS_TRAINS if trains else STOPS
             is_entered = letters[self._tree.parameters[~row].module] in ENTERED
             if not is_entered or self._tree.states[~row] in _WITHOUT:
-                return " "
+                return NEVER
             return TRAINS if trains else PASSES
         if letters[row] == Reach.UNKNOWN.value:
             return HIDDEN
         if letters[row] not in ENTERED:
-            return " "
+            return NEVER
         if row in self._stops:
             return STOPS_TRAINS if trains else STOPS
         if row in self._holding:

@@ -8,7 +8,17 @@ from gradtui.protocol import events as ev
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text.frontier import backward_words, mode_words, model_lines, saved_words
-from gradtui.tui.tree.tree_reach import HIDDEN, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS, TreeReach, frontier_words
+from gradtui.tui.tree.tree_reach import (
+    HIDDEN,
+    NEVER,
+    PARTLY,
+    PASSES,
+    STOPS,
+    STOPS_TRAINS,
+    TRAINS,
+    TreeReach,
+    frontier_words,
+)
 
 MODEL = coop_model()
 TEXT, IMAGE = row_of(MODEL, "text_encoder"), row_of(MODEL, "image_encoder")
@@ -40,7 +50,9 @@ def test_the_line_runs_where_backward_does() -> None:
     assert reach.mark(TEXT, trains=False) == PASSES
     assert reach.mark(TEXT, trains=True) == TRAINS
     assert reach.mark(row_of(MODEL, "text_encoder.text_projection"), trains=False) == PASSES
-    assert reach.mark(IMAGE, trains=False) == reach.mark(row_of(MODEL, "image_encoder.fc.weight"), trains=False) == " "
+    assert (
+        reach.mark(IMAGE, trains=False) == reach.mark(row_of(MODEL, "image_encoder.fc.weight"), trains=False) == NEVER
+    )
 
 
 def test_the_line_ends_where_backward_stops() -> None:
@@ -68,7 +80,7 @@ def test_the_marks_follow_what_is_measured() -> None:
     put(state, TEXT, "-")
     assert reach.mark(row_of(MODEL, "ctx"), trains=False) == STOPS
     reach.update()
-    assert reach.mark(TEXT, trains=False) == " "
+    assert reach.mark(TEXT, trains=False) == NEVER
 
 
 def test_the_frame_names_the_frontier_as_there_is_room() -> None:
