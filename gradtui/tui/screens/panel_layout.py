@@ -69,7 +69,7 @@ class PanelLayout:
                 why, below = 7, 5
         else:
             why = 0 if self.height < _ROOM_FOR_WHY else 4 if self.height < _HIGH else 5
-            below = 3 if self.height < _ROOM_FOR_WHY else 4 if self.height < _HIGH else 7
+            below = 2 if self.height < 14 else 3 if self.height < _ROOM_FOR_WHY else 4 if self.height < _HIGH else 7
         return max(1, body - why - below), why, below
 
     @property

@@ -50,7 +50,7 @@ async def test_panels_fill_the_screen_and_do_not_overlap(size: tuple[int, int]) 
         regions = [panel.region for panel in shown]
         cells = [(x, y) for region in regions for x in range(region.x, region.right) for y in region.line_range]
         assert len(cells) == len(set(cells))
-        assert len(cells) == size[0] * (size[1] - 2)
+        assert len(cells) == size[0] * (size[1] - 3)
 
 
 async def test_a_wide_screen_shows_both_and_changes_what_is_below() -> None:
