@@ -12,6 +12,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import islice
 
 from gradtui.transport.live_displays import LiveDisplays
 from gradtui.transport.text_styles import MAX_RUNS, Style, StyledLine
@@ -21,6 +22,9 @@ MAX_LINES = 2000
 
 MAX_LINE = 4096
 """Maximum number of characters kept per line."""
+
+MAX_SIZE = 1 << 24
+"""Maximum number of characters kept in all lines together."""
 
 MAX_READ = 64 * 1024
 """Maximum number of bytes read per poll; of more, only the end is read, so that a poll takes a few milliseconds at most."""
@@ -92,6 +96,11 @@ class LogTail:
         rows = self._screen.rows
         end = len(rows) - 1 if rows and not rows[-1].text else len(rows)  # a line that was only just begun says nothing
         return [*rows[max(end - self._max_lines, 0) : end], *self._drawn]
+
+    @property
+    def offset(self) -> int:
+        """How far the file was read, in bytes."""
+        return self._offset
 
     @property
     def dropped(self) -> int:
@@ -190,6 +199,8 @@ class _Screen:
         """How far the cursor is above the last line."""
         self.dropped = 0
         """How many lines are not kept any more."""
+        self._size = 0
+        """Characters of the rows, as far as is known without counting those of rows that were written again."""
         self._at_start = True
 
     def write(self, text: str) -> None:
@@ -246,9 +257,21 @@ class _Screen:
             self.rise -= 1
             return
         self.rows.append(_EMPTY)
-        if len(self.rows) > self._max_lines + self._max_lines // 4 + 1:
-            self.dropped += len(self.rows) - self._max_lines - 1
-            del self.rows[: -self._max_lines - 1]
+        self._size += len(self.rows[-2].text)
+        if len(self.rows) > self._max_lines + self._max_lines // 4 + 1 or self._size > MAX_SIZE:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drop the lines that are too many, and those that have too many characters together, down to three quarters."""
+        size, kept = 0, 0
+        for row in islice(reversed(self.rows), self._max_lines + 1):
+            size += len(row.text)
+            if size > MAX_SIZE * 3 // 4 and kept > MAX_CURSOR_RISE:
+                break
+            kept += 1
+        self._size = size
+        self.dropped += len(self.rows) - kept
+        del self.rows[:-kept]
 
     def _erase_below(self) -> None:
         """Erase what is below the cursor, and its own line if the cursor is at its start."""

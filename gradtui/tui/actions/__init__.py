@@ -7,10 +7,12 @@ from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.bindings import actions_here, applicable, bindings, by_group, footer_actions
 from gradtui.tui.actions.keymap import Keymap, keymap, keymap_of
+from gradtui.tui.actions.output_actions import SHARED_WITH_OUTPUT, output_footer
 from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS, plot_footer
 
 __all__ = [
     "ACTIONS",
+    "SHARED_WITH_OUTPUT",
     "SHARED_WITH_PLOTS",
     "Action",
     "Keymap",
@@ -21,5 +23,6 @@ __all__ = [
     "footer_actions",
     "keymap",
     "keymap_of",
+    "output_footer",
     "plot_footer",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Scope = Literal["app", "dashboard", "tree", "plots", "replay"]
+Scope = Literal["app", "dashboard", "tree", "plots", "output", "replay"]
 
-GROUPS = ("Replay", "Training", "Model", "Moving", "Screen", "Plots")
+GROUPS = ("Replay", "Training", "Model", "Moving", "Screen", "Plots", "Output")
 
 UP_DOWN, LEFT_RIGHT, PLUS_MINUS = "up_down", "left_right", "plus_minus"
 """Pseudo-keys that stand for two keys in the footer."""

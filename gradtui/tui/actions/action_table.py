@@ -6,6 +6,7 @@ An action with the id `x` is the method `action_x` of the object that its scope 
 from __future__ import annotations
 
 from gradtui.tui.actions.action import Action
+from gradtui.tui.actions.output_actions import OUTPUT_ACTIONS
 from gradtui.tui.actions.plot_actions import PLOT_ACTIONS
 from gradtui.tui.actions.replay_actions import REPLAY_ACTIONS
 
@@ -236,8 +237,14 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "show_output", ("o",), "Show output",
-        "Show what the script prints; of a job what all ranks print, and once more what the next rank prints alone.",
+        "Show what the script prints; once more, and it fills the screen, with a search. Of a job once more shows what the "
+        "next rank prints alone.",
         "Screen", "dashboard",
+    ),
+    Action(
+        "fill_with_output", (), "Output on the whole screen",
+        "Show more of what the script has printed, with a search. While the panel has the focus, enter does so too.",
+        "Screen", "dashboard", mouse="double click on it",
     ),
     Action("show_changes", (), "Show changes", "Show what was done to the run, and what came of it.", "Screen", "dashboard"),
     Action("show_events", ("v",), "Show events", "Show what was found, applied and refused.", "Screen", "dashboard"),
@@ -260,5 +267,6 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("change_theme", (), "Choose a theme", "Choose among all themes.", "Screen", "app"),
     *PLOT_ACTIONS,
+    *OUTPUT_ACTIONS,
     *REPLAY_ACTIONS,
 )  # fmt: skip

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, UP_DOWN, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.actions.output_actions import SHARED_WITH_OUTPUT
 from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS
 
 _BY_ID = {action.id: action for action in ACTIONS}
@@ -19,7 +20,20 @@ _SCROLL = replace(_ONE_DOWN, label="scroll", title="Scroll")
 
 _FOOTERS: dict[str, tuple[Action, ...]] = {
     "memory": (replace(_ONE_DOWN, label="phase", title="Choose a phase"), _BACK),
-    "output": (_SCROLL, _BACK),
+    "output": (
+        _SCROLL,
+        Action(
+            "fill",
+            ("enter",),
+            "Fill the screen",
+            "",
+            "Screen",
+            "dashboard",
+            label="whole screen",
+            call="fill_with_output",
+        ),
+        _BACK,
+    ),
     "events": (_SCROLL, _BACK),
     "ranks": (
         replace(_ONE_DOWN, label="rank", title="Choose a rank"),
@@ -105,7 +119,7 @@ def actions_here(
     The keys that move a cursor in the tree are left out.
 
     Args:
-        focused: id of the widget that has the focus; "plot" is the plots screen.
+        focused: id of the widget that has the focus; "plot" is the plots screen, "output-text" the output on the whole screen.
         status: what the run is doing.
         replays: the screen is that of a recording.
     """
@@ -113,6 +127,9 @@ def actions_here(
     if focused == "plot":
         own = [action for action in keyed if action.scope == "plots"]
         return own, [action for action in keyed if action.id in SHARED_WITH_PLOTS or action.priority]
+    if focused == "output-text":
+        own = [action for action in keyed if action.scope == "output"]
+        return own, [action for action in keyed if action.id in SHARED_WITH_OUTPUT or action.priority]
     if focused == "filter":
         return list(_TYPING), [action for action in keyed if action.priority or action.id == "help"]
     everywhere = [action for action in keyed if action.scope in ("app", "dashboard", "replay") and not action.on_row]

@@ -14,6 +14,7 @@ from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 from gradtui.settings import RemappedKeys
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
+from gradtui.tui.actions.output_actions import SHARED_WITH_OUTPUT
 from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def _meet(one: Action, other: Action) -> bool:
 
 def _screens(action: Action) -> set[str]:
     if action.scope == "app":
-        return {"dashboard", "plots"}
-    if action.scope in ("plots", "replay"):
+        return {"dashboard", "plots", "output"}
+    if action.scope in ("plots", "output", "replay"):
         return {action.scope}
-    return {"dashboard", "plots"} if action.id in SHARED_WITH_PLOTS else {"dashboard"}
+    shared = {"plots": SHARED_WITH_PLOTS, "output": SHARED_WITH_OUTPUT}
+    return {"dashboard", *(screen for screen, ids in shared.items() if action.id in ids)}

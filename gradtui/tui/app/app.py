@@ -50,6 +50,7 @@ from gradtui.viewing import of_run, view, view_again
 
 if TYPE_CHECKING:
     from gradtui.tui.screens.leave import Answer
+    from gradtui.tui.screens.output import OutputScreen
     from gradtui.tui.screens.plots import PlotScreen
 
 T = TypeVar("T")
@@ -278,9 +279,9 @@ class GradtuiApp(App[str]):
             self._submit(partial(Pause, reason=reached_text(command, value, step), breakpoint=command.id))
 
     @property
-    def _front(self) -> Dashboard | PlotScreen:
+    def _front(self) -> Dashboard | PlotScreen | OutputScreen:
         """The screen below any dialog, which is drawn part by part."""
-        return self.dashboard.plots or self.dashboard
+        return self.dashboard.above or self.dashboard
 
     def _draw_header(self) -> None:
         share = self._redraws.share if self._role == "first" else 0.0

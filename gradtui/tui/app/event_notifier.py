@@ -118,13 +118,13 @@ class EventNotifier:
 
         if isinstance(self._app.screen, HeldStepDialog):
             self._app.pop_screen()
-        is_in_front = self._app.screen in (self._dashboard, self._dashboard.plots)
+        is_in_front = self._app.screen in (self._dashboard, self._dashboard.above)
         if event.held_step is not None and is_in_front and not isinstance(self._app.focused, Input):
             self._dashboard.action_open("breakpoints")
 
     def open_end_dialog(self) -> None:
         """Open the dialog at the end of the run, once, as soon as no other dialog is open and the user is not typing."""
-        is_in_front = self._app.screen in (self._dashboard, self._dashboard.plots)
+        is_in_front = self._app.screen in (self._dashboard, self._dashboard.above)
         if self._end_is_due and is_in_front and not isinstance(self._app.focused, Input):
             self._end_is_due = False
             self._open_end()

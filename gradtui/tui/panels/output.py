@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from textual import events
+from textual.message import Message
+
 from gradtui.state.rank_failure import Failure, first_failure
 from gradtui.state.run_state import RunState
 from gradtui.transport.log_tail import LogTail
@@ -30,6 +33,9 @@ class OutputPanel(FollowedLines):
 
     Of a job it shows the output of all ranks, or of one. The error of the rank that failed first stands above it.
     """
+
+    class FillWanted(Message):
+        """The user wants the output on the whole screen."""
 
     def __init__(self, state: RunState, log: LogTail | JobTail | None, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -66,14 +72,33 @@ class OutputPanel(FollowedLines):
         return [OutputLine(None, *line) for line in self._log.styled_lines] if self._log is not None else []
 
     @property
+    def source(self) -> LogTail | JobTail | None:
+        """Where the output comes from; None if it is not captured."""
+        return self._log
+
+    @property
+    def newest_lines(self) -> Sequence[OutputLine]:
+        """The newest lines of the rank that is shown, or of all."""
+        return self._lines_of(self._rank)
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether several processes print."""
+        return isinstance(self._log, JobTail) and bool(self._log.ranks)
+
+    @property
+    def shown_words(self) -> str:
+        """Whose output is shown; empty if there are no ranks."""
+        return ("all ranks" if self._rank is None else f"rank {self._rank} only") if self.has_ranks else ""
+
+    @property
     def title(self) -> str:
         """Whose output it is, and what the key for it shows next; empty if there are no ranks."""
         ranks = self._log.ranks if isinstance(self._log, JobTail) else ()
         if not ranks:
             return ""
         after = self._next_rank(ranks)
-        now = "all ranks" if self._rank is None else f"rank {self._rank} only"
-        return f"{now} · o {'all ranks' if after is None else f'rank {after}'}"
+        return f"{self.shown_words} · o {'all ranks' if after is None else f'rank {after}'}"
 
     def show_next_rank(self) -> None:
         """Show the output of the next rank alone; after the last one that of all."""
@@ -120,6 +145,10 @@ class OutputPanel(FollowedLines):
             return super().lines_for(width, height)
         return [fit(self._pinned, width), *super().lines_for(width, height - 1)]
 
+    def on_click(self, event: events.Click) -> None:
+        if event.chain == 2:
+            self.post_message(self.FillWanted())
+
     def line_count(self, width: int) -> int:
         return len(self._lines_at(width))
 
@@ -130,10 +159,11 @@ class OutputPanel(FollowedLines):
         if self._laid_out is None or self._laid_out[0] != width:
             lines: list[Line] = [part for line in self._printed for part in _wrapped(line, width)]
             lines += [((part, role),) for line in self._ending for text, role in line for part in chunks(text, width)]
-            self._laid_out = width, [*(self._empty(width) if self.note or not lines else ()), *lines]
+            self._laid_out = width, [*(self.empty_lines(width) if self.note or not lines else ()), *lines]
         return self._laid_out[1]
 
-    def _empty(self, width: int) -> list[Line]:
+    def empty_lines(self, width: int) -> list[Line]:
+        """Return why there is no output."""
         return wrap(((self.note or _waiting(self._log), "muted"),), width)
 
 

@@ -38,6 +38,7 @@ from gradtui.tui.widgets import ScrollLines, StatusMessage
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.settings import PlotSettings
+    from gradtui.tui.screens.output import OutputScreen
     from gradtui.tui.screens.plots import PlotScreen
 
 
@@ -51,9 +52,16 @@ class Dashboard(PanelScreen):
         super().__init__(context, log)
         self.second_press = SecondPress(self, context.state, self.why)
         self._plots: PlotScreen | None = None
+        self._full_output: OutputScreen | None = None
         self._plot_settings: PlotSettings | None = None
         self._visited: tuple[str, str] | None = None
         """Rule and key of the finding to which `next_problem` went last."""
+
+    @property
+    def above(self) -> PlotScreen | OutputScreen | None:
+        """The screen that hides this one, None if there is none."""
+        output = self._full_output
+        return self.plots or (output if output is not None and output in self.app.screen_stack else None)
 
     @property
     def plots(self) -> PlotScreen | None:
@@ -87,7 +95,7 @@ class Dashboard(PanelScreen):
 
     async def action_on_row(self, id: str) -> None:
         action = self._action(id)
-        explains_panel = id == "explain" and self.focused in (self.memory, self.ranks)
+        explains_panel = id == "explain" and self.focused in (self.memory, self.ranks, self.output)
         if self.focused in (None, self.tree_view) or explains_panel:
             await self.run_action(action.name)
         else:
@@ -110,6 +118,8 @@ class Dashboard(PanelScreen):
     def action_explain(self) -> None:
         if self.memory.has_focus:
             open_memory(self.app, self._action_context)
+        elif self.output.has_focus:
+            self.action_fill_with_output()
         elif self.ranks.has_focus:
             self.action_show_rank(self.ranks.current)
         elif not self.tree_view.unfold_stack():
@@ -142,7 +152,8 @@ class Dashboard(PanelScreen):
         """Open the help about the keys that act now."""
         from gradtui.tui.screens.help import HelpDialog, here
 
-        place = "plot" if self.plots is not None else self.focused.id if self.focused is not None else None
+        focused = self.app.screen.focused if self.above is not None else self.focused
+        place = "plot" if self.plots is not None else focused.id if focused is not None else None
         keys = keymap_of(self.app)
         pressed = here(place, run_status(self._state), keys, replays=self.replays)
         self.app.push_screen(HelpDialog(keys.apply(ACTIONS), pressed))
@@ -172,7 +183,7 @@ class Dashboard(PanelScreen):
         self._open_plots()
 
     def _open_plots(self, view: str = "") -> None:
-        if self.plots is not None:
+        if self.above is not None:
             return
         from gradtui.tui.plots.settings import PlotSettings
         from gradtui.tui.screens.plots import PlotScreen
@@ -190,10 +201,29 @@ class Dashboard(PanelScreen):
             self.draw(part)
 
     def action_show_output(self) -> None:
-        if self._panels.is_shown("output"):
+        if self._panels.is_shown("output") and self.output.has_ranks:
             self.output.show_next_rank()
             self._set_titles("output")
+        elif self._panels.is_shown("output"):
+            self.action_fill_with_output()
+            return
         self.show_panel("output")
+
+    def action_fill_with_output(self) -> None:
+        if self.output.source is None:
+            self.notify("The output of this run is not captured.", severity="warning")
+        elif self.above is None:
+            from gradtui.tui.screens.output import OutputScreen
+
+            self._full_output = OutputScreen(self._action_context, self.output)
+            self.app.push_screen(self._full_output, self._output_closed)
+
+    def on_output_panel_fill_wanted(self) -> None:
+        self.action_fill_with_output()
+
+    def _output_closed(self, _: None) -> None:
+        for part in self.visible_parts():
+            self.draw(part)
 
     def action_show_changes(self) -> None:
         self.show_panel("changes")

@@ -28,6 +28,7 @@ _MIN_TEXT = 10
 
 _PLACES = {
     "tree": "Selected row", "filter": "Filter", "memory": "Memory", "output": "Output", "events": "Events", "plot": "Plots",
+    "output-text": "Output",
 }  # fmt: skip
 """The headings of the keys that only one widget has, by its id."""
 

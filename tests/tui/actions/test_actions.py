@@ -15,13 +15,15 @@ from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.help import found_lines
+from gradtui.tui.screens.output import OutputScreen
 from gradtui.tui.screens.plots import PlotScreen
 from gradtui.tui.screens.replay import ReplayDashboard
 from gradtui.tui.tree.view import ModuleTree
 from gradtui.tui.widgets.key_bar import key_bar
 
 SCOPES: dict[Scope, type] = {
-    "app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree, "plots": PlotScreen, "replay": ReplayDashboard,
+    "app": GradtuiApp, "dashboard": Dashboard, "tree": ModuleTree, "plots": PlotScreen, "output": OutputScreen,
+    "replay": ReplayDashboard,
 }  # fmt: skip
 
 

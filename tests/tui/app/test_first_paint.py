@@ -21,7 +21,7 @@ LATER = (
     "gradtui.tui.charts.braille", "gradtui.tui.charts.plot_client", "gradtui.tui.charts.plotter",
     "gradtui.tui.charts.sanitise", "gradtui.tui.requests.questions", "gradtui.tui.screens.detail_dialogs",
     "gradtui.tui.screens.form", "gradtui.tui.screens.freeze", "gradtui.tui.screens.help", "gradtui.tui.screens.leave",
-    "gradtui.tui.screens.plots",
+    "gradtui.tui.screens.output", "gradtui.tui.screens.plots",
 )  # fmt: skip
 """Modules of ours that are imported when a dialog or a plot is opened."""
 
