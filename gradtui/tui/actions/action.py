@@ -9,13 +9,14 @@ Scope = Literal["app", "dashboard", "tree", "plots", "output", "replay"]
 
 GROUPS = ("Replay", "Training", "Model", "Moving", "Screen", "Plots", "Output")
 
-UP_DOWN, LEFT_RIGHT, PLUS_MINUS = "up_down", "left_right", "plus_minus"
+UP_DOWN, LEFT_RIGHT, PLUS_MINUS, BRACKETS = "up_down", "left_right", "plus_minus", "brackets"
 """Pseudo-keys that stand for two keys in the footer."""
 
 _KEY_NAMES = {
     UP_DOWN: "↑↓",
     LEFT_RIGHT: "←→",
     PLUS_MINUS: "+-",
+    BRACKETS: "[]",
     "equals_sign": "=",
     "comma": ",",
     "full_stop": ".",
@@ -26,6 +27,7 @@ _KEY_NAMES = {
     "dollar_sign": "$",
     "slash": "/",
     "exclamation_mark": "!",
+    "left_square_bracket": "[",
     "right_square_bracket": "]",
     "question_mark": "?",
     "escape": "esc",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradtui.tui.actions.action import LEFT_RIGHT, PLUS_MINUS, UP_DOWN, Action
+from gradtui.tui.actions.action import BRACKETS, LEFT_RIGHT, PLUS_MINUS, UP_DOWN, Action
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.settings import View
@@ -25,38 +25,59 @@ def _action(
 PLOT_ACTIONS: tuple[Action, ...] = (
     _action(
         "next_view", ("tab",), "Next view",
-        "Norm or loss over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, or "
+        "Loss or norm over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, or "
         "memory over steps.",
         "turn(1)", "view", mouse="click on its name",
     ),
     _action("previous_view", ("shift+tab",), "View before", "The same, the other way round.", "turn(-1)"),
     _action("row_up", ("up", "k"), "Row above", "Show the row above of the tree.", "go(-1)"),
     _action("row_down", ("down", "j"), "Row below", "Show the row below of the tree.", "go(1)", "row", shown=UP_DOWN),
-    _action("pan_back", ("left",), "Earlier", "Earlier steps, or layers.", "move('panned', -1)"),
-    _action("pan_on", ("right",), "Later", "Later steps, or layers.", "move('panned', 1)", "pan", shown=LEFT_RIGHT),
+    _action(
+        "read_back", ("left",), "Read an earlier step",
+        "A cursor reads all curves at a step (or layer, or size). It goes one value back, by a column at least. The window "
+        "follows it.",
+        "read_further(-1)", mouse="click in the plot",
+    ),
+    _action(
+        "read_on", ("right",), "Read a later step", "It goes one value on; beyond the newest it is gone.",
+        "read_further(1)", "read", shown=LEFT_RIGHT,
+    ),
+    _action(
+        "previous_mark", ("left_square_bracket",), "Mark before",
+        "To the freeze, change, spike or finding before the cursor. enter says what it was.", "read_at_mark(-1)",
+    ),
+    _action(
+        "next_mark", ("right_square_bracket",), "Next mark", "To the next of them.", "read_at_mark(1)", "mark", shown=BRACKETS,
+    ),
+    _action("pan_back", ("shift+left",), "Earlier", "Earlier steps, or layers.", "pan(-1)"),
+    _action("pan_on", ("shift+right",), "Later", "Later steps, or layers.", "pan(1)"),
     _action(
         "zoom_in", ("plus", "equals_sign"), "Zoom in", "Fewer steps, or layers.",
-        "move('zoomed', 0.5)", "zoom", shown=PLUS_MINUS,
+        "zoom(0.5)", "zoom", shown=PLUS_MINUS,
     ),
-    _action("zoom_out", ("minus",), "Zoom out", "More of them.", "move('zoomed', 2.0)"),
-    _action("zoom_none", ("0",), "All steps", "Everything that is kept.", "zoom_none", "all"),
-    _action("oldest", ("home",), "Oldest", "As many, from the first on.", "move('at_start')"),
+    _action("zoom_out", ("minus",), "Zoom out", "More of them.", "zoom(2.0)"),
+    _action("zoom_none", ("0",), "All steps", "Everything that is kept, and the newest values.", "zoom_none", "all"),
+    _action("oldest", ("home",), "Oldest", "As many, from the first on.", "oldest"),
     _action("newest", ("end",), "Newest", "As many, up to the newest, and on with the run.", "newest", "newest"),
     _action(
         "change_scale", ("l",), "Log or linear",
         "A logarithmic or a linear axis. That of the memory is linear: near its values, or from zero.",
-        "change('change_scale')", "scale",
+        "change('rescaled')", "scale",
     ),
     _action(
         "smooth", ("w",), "Smooth",
         "A moving average over the faint curve: 0.6, 0.9, 0.97 of it stay at each point, or none. NaN, Inf and gaps stay "
         "as they are.",
-        "change('smooth')", "smooth",
+        "change('smoother')", "smooth",
     ),
     _action("pin", ("a",), "Pin the row", "Keep the row in the plot to compare others with it, or no longer.", "pin", "pin"),
     _action(
-        "reorder", ("r",), "Order of layers", "Layers in the order of the calls, or of the tree.",
-        "change('reorder')", "order",
+        "reorder", ("r",), "Order of layers", "Layers of one kind together, or all in the order of the tree, or of the calls.",
+        "change('reordered')", "order",
+    ),
+    _action(
+        "next_phases", ("m",), "Phases of the memory",
+        "The total at the end of the step, at the end of each phase, or of one of them.", "change('with_next_phases')", "phase",
     ),
     _action("close", ("escape", "g", "q"), "Back", "Back to the dashboard.", "dismiss", "back"),
 )  # fmt: skip
@@ -66,16 +87,20 @@ _BY_ID = {action.id: action for action in PLOT_ACTIONS}
 
 def plot_footer(view: View, others: tuple[Action, ...]) -> list[Action]:
     """Return the footer actions that apply in a view, the most important first. `others` apply on every screen."""
-    ids = ["next_view", "row_down"]
-    ids += ["pan_on", "zoom_in"] if view.axis else []
-    ids += ["change_scale"]
-    ids += ["smooth"] if view.smooths else []
-    ids += ["pin"] if view.pins else []
+    ids = ["next_view", "read_on", "zoom_in" if view.zooms else "", "close"]
+    ids += ["next_mark"] if view.axis == "steps" else []
     ids += ["reorder"] if view.has_orders else []
+    ids += ["next_phases"] if view.has_phases else []
+    ids += [
+        "change_scale",
+        "smooth" if view.smooths else "",
+        "row_down" if view.of_row else "",
+        "pin" if view.pins else "",
+    ]
     export, help_, *rest = others
-    whole, newest = (["zoom_none"], ["newest"]) if view.axis else ([], [])
-    return [*_shown(ids), export, *_shown(["close", *whole]), help_, *_shown(newest), *rest]
+    whole = ["zoom_none", "newest"] if view.zooms else []
+    return [*_shown(ids), help_, export, *_shown(whole), *rest]
 
 
 def _shown(ids: list[str]) -> list[Action]:
-    return [_BY_ID[id] for id in ids]
+    return [_BY_ID[id] for id in ids if id]

@@ -11,8 +11,9 @@ from gradtui.state.markers import Marker, model_breaks
 from gradtui.state.run_state import RunState
 from gradtui.text import number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
-from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, PlotOptions
-from gradtui.tui.plots.run_events import parts, vertical_lines
+from gradtui.tui.plots.cursor import Reading, read
+from gradtui.tui.plots.options import Curve, PlotOptions
+from gradtui.tui.plots.run_events import lines_of, parts
 from gradtui.tui.plots.table import Table, joined
 from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, printable, width_of
 
@@ -22,8 +23,6 @@ LEGEND_LINES = 2
 _MIN_NAME = 8
 MAX_POINTS = 4_096
 """Longer curves are decimated before drawing: drawing 50,000 points would block the screen for 50 ms."""
-SMOOTHING_LEVELS = (0.0, 0.6, 0.9, 0.97)
-"""Decay factors of the moving average; 0 means no smoothing."""
 _PIECES = 1_024
 """More than the dot columns of a terminal with 500 columns."""
 
@@ -80,11 +79,11 @@ def curves_request(
     x_label: str = "step",
     y_label: str = "",
     state: RunState | None = None,
-    more: Sequence[Marker] = (),
+    marks: Sequence[Marker] = (),
 ) -> PlotRequest:
     """Return the request for curves, with the steps between `ends` visible; later curves are drawn on top.
 
-    Curves over the steps of `state` have its markers and those of `more`, and break where other models begin.
+    Curves over the steps of `state` break where other models begin.
     """
     breaks = model_breaks(state) if state is not None else []
     drawn = [
@@ -95,50 +94,79 @@ def curves_request(
     # All raw curves lie below all smoothed curves.
     below = [series for lines in drawn for series in lines[:-1]]
     series = (*below, *(lines[-1] for lines in drawn))
-    whole = whole_range(curves)
-    verticals = vertical_lines(state, whole[0], ends, more) if state is not None and whole is not None else ()
     return PlotRequest(
-        width, height, series, y_scale=scale, x_label=x_label, y_label=y_label, x_limits=ends, verticals=verticals
+        width,
+        height,
+        series,
+        y_scale=scale,
+        x_label=x_label,
+        y_label=y_label,
+        x_limits=ends,
+        verticals=lines_of(marks, ends),
     )
 
 
 def legend(
-    entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES, closing: str = ""
+    entries: Sequence[tuple[Curve, str]], width: int, most: int = LEGEND_LINES, opening: Line = (), closing: str = ""
 ) -> tuple[Line, ...]:
-    """Return the curves' names and values in at most `most` lines, and `closing`; names are cut if they do not all fit."""
+    """Return the curves' names and values in at most `most` lines, between `opening` and `closing`.
+
+    Names are cut if they do not all fit.
+    """
     longest = max((width_of(curve.name) for curve, _ in entries), default=0)
+    begin = [list(opening)] if opening else []
     ending: list[list[Span]] = [[(closing, "muted")]] if closing else []
     for room in (longest, *(length for length in (40, 28, 20, 14, _MIN_NAME) if length < longest)):
-        lines = _lines([*(_entry(curve, value, room) for curve, value in entries), *ending], width)
+        lines = _lines([*begin, *(_entry(curve, value, room) for curve, value in entries), *ending], width)
         if len(lines) <= most:
             break
     return tuple(fit(line, width) for line in lines[:most])
 
 
 def legend_of(
-    curves: Sequence[Curve], ends: tuple[float, float], value: Value, width: int, most: int = LEGEND_LINES
+    curves: Sequence[Curve],
+    ends: tuple[float, float],
+    value: Value,
+    width: int,
+    options: PlotOptions,
+    most: int = LEGEND_LINES,
 ) -> tuple[Line, ...]:
-    """Return the legend with the newest visible values, and the step of each, or of all behind them if it is the same."""
-    seen = [in_sight(curve, *ends).values for curve in curves]
-    step, own = newest_steps(curves, ends)
-    entries = [
-        (curve, f"{value(values[-1])}{own_step}" if values else "–")
-        for curve, values, own_step in zip(curves, seen, own)
-    ]
-    return legend(entries, width, most, step)
+    """Return the legend with the values at the cursor, else with the newest visible ones, and their step.
 
-
-def newest_steps(curves: Sequence[Curve], ends: tuple[float, float]) -> tuple[str, list[str]]:
-    """Return the step of the newest visible values, and that of each curve where they are not of the same step.
-
-    A reference such as a threshold is of no step.
+    A value of another step has that step beside it: where curves are of different steps, or not every step was measured.
     """
-    seen = [in_sight(curve, *ends).steps if curve.role != REFERENCE_ROLE else () for curve in curves]
-    newest = [round(steps[-1]) if steps else None for steps in seen]
-    known = {step for step in newest if step is not None}
-    if len(known) == 1:
-        return f"step {known.pop():,}", [""] * len(curves)
-    return "", ["" if step is None else f" @{step:,}" for step in newest]
+    readings = [read(curve, ends, options.cursor) for curve in curves]
+    common = _common_step(readings) if options.cursor is None else options.cursor
+    entries = [
+        (curve, f"{_value_text(curve, reading, value, options)}{_own_step(reading, common)}")
+        for curve, reading in zip(curves, readings)
+    ]
+    if options.cursor is not None:
+        return legend(entries, width, most, cursor_words(f"step {round(options.cursor):,}"))
+    return legend(entries, width, most, closing=f"step {round(common):,}" if common is not None else "")
+
+
+def cursor_words(words: str) -> Line:
+    """Return what the legend begins with while the cursor reads."""
+    return (("│ ", "accent@cursor"), (words, "strong@cursor"))
+
+
+def _value_text(curve: Curve, reading: Reading, value: Value, options: PlotOptions) -> str:
+    if reading.index < 0:
+        return "–"
+    text = f"{curve.bound}{value(reading.value)}"
+    if options.smoothing <= 0 or not curve.can_be_smooth:
+        return text
+    return f"{text} EMA {value(smoothed(curve.values[: reading.index + 1], options.smoothing)[-1])}"
+
+
+def _common_step(readings: Sequence[Reading]) -> float | None:
+    known = {reading.at for reading in readings if reading.at is not None}
+    return known.pop() if len(known) == 1 else None
+
+
+def _own_step(reading: Reading, common: float | None) -> str:
+    return "" if reading.at is None or reading.at == common else f" @{round(reading.at):,}"
 
 
 def table_of(curves: Sequence[Curve], options: PlotOptions) -> Table:

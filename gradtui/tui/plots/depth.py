@@ -11,11 +11,12 @@ from math import ceil, floor, isfinite
 from gradtui.state.run_state import RunState
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale, VerticalLine
-from gradtui.tui.plots.curves import NORM_AXIS, curves_request, legend, short
+from gradtui.tui.plots.cursor import read
+from gradtui.tui.plots.curves import NORM_AXIS, cursor_words, curves_request, legend, short
 from gradtui.tui.plots.layers import Layers, layers_of
 from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import fit, printable, width_of, wrap
+from gradtui.tui.rendering import Line, elide_start, fit, printable, width_of, wrap
 
 NOW_ROLE, THEN_ROLE = "curve-1", "curve-3"
 
@@ -41,11 +42,12 @@ def _depth_plot(state: RunState, layers: Layers, options: PlotOptions, width: in
     then = Curve(f"step {layers.first_step:,}", THEN_ROLE, xs, layers.then, can_be_smooth=False)
     chosen = _chosen(state, options, layers, xs)
     curves = [then, now] if layers.first_step != layers.step else [now]
-    entries = [(curve, "") for curve in reversed(curves)]
+    entries = [(curve, _at_cursor(curve, ends, options)) for curve in reversed(curves)]
+    read_curves = tuple(curves)
     if chosen is not None:
         curves.append(chosen)
         entries.append((chosen, short(chosen.values[0]) if len(chosen.values) == 1 else ""))
-    above = legend(entries, width)
+    above = legend(entries, width, opening=_layer_at_cursor(state, layers, options, width))
     below = tuple(fit(line, width) for line in wrap(((_words(state, layers), "muted"),), width)[:3])
     request = curves_request(
         [part for curve in curves for part in _by_kind(curve, layers)],
@@ -59,7 +61,20 @@ def _depth_plot(state: RunState, layers: Layers, options: PlotOptions, width: in
     )
     request = replace(request, verticals=_kind_lines(layers, ends))
     part = f"layers {ceil(ends[0]):,}–{floor(ends[1]):,} · " if ends != whole else ""
-    return Plot(above, request, below, whole, f"{part}{_order(options)} · {scale}")
+    return Plot(above, request, below, whole, f"{part}{_order(options)} · {scale}", read_curves)
+
+
+def _at_cursor(curve: Curve, ends: tuple[float, float], options: PlotOptions) -> str:
+    return "" if options.cursor is None else short(read(curve, ends, options.cursor).value)
+
+
+def _layer_at_cursor(state: RunState, layers: Layers, options: PlotOptions, width: int) -> Line:
+    """Name the layer at the cursor."""
+    if options.cursor is None or not layers.modules:
+        return ()
+    at = min(max(1, round(options.cursor)), len(layers.modules))
+    name = elide_start(printable(_name(state, layers.modules[at - 1])), max(8, width // 3))
+    return cursor_words(f"layer {at:,} {name}")
 
 
 def _by_kind(curve: Curve, layers: Layers) -> Iterator[Curve]:

@@ -8,10 +8,11 @@ from math import log10
 
 from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 from gradtui.state.run_state import RunState
-from gradtui.text import plural, share_text
+from gradtui.text import number_text, plural, share_text
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
-from gradtui.tui.plots.options import SELECTED_ROLE, Plot, PlotOptions
+from gradtui.tui.plots.curves import cursor_words
+from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import why_empty, with_gradient
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import Line, Span, elide_start, fit, printable, wrap
@@ -67,11 +68,29 @@ def histogram_plot(state: RunState, options: PlotOptions, width: int, height: in
         return Plot(
             tuple(wrap(((why_empty(state, options.selection, "How its elements are spread"), "muted"),), width)), None
         )
-    above = (_headline(state, spread, options, width),)
+    first, last = _shown(spread.counts)
+    centres = tuple((EDGES[at] + EDGES[at + 1]) / 2 for at in range(first, last + 1))
+    counts = spread.counts[first : last + 1]
+    curve = Curve("elements", SELECTED_ROLE, centres, counts)
+    above = (_reading(curve, spread, options, width) or _headline(state, spread, options, width),)
     below = _notes(state, spread, options, width)
     scale: Scale = "log" if options.other_scale else "linear"
     note = f"step {spread.step:,} · |g| by powers of ten · {scale}"
-    return Plot(above, _request(spread, scale, width, height - len(above) - len(below)), below, note=note)
+    request = _request(spread, scale, width, height - len(above) - len(below))
+    return Plot(above, request, below, request.x_limits, note, (curve,))
+
+
+def _reading(curve: Curve, spread: Spread, options: PlotOptions, width: int) -> Line | None:
+    """Say how many elements are of the size at the cursor; None without a cursor."""
+    if options.cursor is None:
+        return None
+    at = min(range(len(curve.steps)), key=lambda index: abs(curve.steps[index] - (options.cursor or 0.0)))
+    half = log10(2) / 2
+    low, high = (number_text(10 ** (curve.steps[at] + side * half)).strip() for side in (-1, 1))
+    count = curve.values[at] or 0.0
+    about = "≈" if spread.estimated else ""
+    text = f"   {about}{share_text(count / max(1, spread.elements)).strip()} · {about}{plural(round(count), 'element')}"
+    return fit((*cursor_words(f"|g| from {low} to {high}"), (text, "text")), width)
 
 
 def histogram_table(state: RunState, options: PlotOptions) -> Table:

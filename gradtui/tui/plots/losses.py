@@ -12,6 +12,7 @@ from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_ra
 from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
 from gradtui.tui.plots.options import Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import LOSS_ROLE
+from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
@@ -44,11 +45,14 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
         return Plot(tuple(wrap(((_AWAITED if state.ended is None else _NONE, "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "log" if options.other_scale else "linear"
-    above = legend_of(curves, ends, short, width)
+    above = legend_of(curves, ends, short, width, options)
+    marks = marks_over(state, whole[0])
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
     is_common = scale == "log" or on_one_axis(range_of(in_sight(curve, *ends).values) for curve in curves)
     drawn = curves[::-1] if is_common else curves
-    request = curves_request(drawn, options, ends, scale, width, height - len(above), y_label="loss", state=state)
+    request = curves_request(
+        drawn, options, ends, scale, width, height - len(above), y_label="loss", state=state, marks=marks
+    )
     if not is_common:
         request = replace(request, series=(), above=request.series, has_lanes=True)
     longest = max(curves, key=lambda curve: len(curve.steps))
@@ -58,7 +62,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     of = loss_of_text(main_loss_of(state))
     if of and len(curves) == 1:
         notes.append(of)
-    return Plot(above, request, range=whole, note=" · ".join(notes))
+    return Plot(above, request, range=whole, note=" · ".join(notes), curves=tuple(curves), marks=marks)
 
 
 def loss_table(state: RunState, options: PlotOptions) -> Table:

@@ -1,91 +1,91 @@
-"""Memory of each step over steps: its peak, the totals at the ends of its phases, and the steps whose peak stands out. Pure."""
+"""Memory over steps: the peak and the total of each step, or by phase, with its spikes and the limit of the device. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.markers import Marker, MarkerKind
+from gradtui.state.memory_over_steps import PEAK, memory_over_steps
 from gradtui.state.optimizer_turns import iteration_stride
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host, unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.text import peak_bound, short_bytes, spike_count_text, spike_words
-from gradtui.tui.plots.curves import (
-    curves_request,
-    in_sight,
-    legend,
-    newest_steps,
-    run_range,
-    table_of,
-    visible_part,
-)
+from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, table_of, visible_part
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
+from gradtui.tui.plots.plot_state import MemoryPhases
+from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import PHASE_ROLES, Line, fit, wrap
+from gradtui.tui.rendering import PHASE_ROLES, fit, wrap
 
-PEAK_ROLE = "curve-1"
+PEAK_ROLE, TOTAL_ROLE = "curve-1", "curve-4"
 _LIMIT_FITS = 1.5
-"""The device's memory is drawn as a line where it is at most this many times the highest visible value."""
+"""The limit of the device is drawn beside curves near whose highest visible value it is: at most this many times as high."""
 _BELOW = 3
 
 
-def memory_curves(state: RunState) -> list[Curve]:
-    """Return the totals of each step in bytes, the peak last, without the bytes from before the first forward."""
-    before = unexplained_at_load(state) or 0
+def memory_curves(state: RunState, phases: MemoryPhases = "step") -> list[Curve]:
+    """Return the curves in bytes, the peak last, without the bytes from before the first forward."""
+    stride, bound = iteration_stride(state), peak_bound(state)
     return [
-        replace(curve, values=[max(0, round(total or 0) - before) for total in curve.values]) for curve in _raw(state)
+        Curve(
+            curve.name,
+            PEAK_ROLE if curve.phase is None else TOTAL_ROLE if phases == "step" else PHASE_ROLES[curve.phase],
+            curve.steps,
+            curve.values,
+            can_be_smooth=False,
+            bound=bound if curve.phase is None else "",
+            stride=stride,
+        )
+        for curve in memory_over_steps(state, _chosen(phases))
     ]
 
 
-def _raw(state: RunState) -> list[Curve]:
-    totals = [(phase.value, PHASE_ROLES[phase], state.phases[phase].totals) for phase in PHASES_OF_STEP]
-    named = [*totals, ("peak", PEAK_ROLE, state.step_memory.peak)]
-    return [
-        Curve(name, role, series.steps, series.values, can_be_smooth=False, stride=iteration_stride(state))
-        for name, role, series in named
-        if len(series)
-    ]
-
-
-def _peak_first(curves: Sequence[Curve]) -> list[Curve]:
-    return sorted(curves, key=lambda curve: curve.role != PEAK_ROLE)
+def _chosen(phases: MemoryPhases) -> tuple[Phase, ...]:
+    if phases == "step":
+        return ()
+    return PHASES_OF_STEP if phases == "all" else (Phase(phases),)
 
 
 def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the memory of each step."""
-    curves = memory_curves(state)
+    curves = memory_curves(state, options.phases)
     whole = run_range(state, curves)
     if whole is None:
         return Plot(tuple(wrap(((_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
-    limit = _limit(state, curves, ends)
-    above, has_step = _legend(state, curves, limit, ends, width)
+    limit = _limit(state, ends)
+    is_drawn = limit is not None and (options.other_scale or _is_near(limit, curves, ends))
+    listed = [*reversed(curves), *([] if limit is None else [limit])]
+    above = legend_of(listed, ends, _size, width, options)
     below = tuple(fit(line, width) for line in wrap(((_words(state), "faint"),), width)[:_BELOW])
-    drawn = curves if limit is None else [limit, *curves]
-    request = curves_request(
-        drawn,
-        options,
-        ends,
-        "linear",
-        width,
-        height - len(above) - len(below),
-        y_label="memory",
-        state=state,
-        more=_spikes(state),
-    )
+    drawn = [limit, *curves] if limit is not None and is_drawn else curves
+    marks = marks_over(state, whole[0], _spikes(state))
+    rows = height - len(above) - len(below)
+    request = curves_request(drawn, options, ends, "linear", width, rows, y_label="memory", state=state, marks=marks)
     request = replace(request, unit="bytes", from_zero=options.other_scale)
-    return Plot(above, request, below, whole, _note(curves, ends, whole, options, with_step=not has_step))
+    note = _note(curves, ends, whole, options, is_limit_beyond=limit is not None and not is_drawn)
+    return Plot(above, request, below, whole, note, tuple(curves), marks)
 
 
 def memory_plot_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible totals by step in bytes, as the allocator counts them."""
-    return table_of([replace(curve, name=f"{curve.name}_bytes") for curve in _peak_first(_raw(state))], options)
+    totals = [(phase.value, state.phases[phase].totals) for phase in PHASES_OF_STEP]
+    curves = [
+        Curve(f"{name}_bytes", "", series.steps, series.values)
+        for name, series in ((PEAK, state.step_memory.peak), *totals)
+        if len(series)
+    ]
+    return table_of(curves, options)
 
 
 def _spikes(state: RunState) -> list[Marker]:
-    spikes = state.step_memory.spikes
-    return [Marker(spike.step, MarkerKind.SPIKE, f"+{_brief(spike.peak - spike.usual)}") for spike in spikes]
+    return [
+        Marker(spike.step, MarkerKind.SPIKE, f"+{_brief(spike.peak - spike.usual)}", spike)
+        for spike in state.step_memory.spikes
+    ]
 
 
 def _brief(size: int) -> str:
@@ -101,34 +101,20 @@ def _awaited(state: RunState) -> str:
     return "Waiting for the first step to end: the allocated bytes are read at the end of each of its phases."
 
 
-def _limit(state: RunState, curves: Sequence[Curve], ends: tuple[float, float]) -> Curve | None:
-    """Return the memory of the device as a line, if it is near the curves; None otherwise."""
+def _limit(state: RunState, ends: tuple[float, float]) -> Curve | None:
+    """Return the memory of the device as a line; None where the script trains on the host."""
     size = state.device.device_total if state.device is not None else None
-    seen = [value or 0 for curve in curves for value in in_sight(curve, *ends).values]
-    if size is None or not seen or is_on_host(state) or size > _LIMIT_FITS * max(seen):
+    if size is None or is_on_host(state):
         return None
-    return Curve("device", REFERENCE_ROLE, ends, (size, size), can_be_smooth=False)
+    return Curve("device limit", REFERENCE_ROLE, ends, (size, size), can_be_smooth=False)
 
 
-def _legend(
-    state: RunState, curves: Sequence[Curve], limit: Curve | None, ends: tuple[float, float], width: int
-) -> tuple[tuple[Line, ...], bool]:
-    """Return the newest visible values with their step; and whether there was room for that."""
-    ordered = _peak_first(curves)
-    step, own = newest_steps(ordered, ends)
-    sizes = [_size(in_sight(curve, *ends).values) for curve in ordered]
-    entries = [
-        (curve, f"{peak_bound(state) if curve.role == PEAK_ROLE else ''}{size}{own_step}")
-        for curve, size, own_step in zip(ordered, sizes, own)
-    ]
-    if limit is not None:
-        entries.append((limit, _size(limit.values)))
-    without, lines = legend(entries, width), legend(entries, width, closing=step)
-    return (lines, True) if len(lines) == len(without) else (without, False)
+def _is_near(limit: Curve, curves: Sequence[Curve], ends: tuple[float, float]) -> bool:
+    seen = [value or 0 for curve in curves for value in in_sight(curve, *ends).values]
+    return bool(seen) and (limit.values[0] or 0) <= _LIMIT_FITS * max(seen)
 
 
-def _size(values: Sequence[float | None]) -> str:
-    value = values[-1] if values else None
+def _size(value: float | None) -> str:
     return short_bytes(None if value is None else round(value))
 
 
@@ -146,15 +132,22 @@ def _words(state: RunState) -> str:
     return " ".join(words)
 
 
+_PHASE_NOTES: dict[MemoryPhases, str] = {
+    "step": "total at the end of the step",
+    "all": "totals at the ends of the phases",
+}
+
+
 def _note(
     curves: Sequence[Curve],
     ends: tuple[float, float],
     whole: tuple[float, float],
     options: PlotOptions,
     *,
-    with_step: bool,
+    is_limit_beyond: bool,
 ) -> str:
     longest = max(curves, key=lambda curve: len(curve.steps))
+    phases = _PHASE_NOTES.get(options.phases, f"total at the end of {options.phases}")
+    beyond = ["limit beyond the axis"] if is_limit_beyond else []
     scale = "from zero" if options.other_scale else "near its values"
-    step = [words] if with_step and (words := newest_steps(curves, ends)[0]) else []
-    return " · ".join([*step, *visible_part(longest, ends, whole), f"axis {scale}"])
+    return " · ".join([phases, *visible_part(longest, ends, whole), *beyond, f"axis {scale}"])

@@ -13,6 +13,7 @@ from gradtui.tui.plots.curves import NORM_AXIS, curves_request, legend_of, run_r
 from gradtui.tui.plots.optimizers import ROLES
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import CLIP_ROLE, TOTAL_ROLE, is_part
+from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
@@ -74,12 +75,16 @@ def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
-    above = legend_of(_in_order(curves), ends, short, width)
-    request = curves_request(curves, options, ends, scale, width, height - len(above), y_label=NORM_AXIS, state=state)
+    above = legend_of(_in_order(curves), ends, short, width, options)
+    marks = marks_over(state, whole[0])
+    request = curves_request(
+        curves, options, ends, scale, width, height - len(above), y_label=NORM_AXIS, state=state, marks=marks
+    )
     longest = max(curves, key=lambda curve: len(curve.steps))
     note = step_note(longest, ends, whole, options, scale)
     parts = optimizer_turns(state).parts
-    return Plot(above, request, range=whole, note=f"{note} · total of 1 of {parts:,} optimizers" if parts else note)
+    note += f" · total of 1 of {parts:,} optimizers" if parts else ""
+    return Plot(above, request, range=whole, note=note, curves=tuple(curves), marks=marks)
 
 
 def norm_table(state: RunState, options: PlotOptions) -> Table:

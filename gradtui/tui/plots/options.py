@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gradtui.state.markers import Marker
 from gradtui.tui.charts.request import PlotRequest
 from gradtui.tui.plots.layers import KeptLayers, LayerOrder
+from gradtui.tui.plots.plot_state import MemoryPhases
 from gradtui.tui.plots.rows import NormCurves, Selection
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
 
-MAX_PINNED = 3
 SELECTED_ROLE, PINNED_ROLES, REFERENCE_ROLE = "curve-2", ("curve-4", "curve-5", "curve-6"), "reference"
 
 
@@ -24,10 +25,13 @@ class PlotOptions:
     pinned: tuple[Selection, ...] = ()
     """Pinned rows, drawn for comparison with the selection."""
     window: Window = field(default_factory=Window)
+    cursor: float | None = None
+    """The position at which all curves are read; None for the newest values."""
     other_scale: bool = False
     """Whether to use the scale that is not the view's default: linear instead of log, log instead of linear."""
     smoothing: float = 0.0
     order: LayerOrder = "kind"
+    phases: MemoryPhases = "step"
     norms: NormCurves = field(default_factory=NormCurves, compare=False)
     kept: KeptLayers = field(default_factory=KeptLayers, compare=False)
 
@@ -43,6 +47,8 @@ class Curve:
     can_be_smooth: bool = True
     column: str = ""
     """The name of its column in a table, if it is not that of the curve."""
+    bound: str = ""
+    """What stands before its values: `≥` for lower bounds."""
     stride: float | None = None
     """The distance of neighbours, if the curve may lack some (`charts.request.Series.stride`)."""
 
@@ -55,6 +61,10 @@ class Plot:
     request: PlotRequest | None
     below: tuple[Line, ...] = ()
     range: tuple[float, float] | None = None
-    """The limits of the axis that can be zoomed and panned; None if there is none."""
+    """The limits of the axis over which the cursor moves; None if there is nothing to read."""
     note: str = ""
     """Says which part is visible, and how it is drawn."""
+    curves: tuple[Curve, ...] = ()
+    """The curves that the cursor reads, over the whole axis."""
+    marks: tuple[Marker, ...] = ()
+    """The marks over the whole axis."""

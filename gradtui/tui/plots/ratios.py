@@ -8,6 +8,7 @@ from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient
+from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
@@ -47,13 +48,23 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL_RATIO, USUAL_RATIO), can_be_smooth=False)
-    above = legend_of([*reversed(curves), usual], ends, short, width, _LEGEND_LINES)
+    above = legend_of([*reversed(curves), usual], ends, short, width, options, _LEGEND_LINES)
+    marks = marks_over(state, whole[0])
     left_out = _left_out(state, options)
     below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
     request = curves_request(
-        [usual, *curves], options, ends, scale, width, height - len(above) - len(below), y_label="Δw/w", state=state
+        [usual, *curves],
+        options,
+        ends,
+        scale,
+        width,
+        height - len(above) - len(below),
+        y_label="Δw/w",
+        state=state,
+        marks=marks,
     )
-    return Plot(above, request, below, whole, step_note(curves[-1], ends, whole, options, scale))
+    note = step_note(curves[-1], ends, whole, options, scale)
+    return Plot(above, request, below, whole, note, tuple(curves), marks)
 
 
 def ratio_table(state: RunState, options: PlotOptions) -> Table:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 
 from gradtui.state.markers import Marker, MarkerKind, markers
 from gradtui.state.run_state import RunState
@@ -14,21 +16,30 @@ from gradtui.tui.rendering import MARKERS, printable, width_of
 _RANKS = tuple(MarkerKind)
 
 
-def vertical_lines(
-    state: RunState, start: float, ends: tuple[float, float], more: Sequence[Marker] = ()
-) -> tuple[VerticalLine, ...]:
-    """Return the run's markers and `more` between two steps, in the order in which they are preferred where several fall into
-    one column.
+def marks_over(state: RunState, start: float, more: Sequence[Marker] = ()) -> tuple[Marker, ...]:
+    """Return the run's markers and `more`, in the order in which they are preferred where several fall into one column.
 
     `start` is the first step of the curves: what came before it stands there.
     """
+    first = ceil(start)
+    found = sorted([*markers(state), *more], key=lambda mark: _RANKS.index(mark.kind))
+    return tuple(mark if mark.step >= first else replace(mark, step=first) for mark in found)
+
+
+def lines_of(marks: Sequence[Marker], ends: tuple[float, float]) -> tuple[VerticalLine, ...]:
+    """Return the lines of the marks between two steps."""
     lines = []
-    for marker in sorted([*markers(state), *more], key=lambda mark: _RANKS.index(mark.kind)):
-        step, (glyph, role) = max(start, float(marker.step)), MARKERS[marker.kind]
-        if ends[0] <= step <= ends[1]:
-            words = printable(marker.words)
-            lines.append(VerticalLine(step, glyph, role, words if width_of(words) == len(words) else ""))
+    for mark in marks:
+        if ends[0] <= mark.step <= ends[1]:
+            glyph, role = MARKERS[mark.kind]
+            words = printable(mark.words)
+            lines.append(VerticalLine(mark.step, glyph, role, words if width_of(words) == len(words) else ""))
     return tuple(lines)
+
+
+def vertical_lines(state: RunState, start: float, ends: tuple[float, float]) -> tuple[VerticalLine, ...]:
+    """Return the lines of the run's markers between two steps."""
+    return lines_of(marks_over(state, start), ends)
 
 
 def parts(steps: Sequence[float], breaks: Sequence[int]) -> Iterator[slice]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from textual import events
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.message import Message
 from textual.screen import ModalScreen
 
+from gradtui.state.markers import Marker
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import run_status
 from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, plot_footer
+from gradtui.tui.charts.cursor import columns_of, with_cursor, x_at
 from gradtui.tui.charts.pictures import Pictures
+from gradtui.tui.explanations.mark_lines import mark_words
 from gradtui.tui.panels import FindingLine, Header, HeaderState
+from gradtui.tui.plots.cursor import marks_at
 from gradtui.tui.plots.options import Plot, PlotOptions
+from gradtui.tui.plots.plot_state import PlotState, Span
 from gradtui.tui.plots.rows import to_watch
 from gradtui.tui.plots.settings import VIEWS, PlotSettings
 from gradtui.tui.plots.table import Table
-from gradtui.tui.plots.window import Window
-from gradtui.tui.rendering import Line
+from gradtui.tui.rendering import Line, fit
 from gradtui.tui.screens.action_context import (
     ActionContext,
     export_plots,
@@ -36,6 +42,13 @@ _ABOVE = "findings"
 
 class PlotView(LineView):
     """The current view: lines of text above and below a chart."""
+
+    class Clicked(Message):
+        """The user clicked the chart at a place of its axis."""
+
+        def __init__(self, at: float) -> None:
+            super().__init__()
+            self.at = at
 
     def __init__(self, state: RunState, pictures: Pictures, tree: ModuleTree, settings: PlotSettings) -> None:
         super().__init__(id="plot")
@@ -57,15 +70,46 @@ class PlotView(LineView):
         self._made = None
         self.redraw()
 
+    @property
+    def marks(self) -> tuple[list[Marker], bool]:
+        """The marks at the cursor, and True; if it is at none, the nearest ones, and False."""
+        plot, at = self.plot, self.options.cursor
+        if plot is None or plot.request is None or plot.request.x_limits is None or at is None:
+            return [], False
+        first, last = plot.request.x_limits
+        return marks_at(plot.marks, at, (last - first) / max(1, columns_of(plot.request)) / 2)
+
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
+        settings = self._plot_settings
+        view, reads_marks = settings.view, settings.has_cursor and settings.view.axis == "steps"
         if self._made is None or self._made[0] != (width, height):
-            self._made = (width, height), self._plot_settings.view.plot(self._state, self.options, width, height)
+            self._made = (width, height), view.plot(self._state, self.options, width, height - reads_marks)
         plot = self._made[1]
         if plot.request is None:
             return [*plot.above, *plot.below]
-        view = self._plot_settings.view.id
-        request = replace(plot.request, view=f"{view} {self._plot_settings.changes}")
-        return [*plot.above, *self._pictures.picture(f"plot {view}", request).lines, *plot.below]
+        request = replace(plot.request, view=f"{view.id} {settings.changes}")
+        picture: Sequence[Line] = self._pictures.picture(f"plot {view.id}", request).lines
+        cursor = self.options.cursor
+        if cursor is not None:
+            picture = with_cursor(picture, request, cursor)
+        return [*plot.above, *picture, *([self._mark_line(width)] if reads_marks else []), *plot.below]
+
+    def _mark_line(self, width: int) -> Line:
+        """Say what the marks at the cursor are, or the nearest ones."""
+        marks, is_at = self.marks
+        if not marks:
+            return fit((("No change, spike or finding is marked here.", "faint"),), width)
+        where = () if is_at else ((f"nearest, step {marks[0].step:,}:  ", "muted"),)
+        return fit((*where, *mark_words(marks), ("   enter says more", "faint")), width)
+
+    def on_click(self, event: events.Click) -> None:
+        """Read the curves at the place that was clicked."""
+        offset, plot = event.get_content_offset(self), self.plot
+        if offset is None or plot is None or plot.request is None:
+            return
+        at = x_at(plot.request, offset.x)
+        if at is not None:
+            self.post_message(self.Clicked(at))
 
 
 class PlotScreen(ModalScreen[None]):
@@ -149,7 +193,14 @@ class PlotScreen(ModalScreen[None]):
         self.draw("plots")
 
     def _actions(self) -> list[Action]:
-        return applicable(plot_footer(self._plot_settings.view, self._others), run_status(self._state))
+        settings = self._plot_settings
+        others = self._others
+        if self.plot_view.marks[0]:
+            # The one action that is another one while the cursor reads; it comes first then.
+            event = replace(next(action for action in others if action.id == "explain"), label="event")
+            listed = plot_footer(settings.view, tuple(action for action in others if action.id != "explain"))
+            return applicable([*listed[:4], event, *listed[4:]], run_status(self._state))
+        return applicable(plot_footer(settings.view, others), run_status(self._state))
 
     def _update_frame(self) -> None:
         view, plot = self._plot_settings.view, self.plot_view.plot
@@ -173,7 +224,14 @@ class PlotScreen(ModalScreen[None]):
         self._action_context.request(name)
 
     def action_explain(self) -> None:
-        open_explanation(self.app, self._action_context, self._tree.current)
+        """Explain the marks at the cursor, or else the selected row."""
+        marks, _ = self.plot_view.marks
+        if marks:
+            from gradtui.tui.screens.marks import MarkDialog
+
+            self.app.push_screen(MarkDialog(self._state, marks))
+        else:
+            open_explanation(self.app, self._action_context, self._tree.current)
 
     def action_findings(self) -> None:
         open_findings_list(self.app, self._action_context, self._show_row)
@@ -202,25 +260,51 @@ class PlotScreen(ModalScreen[None]):
         self._plot_settings.changes += 1
         self._chosen()
 
-    def action_move(self, change: str, *arguments: float) -> None:
-        """Zoom or pan by a method of `Window`, whose last arguments are the ends of what is drawn."""
-        plot = self.plot_view.plot
-        ends = plot.range if plot is not None else None
-        if ends is not None:
-            self._plot_settings.move(lambda window: getattr(window, change)(*arguments, *ends))
+    def action_read_further(self, direction: int) -> None:
+        """Move the cursor that reads all curves."""
+        if self.plot_view.plot is not None:
+            self._plot_settings.read_further(self.plot_view.plot, direction)
             self._chosen()
 
-    def action_zoom_none(self) -> None:
-        self._plot_settings.move(lambda _: Window())
+    def action_read_at_mark(self, direction: int) -> None:
+        """Move the cursor to a mark."""
+        plot = self.plot_view.plot
+        if plot is None or self._plot_settings.view.axis != "steps":
+            return
+        if not self._plot_settings.read_at_mark(plot, direction):
+            self.notify("Nothing is marked yet: no change, spike or finding.")
         self._chosen()
+
+    def on_plot_view_clicked(self, message: PlotView.Clicked) -> None:
+        if self.plot_view.plot is not None:
+            self._plot_settings.read_at(self.plot_view.plot, message.at)
+            self._chosen()
+
+    def action_zoom(self, factor: float) -> None:
+        self._over_axis(lambda chosen, axis, whole: chosen.zoomed(axis, factor, whole))
+
+    def action_pan(self, direction: int) -> None:
+        self._over_axis(lambda chosen, axis, whole: chosen.panned(axis, direction, whole))
+
+    def action_oldest(self) -> None:
+        self._over_axis(lambda chosen, axis, whole: chosen.at_start(axis, whole))
 
     def action_newest(self) -> None:
-        self._plot_settings.move(Window.at_end)
-        self._chosen()
+        self._over_axis(lambda chosen, axis, _: chosen.at_end(axis))
 
-    def action_change(self, setting: str) -> None:
-        """Call a method of the settings that takes the setting's next value."""
-        getattr(self._plot_settings, setting)()
+    def action_zoom_none(self) -> None:
+        self._over_axis(lambda chosen, axis, _: chosen.whole(axis))
+
+    def _over_axis(self, change: Callable[[PlotState, str, Span], PlotState]) -> None:
+        view, plot = self._plot_settings.view, self.plot_view.plot
+        if view.zooms and plot is not None and plot.range is not None:
+            whole = plot.range
+            self._plot_settings.change(lambda chosen: change(chosen, view.axis, whole))
+            self._chosen()
+
+    def action_change(self, change: str) -> None:
+        """Call a method of what is chosen, which returns the next value of a setting."""
+        self._plot_settings.change(lambda chosen: getattr(chosen, change)())
         self._chosen()
 
     def action_pin(self) -> None:

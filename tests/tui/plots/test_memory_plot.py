@@ -9,11 +9,13 @@ from fakes import MIB, device_sample
 from step_memory import BEFORE, state, totals
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
+from gradtui.state import memory_over_steps
+from gradtui.state.markers import MarkerKind
 from gradtui.state.run_state import RunState
 from gradtui.text import short_bytes
-from gradtui.tui.plots import memory
-from gradtui.tui.plots.memory import PEAK_ROLE, memory_plot, memory_plot_table
+from gradtui.tui.plots.memory import PEAK_ROLE, TOTAL_ROLE, memory_curves, memory_plot, memory_plot_table
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import PHASE_ROLES, Line, line_width
@@ -25,8 +27,26 @@ def text(lines: tuple[Line, ...]) -> str:
     return "\n".join("".join(part for part, _ in line) for line in lines)
 
 
-def test_it_draws_the_totals_of_every_step_and_the_peak_on_top() -> None:
+def test_it_draws_what_is_held_at_the_end_of_every_step_and_the_peak_on_top() -> None:
     plot = memory_plot(state(60, exact=True), PlotOptions(), 110, 30)
+    assert plot.request is not None
+    held, peak = plot.request.series
+    assert (held.color, held.ys) == (TOTAL_ROLE, (80 * MIB - BEFORE,) * 60)
+    assert (peak.color, peak.ys[-1]) == (PEAK_ROLE, (totals(60, exact=True).peak or 0) - BEFORE)
+    assert plot.request.y_label == "memory"
+    assert "total at the end of the step" in plot.note
+
+
+def test_of_a_chosen_phase_it_draws_the_total_at_its_end() -> None:
+    plot = memory_plot(state(60), PlotOptions(phases="backward"), 110, 30)
+    assert plot.request is not None
+    assert [series.color for series in plot.request.series] == [PHASE_ROLES[Phase.BACKWARD], PEAK_ROLE]
+    assert f"backward {short_bytes(90 * MIB - BEFORE)}" in text(plot.above)
+    assert "total at the end of backward" in plot.note
+
+
+def test_it_draws_the_totals_of_all_phases_and_the_peak_on_top() -> None:
+    plot = memory_plot(state(60, exact=True), PlotOptions(phases="all"), 110, 30)
     assert plot.request is not None
     drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
     steps = tuple(map(float, range(1, 61)))
@@ -40,14 +60,14 @@ def test_it_draws_the_totals_of_every_step_and_the_peak_on_top() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 76, 110, 150])
-def test_the_legend_has_the_newest_values_and_their_step_or_the_frame_has_it(width: int) -> None:
+def test_the_legend_has_the_newest_values_and_their_step(width: int) -> None:
     run = state(60)
-    plot = memory_plot(run, PlotOptions(), width, 30)
+    plot = memory_plot(run, PlotOptions(phases="all"), width, 30)
     newest, shown = totals(60), text(plot.above)
     for name in PHASES:
         assert f"{name} {short_bytes(getattr(newest, name) - BEFORE)}" in shown
     assert f"peak ≥{short_bytes((newest.peak or 0) - BEFORE)}" in shown
-    assert ("step 60" in shown) is ("step 60" not in plot.note)
+    assert "step 60" in shown
     assert len(plot.above) <= 2
     assert all(line_width(line) <= width for line in (*plot.above, *plot.below))
 
@@ -55,7 +75,7 @@ def test_the_legend_has_the_newest_values_and_their_step_or_the_frame_has_it(wid
 def test_totals_of_different_steps_each_have_their_step() -> None:
     run, last = state(60), ev.StepTotals(61, 70 * MIB, None, None, None)
     apply(run, ev.StepMemoryMeasured(6.2, 61, (last,)))
-    plot = memory_plot(run, PlotOptions(), 110, 30)
+    plot = memory_plot(run, PlotOptions(phases="all"), 110, 30)
     shown = text(plot.above)
     assert f"forward {short_bytes(70 * MIB - BEFORE)} @61" in shown
     assert f"backward {short_bytes((totals(60).backward or 0) - BEFORE)} @60" in shown
@@ -65,8 +85,17 @@ def test_totals_of_different_steps_each_have_their_step() -> None:
 def test_zoomed_the_legend_is_of_the_visible_steps() -> None:
     plot = memory_plot(state(60), PlotOptions(window=Window(20.0, 40.0)), 110, 30)
     assert "step 40" in text(plot.above)
-    assert f"forward {short_bytes((totals(40).forward or 0) - BEFORE)}" in text(plot.above)
+    assert f"peak ≥{short_bytes((totals(40).peak or 0) - BEFORE)}" in text(plot.above)
     assert "steps 20–40 of 60" in plot.note
+
+
+def test_at_the_cursor_every_curve_is_read() -> None:
+    plot = memory_plot(state(60, {20: 300 * MIB}), PlotOptions(cursor=20.0, phases="all"), 110, 30)
+    shown = text(plot.above)
+    assert shown.startswith("│ step 20   ── peak ≥")
+    assert f"forward {short_bytes((totals(20, 300 * MIB).forward or 0) - BEFORE)}" in shown
+    assert "@" not in shown
+    assert [mark.step for mark in plot.marks if mark.kind is MarkerKind.SPIKE] == [20]
 
 
 def test_spikes_are_marked_and_the_newest_is_named() -> None:
@@ -85,8 +114,8 @@ def test_spikes_are_marked_and_the_newest_is_named() -> None:
 
 def test_what_was_there_before_training_is_looked_up_once_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RunState] = []
-    monkeypatch.setattr(memory, "unexplained_at_load", lambda state: asked.append(state))
-    assert [len(curve.steps) for curve in memory.memory_curves(state(60))] == [60] * 4
+    monkeypatch.setattr(memory_over_steps, "unexplained_at_load", lambda state: asked.append(state))
+    assert [len(curve.steps) for curve in memory_curves(state(60), "all")] == [60] * 4
     assert len(asked) == 1
 
 
@@ -103,16 +132,20 @@ def test_the_other_scale_begins_at_zero() -> None:
 
 
 @pytest.mark.parametrize(("total", "is_drawn"), [(130, True), (1000, False)])
-def test_the_limit_of_the_device_is_a_line_where_it_is_near(total: int, is_drawn: bool) -> None:
+def test_the_limit_of_the_device_is_a_line_where_it_is_near_or_the_axis_begins_at_zero(
+    total: int, is_drawn: bool
+) -> None:
     run = state(60, exact=True)
     assert run.started is not None
     run.started = replace(run.started, device="cuda:0")
     apply(run, replace(device_sample(), device_total=total * MIB))
-    plot = memory_plot(run, PlotOptions(), 140, 30)
-    assert plot.request is not None
-    lines = [series.ys for series in plot.request.series if series.color == "reference"]
-    assert lines == ([(total * MIB, total * MIB)] if is_drawn else [])
-    assert (f"device {short_bytes(total * MIB)}" in text(plot.above)) is is_drawn
+    for from_zero in (False, True):
+        plot = memory_plot(run, PlotOptions(other_scale=from_zero), 140, 30)
+        assert plot.request is not None
+        lines = [series.ys for series in plot.request.series if series.color == "reference"]
+        assert lines == ([(total * MIB, total * MIB)] if is_drawn or from_zero else [])
+        assert f"device limit {short_bytes(total * MIB)}" in text(plot.above)
+        assert ("limit beyond the axis" in plot.note) is (not is_drawn and not from_zero)
 
 
 def test_on_the_host_there_is_no_such_line() -> None:

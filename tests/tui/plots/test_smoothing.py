@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.plots.curves import SMOOTHING_LEVELS as LEVELS
 from gradtui.tui.plots.curves import smoothed
-from gradtui.tui.plots.settings import PlotSettings
+from gradtui.tui.plots.plot_state import SMOOTHING_LEVELS as LEVELS
 
 VALUES = st.lists(st.none() | st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=40)
 
@@ -39,12 +38,3 @@ def test_each_point_counts_by_its_age() -> None:
     # Weights of 1, 0.6 and 0.36, from the newest back.
     assert smoothed([1.0, 2.0, 4.0], 0.6)[-1] == pytest.approx((4 + 0.6 * 2 + 0.36 * 1) / 1.96)
     assert smoothed([1.0, math.nan, 4.0], 0.6)[-1] == pytest.approx((4 + 0.6 * 1) / 1.6)
-
-
-def test_levels_go_round() -> None:
-    settings, seen = PlotSettings(), []
-    for _ in LEVELS:
-        seen.append(settings._smoothing)
-        settings.smooth()
-    assert seen == list(LEVELS)
-    assert settings._smoothing == LEVELS[0]

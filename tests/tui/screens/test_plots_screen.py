@@ -15,13 +15,15 @@ from app_session import Session, session
 from fakes import MIB, coop_run
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Pause, Watch
+from gradtui.protocol.commands import Pause, SetTrainable, Undo, Watch
 from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, Phase
 from gradtui.runner.run_files import RunFiles
-from gradtui.text import short_bytes
+from gradtui.text import number_text, short_bytes
 from gradtui.tui.plots.settings import VIEWS
+from gradtui.tui.screens.marks import MarkDialog
 from gradtui.tui.screens.plots import PlotScreen
+from gradtui.tui.screens.text_dialog import DialogLines
 
 
 def plots(run: Session) -> PlotScreen:
@@ -53,7 +55,7 @@ async def test_g_shows_the_gradients_and_once_more_the_plots_and_back(size: tupl
         await run.press("g")
         if not isinstance(run.app.screen, PlotScreen):
             await run.press("g")
-        assert "total" in shown(run)
+        assert shown(run).startswith("── loss")
         await run.press("g")
         assert run.app.screen is run.dashboard
         await run.press("g", "escape")
@@ -74,12 +76,12 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
         for _ in VIEWS:
             seen.append(shown(run))
             await run.press("tab")
-        assert "total" in seen[0]
-        assert "loss" in seen[1]
+        assert "loss" in seen[0]
+        assert "total" in seen[1]
         assert "waiting" in seen[2]
         assert "waiting" in seen[3]
         assert "Only ctx has a gradient" in seen[4]
-        assert "forward" in seen[5]
+        assert "total" in seen[5]
         assert shown(run) == seen[0]
         await run.press("shift+tab", "shift+tab")
         assert "Only ctx has a gradient" in shown(run)
@@ -108,7 +110,7 @@ async def test_zoom_and_pan_and_the_newest() -> None:
         await run.press("g")
         await run.press("plus", "plus")
         assert "steps 91–120 of 120" in note(run)
-        await run.press("left")
+        await run.press("shift+left")
         assert "steps 83–112 of 120" in note(run)
         await run.put(*coop_run(150)[-400:])
         assert "steps 83–112 of 150" in note(run)
@@ -117,23 +119,29 @@ async def test_zoom_and_pan_and_the_newest() -> None:
         assert "–150" in note(run)
         await run.press("home")
         assert "steps 1–30 of 150" in note(run)
-        await run.press("0")
+        await run.press("shift+right", "0")
         assert "steps" not in note(run)
 
 
 async def test_scale_smoothing_and_order_are_told_on_the_frame() -> None:
     async with session() as run:
-        await run.press("g", "l", "w")
+        await run.press("g")
         assert note(run) == "linear · EMA 0.6"
+        assert "EMA" in shown(run)
         await run.press("l", "w", "w", "w")
         assert note(run) == "log"
-        await run.press("shift+tab", "shift+tab", "r", "r")
+        assert "EMA" not in shown(run)
+        await run.press("tab", "w", "l")
+        assert note(run) == "linear · EMA 0.6"
+        await run.press("shift+tab", "shift+tab", "shift+tab")
+        assert "layers of one kind together" in note(run)
+        await run.press("r", "r")
         assert "in the order of the calls" in note(run)
 
 
 async def test_a_pinned_row_stays_while_others_are_chosen() -> None:
     async with session() as run:
-        await run.press("down", "g", "a", "down")
+        await run.press("down", "g", "tab", "a", "down")
         assert "ctx" in shown(run)
         assert "logit_scale" in shown(run)
         await run.press("up", "a", "down")
@@ -142,8 +150,9 @@ async def test_a_pinned_row_stays_while_others_are_chosen() -> None:
 
 async def test_what_is_chosen_outlives_the_screen() -> None:
     async with session() as run:
-        await run.press("g", "l", "escape", "g")
+        await run.press("g", "tab", "l", "left", "escape", "g")
         assert note(run) == "linear"
+        assert "│ step 40" in shown(run)
 
 
 async def test_the_run_is_held_and_helped_from_here_too() -> None:
@@ -160,7 +169,7 @@ async def test_everything_still_works_when_the_run_has_ended() -> None:
     async with session() as run:
         await run.put(*looked(40), ev.RunEnded(9.5, 40, 0, None))
         await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab", "tab")
-        assert "total" in shown(run)
+        assert "loss" in shown(run)
         assert not run.sink.submitted
         await run.press("tab", "tab", "tab")
         assert "100 elements" in shown(run)
@@ -174,7 +183,7 @@ def written(notice: str) -> list[Path]:
 
 async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) -> None:
     async with session(write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
-        await run.press("down", "g", "plus", "e")
+        await run.press("down", "g", "tab", "plus", "e")
         await run.press("e")
         first, second = (written(each.text) for each in run.said)
         assert not set(first) & set(second), "nothing is written over"
@@ -294,3 +303,129 @@ async def test_the_memory_of_every_step_is_exported_as_the_allocator_counts_it(t
         rows = list(csv.DictReader(io.StringIO(next(tmp_path.rglob("*plot-memory*")).read_text())))
     assert [int(row["peak_bytes"]) for row in rows[:3]] == [step_memory.totals(step).peak for step in (1, 2, 3)]
     assert int(rows[19]["forward_bytes"]) == step_memory.totals(20, 300 * MIB).forward
+
+
+def changed_run() -> list[ev.Event]:
+    """`ctx` is frozen after step 20 and unfrozen by an undo after step 60."""
+    run = coop_run(100)
+    freeze = ev.CommandApplied(2.0, 20, SetTrainable(1, "ctx", False), "froze ctx: 1 tensor", (), ())
+    undo = ev.CommandApplied(6.0, 60, Undo(2), "unfroze ctx: 1 tensor", (), (), undone=1)
+    return [*run, freeze, undo]
+
+
+async def test_a_cursor_reads_all_curves_at_a_step() -> None:
+    async with session((120, 36), coop_run(100)) as run:
+        await run.press("g", "tab", "left")
+        total = dict(run.app.run_state.gradient_norm)
+        assert f"│ step 100   ── total {number_text(total[100]).strip()}" in shown(run)
+        await run.press("left")
+        step = next(step for step in total if f"│ step {step} " in shown(run))
+        assert 90 < step < 100
+        assert f"total {number_text(total[step]).strip()}" in shown(run)
+        await run.put(*coop_run(130)[-300:])
+        assert f"│ step {step} " in shown(run), "it stays where it is"
+        await run.press("tab", "shift+tab", "shift+tab")
+        assert f"│ step {step} " in shown(run), "the views over steps share it"
+        await run.press("end")
+        assert "│ step" not in shown(run)
+
+
+async def test_the_window_follows_the_cursor_and_it_is_gone_beyond_the_newest_step() -> None:
+    async with session((80, 24), coop_run(400)) as run:
+        await run.press("g", "plus", "plus", "plus", "plus")
+        before = note(run)
+        await run.press("left", *["left"] * 60)
+        assert note(run) != before
+        await run.press("0", "left", "right")
+        assert "│ step" not in shown(run)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 36), (160, 50)])
+async def test_enter_on_a_mark_says_what_it_was(size: tuple[int, int]) -> None:
+    async with session(size, changed_run()) as run:
+        await run.press("g")
+        if not isinstance(run.app.screen, PlotScreen):
+            await run.press("g")
+        await run.press("left_square_bracket")
+        assert "│ step 60" in shown(run)
+        assert "► unfreeze ctx" in shown(run)
+        await run.press("left_square_bracket")
+        assert "■ freeze ctx" in shown(run)
+        await run.press("right")
+        assert "nearest, step 20:" in shown(run)
+        await run.press("enter")
+        dialog = run.app.screen
+        assert isinstance(dialog, MarkDialog)
+        told = dialog.query_one(DialogLines).text
+        assert "froze ctx" in told
+        assert "after step 20" in told
+        await run.press("escape", "0", "enter")
+        assert not isinstance(run.app.screen, MarkDialog), "without a cursor it explains the row"
+
+
+async def test_a_spike_of_the_memory_is_a_mark_with_its_figures() -> None:
+    async with session((120, 36), memory_run()) as run:
+        await run.press("g", "shift+tab", "left_square_bracket", "left_square_bracket", "enter")
+        assert isinstance(run.app.screen, MarkDialog)
+        told = " ".join(run.app.screen.query_one(DialogLines).text.split())
+        assert "at step 20" in told
+        assert "memory spike in forward: ≥" in told
+        await run.press("escape", "m", "0")
+        assert "backward" in shown(run)
+        assert "totals at the ends of the phases" in note(run)
+
+
+async def test_without_marks_the_brackets_say_so_and_every_view_has_a_cursor() -> None:
+    async with session(events=[*coop_run(60), *looked(60)]) as run:
+        await run.press("down", "g", "right_square_bracket")
+        assert [each.text for each in run.said] == ["Nothing is marked yet: no change, spike or finding."]
+        for view in VIEWS:
+            await run.press("left")
+            if view.id not in ("depth",):
+                assert shown(run).startswith("│ "), view.id
+            await run.press("tab")
+
+
+async def test_a_click_in_the_plot_reads_there() -> None:
+    async with session((120, 36), coop_run(100)) as run:
+        await run.press("g")
+        await run.pilot.click("#plot", offset=(70, 12))
+        await run.pilot.pause()
+        assert "│ step 5" in shown(run)
+
+
+@pytest.mark.parametrize(("width", "keys"), [(40, 4), (80, 8), (120, 10)])
+async def test_the_footer_has_what_the_plot_needs_at_every_size(width: int, keys: int) -> None:
+    async with session((width, 24)) as run:
+        await run.press("g")
+        if not isinstance(run.app.screen, PlotScreen):
+            await run.press("g")
+        listed = [
+            "tab view",
+            "←→ read",
+            "+- zoom",
+            "esc back",
+            "[] mark",
+            "l scale",
+            "w smooth",
+            "? help",
+            "e export",
+            "0 all",
+        ]
+        for words in listed[:keys]:
+            assert words in plots(run).keys.text
+        assert all(len(line) <= width for line in plots(run).keys.text.splitlines())
+
+
+async def test_names_of_any_characters_are_clean_in_the_plots() -> None:
+    name = "a\x1b[31mé界" * 9
+    freeze = ev.CommandApplied(2.0, 20, SetTrainable(1, name, False), f"froze {name}", (), ())
+    async with session((80, 24), [*coop_run(40), freeze]) as run:
+        await run.press("g")
+        if not isinstance(run.app.screen, PlotScreen):
+            await run.press("g")
+        await run.press("left_square_bracket")
+        assert "\x1b" not in shown(run)
+        await run.press("enter")
+        assert isinstance(run.app.screen, MarkDialog)
+        assert "\x1b" not in run.app.screen.query_one(DialogLines).text
