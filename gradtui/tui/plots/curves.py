@@ -9,7 +9,7 @@ from math import ceil, floor, isfinite
 
 from gradtui.state.markers import Marker, model_breaks
 from gradtui.state.run_state import RunState
-from gradtui.text import number_text
+from gradtui.text import DASH, number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.cursor import Reading, read
 from gradtui.tui.plots.options import Curve, PlotOptions
@@ -152,8 +152,8 @@ def cursor_words(words: str) -> Line:
 
 
 def _value_text(curve: Curve, reading: Reading, value: Value, options: PlotOptions) -> str:
-    if reading.index < 0:
-        return "–"
+    if reading.value is None:
+        return DASH
     text = f"{curve.bound}{value(reading.value)}"
     if options.smoothing <= 0 or not curve.can_be_smooth:
         return text
