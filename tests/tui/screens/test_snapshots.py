@@ -85,4 +85,6 @@ def test_the_norms_on_the_whole_screen(snap_compare: Compare) -> None:
 def test_the_memory_of_every_step_on_the_whole_screen(snap_compare: Compare) -> None:
     run = step_memory.events(120, {50: 300 * MIB, 90: 64 * MIB}, exact=True)
     made = GradtuiApp(ScriptedSource(run), RecordingSink(), log=PrintedLog(*LOG), refresh_hz=0)
-    assert snap_compare(made, terminal_size=(120, 36), run_before=then("g", "shift+tab", "left_square_bracket", "left_square_bracket"))
+    assert snap_compare(
+        made, terminal_size=(120, 36), run_before=then("g", "shift+tab", "left_square_bracket", "left_square_bracket")
+    )
