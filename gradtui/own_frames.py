@@ -11,13 +11,19 @@ from __future__ import annotations
 import _imp
 import builtins
 import functools
+import linecache
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
+from gradtui.protocol.script_lines import ScriptLine
+
 F = TypeVar("F", bound=Callable[..., Any])
+Entry = tuple[str, int, str]
+"""The file, the line and the function of an active frame, or of an entry of a traceback."""
 
 PACKAGE_DIRECTORY = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """Directory of the gradtui package with a trailing separator: the prefix of each file of gradtui."""
@@ -31,6 +37,7 @@ _DEAD_ENDS = frozenset(
 _HIDDEN = os.path.join(PACKAGE_DIRECTORY, "importlib_bootstrap", "")
 """The directory in the file names of hidden functions. It does not exist."""
 
+_SOURCE_LENGTH = 200
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = tuple(f"{os.sep}{kind}-packages{os.sep}" for kind in ("site", "dist"))
 _EXCEPTION_GROUP: type | None = getattr(builtins, "BaseExceptionGroup", None)  # Python 3.11 and later
@@ -81,15 +88,37 @@ def _hidden(code: CodeType) -> CodeType:
     return code.replace(co_filename=_hidden_name(code.co_filename))
 
 
-def script_line() -> tuple[str, int] | None:
-    """Return the file and line of the innermost active frame that is neither of gradtui, torch nor the standard library."""
+def script_line() -> ScriptLine | None:
+    """Return the innermost active line of the script; None if no frame is the script's."""
+    entries: list[Entry] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((PACKAGE_DIRECTORY, _HIDDEN, "<")) and not _is_library(file):
-            return file, frame.f_lineno
+        entries.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
-    return None
+    found = innermost(entries[::-1])
+    return line_at(*found) if found is not None else None
+
+
+def innermost(entries: Sequence[Entry]) -> Entry | None:
+    """Return the last entry that is the script's: not of gradtui, torch, the standard library or generated code.
+
+    Entries of installed packages count only if there are no others.
+    """
+    known = [each for each in entries if not each[0].startswith((PACKAGE_DIRECTORY, _HIDDEN, "<"))]
+    known = [each for each in known if not _is_library(each[0])]
+    own = [each for each in known if not any(part in each[0] for part in _PACKAGES)]
+    return next(reversed(own or known), None)
+
+
+def line_at(file: str, line: int, function: str = "") -> ScriptLine:
+    """Return a line of a file with its source, as far as that can be read."""
+    source, here = "", ""
+    with suppress(Exception):
+        source = linecache.getline(file, line).strip()[:_SOURCE_LENGTH]
+    with suppress(OSError):
+        here = os.path.join(os.getcwd(), "")
+    shown = file[len(here) :] if here and file.startswith(here) else file
+    return ScriptLine(shown, line, source, "" if function == "<module>" else function)
 
 
 def strip_own_frames(error: BaseException) -> None:

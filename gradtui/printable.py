@@ -7,10 +7,12 @@ gradtui writes each of its lines to stderr through `write_line` or `PlainReporte
 
 from __future__ import annotations
 
+import re
 import sys
 
 from gradtui.cursor_line import STDERR_LINE
 
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _REPLACED = dict.fromkeys((*range(32), 127, *range(128, 160), 8206, 8207, 8232, 8233, 1564), "·")
 _REPLACED |= dict.fromkeys((*range(8234, 8239), *range(8294, 8298)), "·")
 _REPLACED[ord("\t")] = " "
@@ -28,6 +30,11 @@ def printable(text: str) -> str:
 def without_controls(text: str) -> str:
     """Remove the control characters. The width of the text stays the same, because they occupy no cell."""
     return text if text.isprintable() else text.translate(_DELETED)
+
+
+def without_sequences(text: str) -> str:
+    """Remove whole escape sequences, such as those for colours."""
+    return _SEQUENCE.sub("", text)
 
 
 def write_line(text: str) -> None:

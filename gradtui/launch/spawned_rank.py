@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gradtui.export.summary_file import SummaryFile
     from gradtui.job import LateRankLink
+    from gradtui.protocol.script_lines import Uncaught
     from gradtui.recording import Recorder
     from gradtui.runner.plain import PlainReporter
     from gradtui.runner.training_run import TrainingRun
@@ -164,13 +165,16 @@ def _of_ranks(path: Path | None) -> Path | None:
     return path if path is not None and PLACE in path.name else None
 
 
-def _ending(error: BaseException | None) -> tuple[int, str | None]:
+def _ending(error: BaseException | None) -> tuple[int, str | None, Uncaught | None]:
     """Return the exit code of the child, and the report on its error, as `torch.multiprocessing` makes them."""
     import traceback
 
+    from gradtui.runner.uncaught import uncaught
+
     if error is None or isinstance(error, KeyboardInterrupt):
-        return 0, None
+        return 0, None, None
     if isinstance(error, SystemExit):
-        code = error.code
-        return (code if isinstance(code, int) else 0 if code is None else 1), None
-    return 1, "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        return code, None, uncaught(error) if code else None
+    report = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return 1, report, uncaught(error)

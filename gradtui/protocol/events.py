@@ -16,6 +16,7 @@ from gradtui.protocol.measurements import *  # noqa: F403 - all events in one na
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.operations import *  # noqa: F403
 from gradtui.protocol.ranks import *  # noqa: F403
+from gradtui.protocol.script_lines import Uncaught
 from gradtui.protocol.step_measurements import *  # noqa: F403
 from gradtui.protocol.vocabulary import (
     BufferInfo,
@@ -318,9 +319,18 @@ class RulesRun(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(Event):
-    """The script ended. If it raised, `error` is its traceback without gradtui's frames."""
+    """The script ended. If it raised, `error` is its traceback without gradtui's frames, except for SystemExit."""
 
     exit_code: int
     error: str | None
     child_cpu_seconds: float | None = None
     """CPU time of the script's child processes; read only if nothing was trained in this process."""
+    uncaught: Uncaught | None = None
+    """The exception that ended it, SystemExit too unless its code is zero; None in old recordings."""
+
+    @property
+    def headline(self) -> str:
+        """What it raised, in one line; empty if it raised nothing, or SystemExit in an old recording."""
+        if self.uncaught is not None:
+            return self.uncaught.headline
+        return next((line.strip() for line in reversed((self.error or "").splitlines()) if line.strip(" =-")), "")

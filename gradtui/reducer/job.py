@@ -215,14 +215,10 @@ def _notes(job: JobState, rank: int, event: ev.Event) -> Iterator[str]:
             proposal.is_uneven = True
             yield uneven_text(proposal)
     if isinstance(event, ev.RunEnded) and event.exit_code:
-        yield f"rank {rank} failed{_headline(event)}"
+        words = f": {event.headline}" if event.headline else f" with exit code {event.exit_code}"
+        yield f"rank {rank} failed{words}"
     if isinstance(event, ev.ReplicasMeasured):
         yield from compare_ranks(job, event.step)
-
-
-def _headline(ended: ev.RunEnded) -> str:
-    lines = [line.strip() for line in (ended.error or "").splitlines() if line.strip()]
-    return f": {lines[-1]}" if lines else f" with exit code {ended.exit_code}"
 
 
 def _progress(_job: JobState, record: RankRecord, event: ev.Progress) -> None:

@@ -275,9 +275,8 @@ def _warnings(run: RecordedRun) -> Iterator[str]:
     if not has_trained(state):
         yield from map(sentence, untrained_lines(state) if state.ended is not None else ["no step has been recorded"])
     if state.ended is not None and (state.ended.error is not None or state.ended.exit_code):
-        lines = [line.strip() for line in (state.ended.error or "").splitlines() if line.strip()]
-        last = f": {lines[-1]}" if lines else ""
-        yield sentence(f"the script failed with exit code {state.ended.exit_code}{last}")
+        headline = f": {state.ended.headline}" if state.ended.headline else ""
+        yield sentence(f"the script failed with exit code {state.ended.exit_code}{headline}")
     for event in state.out_of_memory:
         if event.categories:
             yield sentence(f"step {event.step:,}: {oom_headline(event)}")

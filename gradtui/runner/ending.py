@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import NoReturn
 
 from gradtui.own_frames import strip_own_frames
+from gradtui.protocol.script_lines import Uncaught
+from gradtui.runner.uncaught import uncaught
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class Outcome:
         error: the traceback as text, without gradtui's frames; None if there was no uncaught exception.
         signal: SIGINT if an uncaught KeyboardInterrupt must end the process by that signal.
         forked: True in a process that the script itself forked: exit at once, because the screen belongs to another process.
+        uncaught: what the script raised, SystemExit too unless its code is zero.
     """
 
     exit_code: int
     error: str | None = None
     signal: int | None = None
     forked: bool = False
+    uncaught: Uncaught | None = None
 
 
 def conclude(error: BaseException | None, *, forked: bool = False) -> Outcome:
@@ -47,13 +51,17 @@ def conclude(error: BaseException | None, *, forked: bool = False) -> Outcome:
     if error is None:
         return Outcome(exit_code=0, forked=forked)
     strip_own_frames(error)
+    described = uncaught(error)
     if isinstance(error, SystemExit):
-        return Outcome(exit_code=_exit_code(error), forked=forked)
+        code = _exit_code(error)
+        # Without a traceback it is gradtui's, which has said why.
+        is_own = error.__traceback__ is None
+        return Outcome(code, forked=forked, uncaught=described if code and not is_own else None)
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     exit_code = _report(error)
     if type(error) is KeyboardInterrupt:
-        return Outcome(exit_code=128 + signal.SIGINT, error=text, signal=signal.SIGINT, forked=forked)
-    return Outcome(exit_code=exit_code, error=text, forked=forked)
+        return Outcome(128 + signal.SIGINT, error=text, signal=signal.SIGINT, forked=forked, uncaught=described)
+    return Outcome(exit_code, error=text, forked=forked, uncaught=described)
 
 
 def finish(outcome: Outcome) -> NoReturn:

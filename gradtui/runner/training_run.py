@@ -27,6 +27,7 @@ from gradtui.protocol.events import (
     ScheduleNoted,
     TorchImported,
 )
+from gradtui.protocol.script_lines import Uncaught
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.launchers import failures_in, ranks_under_gradtui
 from gradtui.runner.run_files import RunFiles
@@ -130,7 +131,7 @@ class TrainingRun:
                 # The ranks that this process is one of learn of its failure by its end.
                 self.hub.wait_for_ranks(_RANKS_S)
         at_end()
-        self._say_end(step, outcome.exit_code, outcome.error)
+        self._say_end(step, outcome.exit_code, outcome.error, outcome.uncaught)
         return outcome
 
     def begin(self) -> None:
@@ -144,12 +145,12 @@ class TrainingRun:
         if not self.settings.job:
             self._arrival = when_torch_is_imported(self._watch)
 
-    def end(self, exit_code: int, error: str | None) -> None:
+    def end(self, exit_code: int, error: str | None, uncaught: Uncaught | None = None) -> None:
         """Watch no more: what ran has ended."""
-        self._say_end(self._leave(), exit_code, error)
+        self._say_end(self._leave(), exit_code, error, uncaught)
 
-    def _say_end(self, step: int, exit_code: int, error: str | None) -> None:
-        ended = RunEnded(self.seconds(), step, exit_code, error)
+    def _say_end(self, step: int, exit_code: int, error: str | None, uncaught: Uncaught | None) -> None:
+        ended = RunEnded(self.seconds(), step, exit_code, error, uncaught=uncaught)
         counter = self._watched.probe.counter if self._watched is not None else None
         has_trained = counter is not None and counter.steps + counter.micro_steps > 0
         self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))

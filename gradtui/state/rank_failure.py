@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
+from gradtui.protocol.script_lines import Uncaught
 from gradtui.state.job import JobState, RankRecord
 
 
@@ -16,11 +17,18 @@ class Failure:
         rank: its number.
         headline: the error in one line.
         traceback: its lines; empty if there is none.
+        uncaught: the exception, if the rank itself has said it.
     """
 
     rank: int
     headline: str
     traceback: tuple[str, ...] = ()
+    uncaught: Uncaught | None = None
+
+    @property
+    def words(self) -> str:
+        """The rank and the error in one line."""
+        return f"rank {self.rank}: {self.headline}"
 
 
 def first_failure(job: JobState, *, is_over: bool = False) -> Failure | None:
@@ -44,9 +52,9 @@ def first_failure(job: JobState, *, is_over: bool = False) -> Failure | None:
     if not failed:
         return None
     record = min(failed)[2]
-    lines = _lines((record.ended.error if record.ended is not None else None) or "")
-    if lines:
-        return Failure(record.rank, lines[-1].strip(), lines)
+    if record.ended is not None and record.ended.headline:
+        ended = record.ended
+        return Failure(record.rank, ended.headline, _lines(ended.error or ""), ended.uncaught)
     if record.exit_code is None:
         return Failure(record.rank, record.left_reason)
     return Failure(record.rank, _how(record.exit_code) or f"exit code {record.exit_code}")

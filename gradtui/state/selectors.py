@@ -242,8 +242,8 @@ def run_status(state: RunState) -> RunStatus:
     if state.ended is not None:
         if state.ended.error is None:
             return RunStatus.ENDED
-        raised = state.ended.error.rstrip().rpartition("\n")[2]
-        return RunStatus.INTERRUPTED if raised.startswith("KeyboardInterrupt") else RunStatus.FAILED
+        is_interrupted = state.ended.headline.startswith("KeyboardInterrupt")
+        return RunStatus.INTERRUPTED if is_interrupted else RunStatus.FAILED
     if state.out_of_sight is not None:
         return RunStatus.OUT_OF_SIGHT
     waiting = {type(command) for command in state.pending.values()}

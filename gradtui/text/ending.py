@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.findings import Level, by_gravity
 from gradtui.state.model_records import reported_tree, state_counts
+from gradtui.state.rank_failure import first_failure
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.text.effects import largest_result
@@ -18,8 +19,9 @@ from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.optimizers import loss_courses, norm_courses
 from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.parameters import STATE_WORDS, problem_lines
-from gradtui.text.ranks import first_error, ranks_outcome
+from gradtui.text.ranks import ranks_outcome
 from gradtui.text.report import place_of, schedule_lines, steps_words, trained_models, untrained_lines
+from gradtui.text.script_lines import script_line_text
 from gradtui.text.units import plural, size_text
 
 MOST_ROWS = 10
@@ -31,6 +33,8 @@ _DISPENSABLE = ("forecasts", "overhead", "tensors", "norm", "changed", "loss")
 _WORDS = {STATE_NAMES[state]: words for state, words in STATE_WORDS.items() if state is not ParameterState.UNKNOWN}
 """The words of the screen for the states that `state_counts` names."""
 
+_MESSAGE_LINES = 5
+"""Lines of an error's text."""
 _MODELS = 2
 """Models with a row each; more of them share one."""
 _LABEL_WIDTH = 9
@@ -86,11 +90,7 @@ def end_rows(state: RunState) -> list[EndRow]:
 
 
 def _outcome(state: RunState) -> list[EndRow]:
-    error = state.ended.error if state.ended is not None else None
-    # The launcher's own error is a report in many lines about the ranks.
-    last = first_error(state.job, is_over=state.ended is not None) if state.job is not None else ""
-    last = last or next((line.strip() for line in reversed((error or "").splitlines()) if line.strip(" =-")), "")
-    rows = [EndRow("error", last, Level.ERROR)] if last else []
+    rows = _error(state)
     if state.job is not None:
         are_whole = all(each.ended is not None and not each.ended.exit_code for each in state.job.ranks.values())
         rows.append(EndRow("ranks", ranks_outcome(state.job), None if are_whole else Level.WARNING))
@@ -105,6 +105,28 @@ def _outcome(state: RunState) -> list[EndRow]:
     if state.ended is not None and state.ended.exit_code:
         text += f", exit code {state.ended.exit_code}"
     return [*rows, EndRow("steps", text)]
+
+
+def _error(state: RunState) -> list[EndRow]:
+    """Return what ended the script: the exception, the script's line, more of the text, and the cause."""
+    ended = state.ended
+    # The launcher's own error is a report in many lines about the ranks.
+    of_rank = first_failure(state.job, is_over=ended is not None) if state.job is not None else None
+    if of_rank is not None:
+        headline, raised = of_rank.words, of_rank.uncaught
+    else:
+        headline, raised = (ended.headline, ended.uncaught) if ended is not None else ("", None)
+    rows = [EndRow("error", headline, Level.ERROR)] if headline else []
+    if raised is None:
+        return rows
+    if raised.line is not None:
+        rows.append(EndRow("at", script_line_text(raised.line)))
+    more = [*raised.message[1:_MESSAGE_LINES]]
+    left = len(raised.message) - 1 - len(more) + raised.omitted
+    if left:
+        more.append(f"… and {plural(left, 'more line')}")
+    rows += [EndRow("" if index else "message", line) for index, line in enumerate(more)]
+    return [*rows, EndRow("cause", raised.cause)] if raised.cause else rows
 
 
 def _training(state: RunState) -> list[EndRow]:

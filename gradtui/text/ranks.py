@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.state.job import SILENT_S, Divergence, JobState, Kind, ProposalRecord, RankRecord
-from gradtui.state.rank_failure import first_failure
 from gradtui.state.rank_figures import RankRow, Trouble
 from gradtui.text.commands import command_text
 from gradtui.text.units import listed, plural, seconds_text
@@ -61,15 +60,6 @@ def ranks_outcome(job: JobState) -> str:
     if job.generation:
         words.append(f"restarted {plural(job.generation, 'time')}")
     return ", ".join(words)
-
-
-def first_error(job: JobState, *, is_over: bool = False) -> str:
-    """Return the last line of the error of the rank that failed first, with its number; empty if none has failed.
-
-    `is_over`: the launcher has ended.
-    """
-    failure = first_failure(job, is_over=is_over)
-    return f"rank {failure.rank}: {failure.headline}" if failure is not None else ""
 
 
 def _sorted(job: JobState) -> list[RankRecord]:

@@ -9,6 +9,7 @@ from fakes import MIB, coop_model, coop_run, coop_states, started
 from gradtui.export.step_memory import step_memory as step_memory_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.script_lines import ScriptLine, Uncaught
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
@@ -45,6 +46,25 @@ def test_a_failure_begins_with_the_error() -> None:
     rows = end_rows(after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\n  x\nValueError: boom\n\n")))
     assert (rows[0].label, rows[0].text, rows[0].level) == ("error", "ValueError: boom", Level.ERROR)
     assert rows[1].text.endswith("exit code 1")
+
+
+def test_a_failure_shows_its_line_its_text_and_its_cause() -> None:
+    line = ScriptLine("train.py", 34, "state = torch.load(path)", "main")
+    text = ("Weights only load failed.", *(f"({number}) do this" for number in range(1, 9)))
+    raised = Uncaught("pickle.UnpicklingError", text, 3, line, "KeyError: 'a'")
+    rows = end_rows(
+        after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\n...\nCheck the documentation", uncaught=raised))
+    )
+    assert [(row.label, row.text) for row in rows[:8]] == [
+        ("error", "pickle.UnpicklingError: Weights only load failed."),
+        ("at", "train.py:34 in main: state = torch.load(path)"),
+        ("message", "(1) do this"),
+        ("", "(2) do this"),
+        ("", "(3) do this"),
+        ("", "(4) do this"),
+        ("", "… and 7 more lines"),
+        ("cause", "KeyError: 'a'"),
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 5, 30])

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from jobs import Job
 
+from gradtui.state.job import JobState
 from gradtui.state.rank_failure import first_failure
-from gradtui.text.ranks import first_error, ranks_outcome
+from gradtui.text.ranks import ranks_outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch\n'
 KILLED = (1, 137, "Signal 9 (SIGKILL) received by PID 7")
 ENDED = (0, 143, "Signal 15 (SIGTERM) received by PID 6")
+
+
+def words(job: JobState, *, is_over: bool = False) -> str:
+    failure = first_failure(job, is_over=is_over)
+    return failure.words if failure is not None else ""
 
 
 def test_the_first_rank_that_reports_an_error_counts() -> None:
@@ -27,10 +33,10 @@ def test_the_first_rank_that_reports_an_error_counts() -> None:
 def test_a_rank_that_was_killed_comes_before_those_that_miss_it() -> None:
     job = Job(2)
     job.leave(1, "its process is gone", at=5.0)
-    assert first_error(job.job) == "rank 1: its process is gone"
+    assert words(job.job) == "rank 1: its process is gone"
     job.end(0, 9, 1, "RuntimeError: connection closed by peer", at=5.3)
     job.blame(KILLED, ENDED)
-    assert first_error(job.job, is_over=True) == "rank 1: killed by SIGKILL"
+    assert words(job.job, is_over=True) == "rank 1: killed by SIGKILL"
     assert ranks_outcome(job.job) == "2 ranks, 0 to 9 steps, ranks 0, 1 failed"
 
 
@@ -39,7 +45,7 @@ def test_what_the_launcher_ends_has_not_failed_by_itself() -> None:
     job.leave(1, "its process is gone", at=5.0)
     job.leave(0, "its process is gone", at=5.4)
     job.blame(KILLED, ENDED)
-    assert first_error(job.job, is_over=True) == "rank 1: killed by SIGKILL"
+    assert words(job.job, is_over=True) == "rank 1: killed by SIGKILL"
     assert ranks_outcome(job.job) == "2 ranks, 0 steps each, rank 1 failed, rank 0 ended by the launcher"
 
 
@@ -63,4 +69,4 @@ def test_an_interrupted_launcher_blames_no_rank() -> None:
 def test_a_rank_that_the_viewer_has_never_seen() -> None:
     job = Job(2, joined=(0,))
     job.blame((1, 3, ""))
-    assert first_error(job.job, is_over=True) == "rank 1: exit code 3"
+    assert words(job.job, is_over=True) == "rank 1: exit code 3"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol.events import RunEnded
 from gradtui.state.job import SILENT_S, JobState, RankRecord
-from gradtui.text.ranks import first_error, ranks_outcome, ranks_text
+from gradtui.state.rank_failure import first_failure
+from gradtui.text.ranks import ranks_outcome, ranks_text
 
 
 def job(count: int, size: int | None = None) -> JobState:
@@ -43,5 +44,7 @@ def test_the_error_is_that_of_the_rank_that_failed_first() -> None:
     for rank, heard in ((0, 9.0), (1, 8.0)):
         both.ranks[rank].ended = RunEnded(1.0, 10, 1, f"Traceback\nValueError: {rank}\n\n")
         both.ranks[rank].heard_at = heard
-    assert first_error(both) == "rank 1: ValueError: 1"
-    assert first_error(job(2)) == ""
+    failure = first_failure(both)
+    assert failure is not None
+    assert failure.words == "rank 1: ValueError: 1"
+    assert first_failure(job(2)) is None

@@ -358,7 +358,7 @@ class CallOrder:
 
     def _note_site(self, call: str) -> None:
         if (line := script_line()) is not None:
-            self._sites[call] = CallSite(call, *line)
+            self._sites[call] = CallSite(call, line.file, line.line)
 
 
 def _none() -> None:

@@ -122,9 +122,7 @@ class OutputPanel(FollowedLines):
         if (self.follows or ends_now) and self._log is not None and self._is_unread:
             self._printed, self._laid_out, self._is_unread = list(self._lines_of(self._rank)), None, False
         failure = self._failure
-        self._pinned = (
-            ((f"rank {failure.rank}: {printable(failure.headline)}", "error"),) if failure is not None else ()
-        )
+        self._pinned = ((printable(failure.words), "error"),) if failure is not None else ()
         if ended is not None and not self._ending:
             printed = [line.text for line in self._printed]
             self._ending = traceback_lines(ended.error, printed) if ended.error else []
