@@ -18,6 +18,7 @@ from typing import TypeVar
 from gradtui.cursor_line import STDERR_LINE
 from gradtui.descriptors import duplicate_aside
 from gradtui.diagnostics import FindingTracker
+from gradtui.own_memory import OWN
 from gradtui.printable import printable
 from gradtui.protocol.events import Event
 from gradtui.state.run_state import LogEntry, RunState
@@ -131,6 +132,7 @@ class PlainReporter:
         reported = monotonic()
         self._seen = self.state.log_count
         while not self._stop.wait(self._drain_s):
+            OWN.update()
             self.drain()
             if self._silent:
                 continue

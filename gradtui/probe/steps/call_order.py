@@ -63,7 +63,8 @@ class CallOrder:
     def __init__(self, context: ProbeContext) -> None:
         self._models, self._hooks = context.models, context.hooks
         self._kinds: dict[_Kind, _Count] = {}
-        self._first: list[tuple[int, int]] = []
+        self._first: tuple[tuple[int, int], ...] = ()
+        """A tuple: all events that viewers keep share it once it is full."""
         self._backwards = self._forwards = self._batches = 0
         """Calls since the window began."""
         self._cleared_at: dict[int, int] = {}
@@ -182,7 +183,7 @@ class CallOrder:
         kind = _Kind(index, applied, cleared, self._forwards, self._batches, carries)
         self._add(kind, step, 1)
         if len(self._first) < _FIRST_WINDOWS:
-            self._first.append((index, applied))
+            self._first += ((index, applied),)
         self._stepped.add(index)
         self._uncleared.add(index)
         self._latest = kind
@@ -236,7 +237,7 @@ class CallOrder:
                 step += again
                 self._add(self._latest, step, again)
                 self._clears += self._round_clears * again
-                self._first += [(optimizer, self._latest.applied)] * min(_FIRST_WINDOWS - len(self._first), again)
+                self._first += ((optimizer, self._latest.applied),) * min(_FIRST_WINDOWS - len(self._first), again)
                 continue
             clears = self._clears
             self._replay_round(events, optimizer, step)
@@ -271,7 +272,7 @@ class CallOrder:
             at,
             step,
             windows,
-            tuple(self._first),
+            self._first,
             self._clears,
             self._leaf_backwards,
             self._skips,

@@ -21,6 +21,7 @@ from textual.types import CSSPathType
 
 from gradtui.atomic_file import WriteFile
 from gradtui.diagnostics import FindingTracker
+from gradtui.own_memory import OWN
 from gradtui.protocol.commands import Command, Pause
 from gradtui.protocol.events import Event, RunEnded
 from gradtui.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
@@ -195,6 +196,7 @@ class GradtuiApp(App[str]):
     def _tick(self) -> None:
         if not self._redraws.begin():
             return
+        OWN.update()
         self._drain()
         if self.run_state.ended is not None and (self._is_killed or is_in_background(self)):
             # In the background the user does not see the end of the run, so the process ends like any other job.

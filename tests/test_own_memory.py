@@ -1,0 +1,123 @@
+"""What the viewer's thread takes from malloc is known, and is not in the script's figure."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from queue import Queue
+
+import pytest
+
+from gradtui import own_memory
+from gradtui.own_memory import OwnMemory
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
+KIB = 1 << 10
+
+
+class Viewer:
+    """A thread that allocates and updates on request."""
+
+    def __init__(self) -> None:
+        self.held: list[bytearray] = []
+        self._requests: Queue[int | None] = Queue()
+        self._done: Queue[None] = Queue()
+        self.memory = OwnMemory()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def grow(self, kib: int) -> int:
+        """Allocate, update, and return the growth in KiB."""
+        self._requests.put(kib)
+        self._done.get()
+        return self.memory.grown // KIB
+
+    def end(self) -> None:
+        self._requests.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (kib := self._requests.get()) is not None:
+            self.held += [bytearray(4 * KIB) for _ in range(kib // 4)]
+            self.memory._due = 0.0
+            self.memory.update()
+            self._done.put(None)
+
+
+@pytest.fixture
+def viewer() -> Iterator[Viewer]:
+    found = Viewer()
+    yield found
+    found.end()
+
+
+def test_the_growth_of_the_viewers_thread_is_known_and_that_of_others_is_not_in_it(viewer: Viewer) -> None:
+    assert viewer.grow(40) == 0
+    if not viewer.memory._arenas:
+        pytest.skip("threads share arenas here")
+    others = [bytearray(4 * KIB) for _ in range(500)]
+    assert 400 <= viewer.grow(400) < 500
+    viewer.held.clear()
+    assert viewer.grow(0) < 100
+    assert len(others) == 500
+
+
+def test_threads_that_may_share_arenas_are_left_alone(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_memory, "_ARENAS_PER_CORE", 0)
+    assert viewer.grow(400) == 0
+    assert viewer.grow(400) == 0
+
+
+def test_the_main_thread_has_no_arena_of_its_own() -> None:
+    memory = OwnMemory()
+    memory.update()
+    assert not memory._arenas
+
+
+def test_another_c_library_gives_no_figure(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise AttributeError("malloc_info")
+
+    monkeypatch.setattr(own_memory, "_Malloc", missing)
+    assert viewer.grow(400) == 0
+
+
+_RUN = """
+import sys, threading
+import torch
+from gradtui.own_memory import OWN
+from gradtui.probe.memory.memory_counters import MallocAllocator
+
+allocator = MallocAllocator()
+held, leak = [], []
+begin, done = threading.Event(), threading.Event()
+
+def view():
+    OWN.update()
+    begin.set()
+    held.extend(bytearray(4096) for _ in range(256))
+    OWN._due = 0.0
+    OWN.update()
+    done.set()
+    threading.Event().wait(60)
+
+threading.Thread(target=view, daemon=True).start()
+begin.wait()
+before = allocator.current()
+done.wait()
+after = allocator.current()
+leak.extend(bytearray(1024) for _ in range(1024))
+print(after - before, allocator.current() - after, OWN.grown)
+"""
+
+
+def test_the_scripts_figure_keeps_a_leak_of_the_script_and_nothing_of_the_viewer() -> None:
+    """In a process of its own, whose other threads are known."""
+    found = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, text=True, check=True)
+    of_viewer, leaked, grown = map(int, found.stdout.split())
+    assert grown > 1_000 * KIB
+    assert abs(of_viewer) < 100 * KIB
+    assert 1_024 * KIB <= leaked < 1_200 * KIB
