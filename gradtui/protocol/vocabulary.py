@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gradtui.protocol.script_lines import ScriptLine
+
 
 class Phase(str, Enum):
     """What the training thread is doing. Every moment of a run belongs to exactly one phase."""
@@ -144,6 +146,8 @@ class HeldStep:
     """Its class."""
     no_skip: str = ""
     """Why the step cannot be skipped, in words; empty if it can."""
+    line: ScriptLine | None = None
+    """The line of the script that calls the step."""
 
 
 @dataclass(frozen=True, slots=True)

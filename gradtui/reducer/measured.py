@@ -127,7 +127,7 @@ def _keep_newest(kept: dict[str, _Told], path: str, event: _Told) -> None:
 
 
 def bad_step_found(state: RunState, event: ev.NonFiniteFound) -> None:
-    state.bad_step = state.bad_step or event
+    state.bad_step, state.newest_bad_step = state.bad_step or event, event
     # The pause is over with the first bad step, whether or not the run could be held there.
     state.pauses_at_bad_step = False
     state.note(event, "not finite", nonfinite_text(event, with_hold=True))

@@ -259,6 +259,8 @@ class RunState:
     norm_summary: NormSummary = field(default_factory=NormSummary)
     bad_step: ev.NonFiniteFound | None = None
     """Where NaN or Inf appeared first; never replaced."""
+    newest_bad_step: ev.NonFiniteFound | None = None
+    """Where they appeared last."""
     pauses_at_bad_step: bool = False
     """The run is to be held at the next step with NaN or Inf."""
     micro_norms: MicroStepNorms = field(default_factory=MicroStepNorms)

@@ -55,6 +55,7 @@ from gradtui.text.ranks import (
     uneven_text,
 )
 from gradtui.text.report import progress_line, report_lines, schedule_lines, untrained_lines
+from gradtui.text.script_lines import script_line_text
 from gradtui.text.units import (
     BYTES_WIDTH,
     COUNT_WIDTH,
@@ -151,6 +152,7 @@ __all__ = [
     "report_lines",
     "same_storage_text",
     "schedule_lines",
+    "script_line_text",
     "seconds_text",
     "shape_text",
     "share_text",

@@ -19,7 +19,7 @@ STATE_WORDS: dict[ParameterState, str] = {
     ParameterState.CUT: "off",
     ParameterState.ORPHAN: "no optimizer",
     ParameterState.MOVED: "moved!",
-    ParameterState.NOT_FINITE: "NaN",
+    ParameterState.NOT_FINITE: "NaN/Inf",
     ParameterState.SKIPPED: "skipped",
     ParameterState.UNKNOWN: DASH,
 }

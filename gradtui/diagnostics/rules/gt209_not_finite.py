@@ -47,7 +47,7 @@ RULE = Rule(
     "GT209",
     Level.ERROR,
     "values are not finite",
-    "NaN spreads to everything that is computed with it, and a step with it overwrites the weights",
+    "NaN and Inf spread to everything that is computed with them, and a step with them overwrites the weights",
     "look at the operation where it began: a square root, logarithm or division near 0, or a step that was too large",
     check,
     explains=frozenset({"GT210"}),

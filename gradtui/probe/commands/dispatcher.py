@@ -15,6 +15,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
+from gradtui.own_frames import script_line
 from gradtui.probe.commands import preconditions, replayed_schedule, saved_files, trainability
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.boundary import Boundary
@@ -196,7 +197,7 @@ class CommandDispatcher:
         objection = hold.objection(optimizer, self._norms.losses.scale.is_in_use, with_closure, is_first)
         if is_due and objection is not None:
             self._boundary.explain_hold(f"after the step of {name}, since {objection}")
-        held_step = HeldStep(index, name, objection or hold.no_skip(optimizer))
+        held_step = HeldStep(index, name, objection or hold.no_skip(optimizer), script_line() if is_due else None)
         self._step, self._refreshed, hold.awaits = step, False, False
         refused = self._boundary.before_step(held_step, step, holds=is_due and objection is None)
         if any(each.id < 0 for each in refused):

@@ -222,9 +222,10 @@ def _alarm(state: RunState, facts: HeaderState, width: int) -> Line:
     if facts.dropped:
         return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
     newest = (state.loss.last, state.gradient_norm.last)
-    if state.bad_step is None or all(value is None or math.isfinite(value) for value in newest):
+    bad = state.newest_bad_step
+    if bad is None or all(value is None or math.isfinite(value) for value in newest):
         return ()
-    return ((pad(f"{state.bad_step.value} at {state.bad_step.step}", width), "error"),)
+    return ((pad(f"{bad.value} at {bad.step:,}", width), "error"),)
 
 
 def _steps(state: RunState, layout: _Layout) -> Line:
@@ -233,7 +234,9 @@ def _steps(state: RunState, layout: _Layout) -> Line:
     """
     digits = layout.digits
     runs_to = next_stop(state)
-    step = pad(steps_text(state.step, digits).strip(), digits)
+    # Before an optimizer's step, that step is the one that is asked about.
+    current = state.step + (state.held_step is not None)
+    step = pad(steps_text(current, digits).strip(), digits)
     if not layout.micro:
         return ((step, "strong"),)
     if runs_to is not None:

@@ -8,6 +8,7 @@ from functools import partial
 from gradtui.protocol.commands import Resume, SetGroup, SkipStep
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.state.run_state import RunState
+from gradtui.text import script_line_text
 from gradtui.tui.requests.requests import Make
 
 _DIVISOR = 10
@@ -25,8 +26,10 @@ class Choice:
 def choices(state: RunState, held: HeldStep) -> list[Choice]:
     """Return what the user may do with the step before which the run is held."""
     found = []
+    # The same weights, or the same batch in the next epoch, give the same values again.
+    again = f"; {state.newest_bad_step.value} may come again" if state.newest_bad_step is not None else ""
     if not held.no_skip:
-        found.append(Choice("s", "Skip this step: weights and state stay as they are", (SkipStep, Resume)))
+        found.append(Choice("s", f"Skip this step: weights and state stay as they are{again}", (SkipStep, Resume)))
         lower, words = _lower(state, held)
         if lower:
             text = f"Skip it and lower the learning rate: {words}"
@@ -54,6 +57,8 @@ def facts(state: RunState, held: HeldStep) -> list[str]:
     """Return the cause, and what is known of the step, as sentences."""
     reason = state.pause_reason
     lines = [f"{reason[:1].upper()}{reason[1:]}."] if reason else []
+    if held.line is not None:
+        lines.append(f"At {script_line_text(held.line)}")
     lines.append(f"The step of {held.name} has not run: the gradients are there, and the weights are those before it.")
     if held.no_skip:
         lines.append(f"It cannot be skipped: {held.no_skip}.")

@@ -25,7 +25,7 @@ TRAINING = frozenset(state.value for state in (
 
 
 @lru_cache(maxsize=1024)
-def state_cell(letters: str, share: float | None, pending: str, width: int) -> Line:
+def state_cell(letters: str, share: float | None, pending: str, width: int, broken: str = "") -> Line:
     """Return the state of a row in exactly `width` cells.
 
     Args:
@@ -33,6 +33,7 @@ def state_cell(letters: str, share: float | None, pending: str, width: int) -> L
         share: the share of the row's elements that are trainable, 0 to 1; None if unknown.
         pending: the symbol of a pending change, empty if there is none.
         width: cells.
+        broken: `NaN` or `Inf` where a gradient is not finite and that is known.
     """
     changed = _CHANGED.get(share) if letters == ParameterState.UNKNOWN.value and not pending else None
     if changed is not None:
@@ -43,12 +44,14 @@ def state_cell(letters: str, share: float | None, pending: str, width: int) -> L
         return fit(((elide(_PENDING_WORDS[pending], width), "pending"),), width)
     if not letters:
         return fit((), width)
-    return fit((_word(letters, share, width),), width)
+    return fit((_word(letters, share, width, broken),), width)
 
 
-def _word(letters: str, share: float | None, width: int) -> Span:
+def _word(letters: str, share: float | None, width: int, broken: str) -> Span:
     first = letters[0]
     word, role = STATE_WORDS[ParameterState(first)], STATE_ROLES[first]
+    if first == ParameterState.NOT_FINITE.value:
+        word = broken or word
     if len(letters) == 1:
         return elide(word, width), role
     if first in _PROBLEMS:

@@ -142,7 +142,7 @@ class TreeCells:
         letters, pending = totals.letters(where), self.pending.mark(where.start, where.stop)
         rail = self.reach.mark(row, trains=not TRAINING.isdisjoint(letters))
         if row < 0:
-            return rail, letters, pending, self.findings.levels.get(row), " ", is_sorted
+            return rail, letters, pending, self.findings.levels.get(row), " ", is_sorted, self._broken(letters, where)
         level, is_folded = self.findings.levels.get(row), self.rows.is_folded(row)
         if is_folded and level is None:
             # A folded module has the mark for the rows that it hides.
@@ -150,8 +150,13 @@ class TreeCells:
         strip = totals.norms_version if is_folded and row in self.rows.stacks else None
         return (
             rail, letters, pending, level, self._mark(row), is_sorted, totals.kept(row), totals.trainable(where), is_folded,
-            strip,
+            strip, self._broken(letters, where),
         )  # fmt: skip
+
+    def _broken(self, letters: str, where: range) -> str:
+        """Return whether the gradients are NaN or Inf, where one of them is not finite and their norm says which."""
+        norm = self.totals.norm(where) if ParameterState.NOT_FINITE.value in letters else None
+        return "" if norm is None or math.isfinite(norm) else number_text(norm).strip()
 
     def _spans(self, row: int, facts: _Facts) -> list[Span]:
         rail, letters, pending, level, saved_mark, *_ = facts
@@ -164,7 +169,7 @@ class TreeCells:
                 spans += (saved_mark, *self._cell(column.key, column.width - MARK_WIDTH, row, where))
             elif column.key == "state":
                 share = self._share(where) if len(letters) > 1 or letters == ParameterState.UNKNOWN.value else None
-                spans += state_cell(letters, share, pending, column.width)
+                spans += state_cell(letters, share, pending, column.width, self._broken(letters, where))
             else:
                 spans += self._cell(column.key, column.width, row, where)
         return spans

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from app_session import Session, session
 from textual.widgets import Input, OptionList, Static
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Resume, SetGroup, SkipStep
-from gradtui.protocol.vocabulary import GroupSettings, HeldStep, OptimizerInfo
+from gradtui.protocol.script_lines import ScriptLine
+from gradtui.protocol.vocabulary import GroupSettings, HeldStep, OptimizerInfo, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.requests.held_step import choices, facts
 from gradtui.tui.screens import held_step as screen
 from gradtui.tui.screens.breakpoints import BreakpointDialog
@@ -61,6 +65,28 @@ def test_a_step_that_cannot_be_skipped_says_why() -> None:
     assert [choice.key for choice in choices(state, held)] == ["c"]
     assert facts(state, held)[-1] == "It cannot be skipped: Lion is no optimizer of torch.optim."
     assert facts(state, held)[0] == "First NaN: backward of step 41: loss finite, gradient of ctx NaN."
+
+
+def test_the_line_of_the_script_is_named_and_a_skip_promises_nothing() -> None:
+    line = ScriptLine("train.py", 12, "opt.step()", "main")
+    found = ev.NonFiniteFound(2.0, 41, 1, "Inf", Phase.BACKWARD, 40)
+    state = state_of(OPTIMIZERS, GROUPS, found, PAUSED)
+    assert facts(state, HeldStep(0, "SGD", line=line))[1] == "At train.py:12 in main: opt.step()"
+    assert choices(state, HELD)[0].text.endswith("; Inf may come again")
+
+
+@pytest.mark.parametrize(("number", "step"), [(1, 41), (2, 57)])
+def test_the_header_names_the_step_of_the_dialog(number: int, step: int) -> None:
+    events = [
+        ev.NonFiniteFound(2.0, 41, 1, "NaN", Phase.FORWARD, 40),
+        ev.NonFiniteFound(2.0, 57, 2, "Inf", Phase.BACKWARD, 56),
+    ]
+    state = state_of(*events[:number], PAUSED)
+    state.step = step - 1
+    state.gradient_norm.append(step, math.inf)
+    header = "".join(text for text, _ in header_line(state, HeaderState(), 120))
+    assert f"{events[number - 1].value} at {step}" in header
+    assert f"step {step} " in header
 
 
 def dialog(run: Session) -> HeldStepDialog:

@@ -53,3 +53,9 @@ def test_letters_in_a_narrow_column_end_in_an_ellipsis() -> None:
     assert words("NMOUZST", 0.5, width=4) == "NMO…"
     assert words("TFC", 0.5, width=4) == "TFC "
     assert state_cell("T", 1.0, "", 4)[0] == ("T", STATE_ROLES["T"])
+
+
+@pytest.mark.parametrize(("broken", "word"), [("Inf", "Inf"), ("NaN", "NaN"), ("", "NaN/Inf")])
+def test_values_that_are_not_finite_have_their_name(broken: str, word: str) -> None:
+    (span,) = state_cell("N", None, "", 12, broken)[:1]
+    assert span[0].strip() == word
