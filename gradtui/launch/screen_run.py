@@ -25,8 +25,11 @@ from gradtui.runner.output_repeater import OutputRepeater
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program
+from gradtui.runner.script_input import ScriptInput
+from gradtui.runner.shown_output import ShownOutput
 from gradtui.runner.supervisor_connection import SupervisorConnection
 from gradtui.runner.terminal import ControllingTerminal
+from gradtui.runner.terminal_loan import TerminalLoan
 from gradtui.runner.terminal_lock import TerminalLock
 from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
@@ -37,7 +40,7 @@ from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail, directory_of, make_directory
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.screens.panel_layout import PanelLayout
-from gradtui.tui.terminal import UiThread, in_foreground, interrupt_script, rich_displays_in
+from gradtui.tui.terminal import UiThread, give_terminal, in_foreground, interrupt_script, rich_displays_in
 
 if TYPE_CHECKING:
     from gradtui.planner import ForecastThread
@@ -113,6 +116,10 @@ class ScreenRun:
         )
         self._terminal = ControllingTerminal(connection)
         self._lock = TerminalLock(0)
+        self._shown = ShownOutput(log, self._terminal)
+        self._loan = TerminalLoan(self._shown, self._close_screen, lambda on: connection.report(is_lent=on))
+        self._terminal.is_lent = self._loan.goes_on
+        self._input = ScriptInput(self._capture, self._loan, self.training.waits_for_user)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._plotter = Pictures(plot_server)
         self._findings = FindingTracker(rules_with_ids(settings.rules))
@@ -152,6 +159,8 @@ class ScreenRun:
             )
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._capture.start()
+        self._shown.size = self._capture.start_offset
+        self._input.start()
         if self._settings.job and make_directory(str(self._capture.log)):
             self._job_tail = JobTail(self._new_tail())
             self._capture.place = (
@@ -172,6 +181,9 @@ class ScreenRun:
         outcome = self.training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
             return outcome
+        if not self._loan.script_ended():
+            # A daemon thread reads on: only the end of the process ends that.
+            self._thread.stop()
         try:
             self._thread.join()
         except KeyboardInterrupt:
@@ -185,9 +197,10 @@ class ScreenRun:
 
     def _stop_capture(self) -> None:
         """Let the output go to the terminal again, and show there where the script is."""
+        self._input.stop()
         tail = self._job_tail
         if tail is None:
-            self._capture.stop(tail=_TAIL_LINES)
+            self._capture.stop(tail=_TAIL_LINES, shown=self._shown.size)
             return
         tail.poll()
         last = [
@@ -234,6 +247,10 @@ class ScreenRun:
             findings=self._findings,
             planner=self._planner,
         )
+
+    def _close_screen(self) -> bool:
+        """Close the screen until the terminal is no longer lent. Returns False if it does not answer."""
+        return bool(self._thread.ask(give_terminal, _ANSWER_S))
 
     def _interrupt(self) -> None:
         """Interrupt the script, and the ranks that it has started, which a terminal would interrupt too."""

@@ -172,6 +172,17 @@ class ProbeParts:
         """Handle the end of that load, successful or not."""
         self.dispatcher.loaded()
 
+    def on_wait(self, now: int, on: bool) -> None:
+        """Handle that the script begins or ends to wait for what the user types. That time belongs to no phase."""
+        if on:
+            self.cost.pause_began(now)
+            self.phases.pause_began(now)
+            self.step_sampler.times.phase_ended(self.phases.phase)
+        else:
+            self.cost.pause_ended(now, within_hook=False)
+            self.phases.pause_ended(now)
+            self.step_sampler.times.wait_ended()
+
     def _paused(self, hold: Hold | None) -> None:
         now = self.clock.now()
         if hold is not None:

@@ -70,6 +70,10 @@ class Probe:
         self.buffer.leave()
         self.hooks.guard("probe", self._catch_up)
 
+    def waits_for_user(self, on: bool) -> None:
+        """The script waits for what the user types, until the call with False. Call it on the thread that waits."""
+        self.hooks.run("input", self.parts.on_wait, on)
+
     def _catch_up(self, *, at_end: bool = False) -> None:
         if at_end and self.step_sampler.is_exempt:
             self.counter.sampled_exempt(self._cost.of_step())

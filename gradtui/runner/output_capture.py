@@ -1,10 +1,11 @@
 """Redirect everything that the process writes to a log file while the screen uses the terminal.
 
 fds 1 and 2 point to the file, so that C code, subprocesses and worker processes are captured as well. fd 0 is /dev/null, so
-that `input()` gets an end of file instead of competing with the screen for keys, and a line in the log says why. It is a file,
-not a pipe: nothing can deadlock on a reader in this process, and the output survives a crash.
+that a reader gets an end of file instead of competing with the screen for keys. It is a file, not a pipe: nothing can deadlock
+on a reader in this process, and the output survives a crash. `lend_terminal` puts the terminal on the three for a read
+(`script_input.py`); what Python writes meanwhile goes to the log.
 
-`start` runs on the main thread before the script; `stop` on any thread.
+`start` runs on the main thread before the script; the other methods on any thread.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from gradtui.cursor_line import STDERR_LINE
-from gradtui.descriptors import duplicate_aside
+from gradtui.descriptors import duplicate_aside, move_aside
 from gradtui.runner.run_files import lock_while_open
-from gradtui.runner.standard_streams import flush_python, keep_output, line_buffer, notice_end_of_input
+from gradtui.runner.standard_streams import flush_python, keep_output, line_buffer
 from gradtui.runner.terminal import terminal_width
 from gradtui.transport.log_tail import clip, last_lines
 
+T = TypeVar("T")
+
 INPUT_REFUSED = (
-    "gradtui: the script read stdin and got the end of the file: stdin belongs to the dashboard while it is up; "
-    "use --plain\n"
+    "gradtui: the script read stdin and got the end of the file: the dashboard could not lend the keyboard "
+    "(child processes never get it); use --plain\n"
 )
 """The message to the user, in the log at once and again at the end."""
 
@@ -70,6 +74,10 @@ class OutputCapture:
         self._columns_before: str | None = None
         self._log_descriptor = -1
         self._log_status: os.stat_result | None = None
+        self._null = -1
+        self._lent: list[int] = []
+        """The descriptors that are the terminal for now."""
+        self._borrowers = 0
         self._owner = os.getpid()
         self._lock = threading.Lock()
 
@@ -92,22 +100,20 @@ class OutputCapture:
             # The process may have been started with the descriptor closed.
             with contextlib.suppress(OSError):
                 self._saved[descriptor] = duplicate_aside(descriptor)
-        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        os.dup2(null, 0)
-        os.close(null)
+        self._null = move_aside(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        os.dup2(self._null, 0)
         os.dup2(self._log_descriptor, 1)
         os.dup2(self._log_descriptor, 2)
         self.active = True
         self._owner = os.getpid()
-        notice_end_of_input(self._refuse_input)
-        keep_output(self._lose)
+        keep_output(self._lose, lambda descriptor: self._log_descriptor if descriptor in self._lent else None)
         line_buffer()
         if self._columns is not None:
             self._columns_before = os.environ.get("COLUMNS")
             os.environ["COLUMNS"] = self._columns
         self._announce(str(self.log))
 
-    def stop(self, *, notice: bool = True, tail: int | Sequence[str] = 0) -> None:
+    def stop(self, *, notice: bool = True, tail: int | Sequence[str] = 0, shown: int = 0) -> None:
         """Restore fds 0, 1 and 2, so that output continues on the terminal. A second call does nothing.
 
         A descriptor that the script has meanwhile redirected stays unchanged, and so does everything in a process that the
@@ -116,6 +122,7 @@ class OutputCapture:
         Args:
             notice: write to stderr where the output so far is.
             tail: number of the log's last lines to repeat on stderr, to show where the script is; or the lines themselves.
+            shown: bytes of the log that are on the terminal already.
         """
         if os.getpid() != self._owner:
             return
@@ -125,26 +132,74 @@ class OutputCapture:
             self.active = False
             flush_python()
             for descriptor in (1, 2):
-                if self._leads_to_log(descriptor):
+                if self._leads_to_log(descriptor) or descriptor in self._lent:
                     self._put_back(descriptor)
             self._put_back(0)
+            is_asking, self._lent = bool(self._lent), []
             if threading.current_thread() is threading.main_thread():
                 self._restore_columns()
         self._announce(None)
         text = _NOTICE.format(place=self.place) if notice else ""
+        if is_asking and notice:  # behind the question of a thread
+            text = f"\n{text}"
         width = terminal_width()
-        lines = tail if not isinstance(tail, int) else last_lines(str(self.log), tail) if tail else []
+        lines = tail if not isinstance(tail, int) else last_lines(str(self.log), tail, shown) if tail else []
         text += "".join(f"{clip(line, width)}\n" for line in lines)
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
         STDERR_LINE.begin()
+
+    def stands_for_keyboard(self, descriptor: int) -> bool:
+        """Return whether a descriptor is what the capture has put in the keyboard's place, and not a file of the script's."""
+        # In a child process multiprocessing opens /dev/null again.
+        if not self.active or (descriptor != 0 and os.getpid() == self._owner):
+            return False
+        with contextlib.suppress(OSError):
+            return descriptor in self._lent or os.path.samestat(os.fstat(descriptor), os.stat(os.devnull))
+        return False
+
+    def lend_terminal(self) -> None:
+        """Put the terminal on fds 0 to 2, those of them that the script has not redirected, until `take_terminal_back`."""
+        with self._lock:
+            self._borrowers += 1
+            if not self.active or self._lent:
+                return
+            for descriptor in (0, 1, 2):
+                saved = self._saved.get(descriptor)
+                if saved is not None and (descriptor == 0 or self._leads_to_log(descriptor)):
+                    with contextlib.suppress(OSError):
+                        os.dup2(saved, descriptor)
+                        self._lent.append(descriptor)
+
+    def take_terminal_back(self) -> None:
+        """End a loan. The last one's end puts the log and /dev/null back."""
+        with self._lock:
+            self._borrowers = max(0, self._borrowers - 1)
+            if self._borrowers:
+                return
+            for descriptor in self._lent:
+                with contextlib.suppress(OSError):
+                    os.dup2(self._log_descriptor if descriptor else self._null, descriptor)
+            self._lent = []
+
+    def read_nothing(self, read: Callable[[], T]) -> T:
+        """Return what `read` reads without the terminal. Say why, if that is the end of the file."""
+        try:
+            found = read()
+        except EOFError:
+            self._refuse_input()
+            raise
+        if not found:
+            self._refuse_input()
+        return found
 
     def _refuse_input(self) -> None:
         if not self.active or self.asked_for_input:
             return
         self.asked_for_input = True
         # The leading newline: most likely a prompt precedes it on the line.
-        os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
+        with contextlib.suppress(OSError):
+            os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
 
     def _lose(self, descriptor: int, size: int, error: OSError) -> bool:
         # If the script has redirected the descriptor, the error is the script's.

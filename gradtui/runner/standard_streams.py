@@ -1,9 +1,9 @@
 """Rebuild python's standard streams while the screen is up, so that gradtui learns of what they cannot do. Any thread.
 
 Under plain python the output goes to a terminal, which never runs out of space: a full disk must not end a script that only
-prints. Input comes from the keyboard, which the screen has: the user must learn why the script got none. gradtui rebuilds the
+prints. Input comes from the keyboard, which the screen has: a read must first get the terminal. gradtui rebuilds the
 streams from the same classes as python. Only the innermost, which does the system call, is a class of gradtui. Programs that
-the script starts, and C code, get the error itself, and `input()` raises the same EOFError as on a closed stdin.
+the script starts, and C code, get the error itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import errno
 import io
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,9 @@ from gradtui.cursor_line import STDERR_LINE
 
 Lost = Callable[[int, int, OSError], bool]
 """Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""
+
+Reading = Callable[[Callable[[], bytes]], bytes]
+"""Called with what reads from descriptor 0. Returns what that returns."""
 
 _LINE_BUFFERED = 1
 """`_IOLBF` of <stdio.h>: 1 in glibc, musl and the BSDs."""
@@ -44,13 +48,14 @@ class _NotedFile(io.FileIO):
 class _KeptFile(_NotedFile):
     """Descriptor 1 or 2. It asks a callback whether to drop bytes that cannot be written."""
 
-    def __init__(self, descriptor: int, lost: Lost) -> None:
+    def __init__(self, descriptor: int, lost: Lost, instead: Callable[[int], int | None]) -> None:
         super().__init__(descriptor)
-        self._lost = lost
+        self._lost, self._instead = lost, instead
 
     def write(self, data: Any, /) -> int:
+        instead = self._instead(self.fileno())
         try:
-            return super().write(data) or 0
+            return os.write(instead, data) if instead is not None else super().write(data) or 0
         except OSError as error:
             size = memoryview(data).nbytes
             # A script that has closed its stdout gets the error, as under plain python.
@@ -60,29 +65,27 @@ class _KeptFile(_NotedFile):
             return size
 
 
-class _NoticedFile(io.FileIO):
-    """Descriptor 0. It calls a callback for each read that reaches the end of the file."""
+class _WatchedFile(io.FileIO):
+    """Descriptor 0. Each read is done by a callback."""
 
-    def __init__(self, ended: Callable[[], None]) -> None:
+    def __init__(self, reading: Reading) -> None:
         super().__init__(0, "r", closefd=False)
         self.name = f"<{_NAMES[0]}>"
-        self._ended = ended
+        self._reading = reading
 
     def readinto(self, buffer: Any, /) -> int | None:
-        count = super().readinto(buffer)
-        if count == 0:
-            self._report()
+        count: int | None = None
+
+        def read() -> bytes:
+            nonlocal count
+            count = super(_WatchedFile, self).readinto(buffer)
+            return bytes(memoryview(buffer)[: count or 0])
+
+        self._reading(read)
         return count
 
     def readall(self) -> bytes:
-        data = super().readall()
-        if not data:
-            self._report()
-        return data
-
-    def _report(self) -> None:
-        with contextlib.suppress(Exception):
-            self._ended()
+        return self._reading(super().readall)
 
 
 def note_lines() -> None:
@@ -92,15 +95,18 @@ def note_lines() -> None:
         _rebuild(descriptor, lambda descriptor=descriptor: _NotedFile(descriptor))  # type: ignore[misc]
 
 
-def keep_output(lost: Lost) -> None:
-    """Make python's own stdout and stderr call `lost` for bytes that cannot be written. Other streams stay unchanged."""
+def keep_output(lost: Lost, instead: Callable[[int], int | None] = lambda _descriptor: None) -> None:
+    """Make python's own stdout and stderr call `lost` for bytes that cannot be written. Other streams stay unchanged.
+
+    `instead` returns another descriptor for what is written to this one; None for none.
+    """
     for descriptor in (1, 2):
-        _rebuild(descriptor, lambda descriptor=descriptor: _KeptFile(descriptor, lost))  # type: ignore[misc]
+        _rebuild(descriptor, lambda descriptor=descriptor: _KeptFile(descriptor, lost, instead))  # type: ignore[misc]
 
 
-def notice_end_of_input(ended: Callable[[], None]) -> None:
-    """Call `ended` whenever python's own stdin reaches the end of its file. Does nothing if stdin is not python's own."""
-    _rebuild(0, lambda: _NoticedFile(ended))
+def watch_input(reading: Reading) -> None:
+    """Let `reading` do each read of python's own stdin. Does nothing if stdin is not python's own."""
+    _rebuild(0, lambda: _WatchedFile(reading))
 
 
 def _rebuild(descriptor: int, make: Callable[[], io.FileIO]) -> None:

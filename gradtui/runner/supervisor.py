@@ -190,6 +190,9 @@ def _conclude(
     was_left_open = state.screen_up and (terminal is None or terminal.is_raw)
     if state.screen_up and terminal is not None:
         terminal.restore(state.settings)
+    elif state.is_lent and terminal is not None:
+        # Killed in the middle of a line: the line editor or `getpass` had changed the settings.
+        terminal.restore_settings(state.settings)
     at_end()
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     exit_code = os.WEXITSTATUS(status) if killed_by is None else 128 + killed_by

@@ -28,6 +28,7 @@ class TerminalState:
         screen_up: the terminal is in application mode.
         log: the file that receives the output; None if it goes to the terminal.
         stop_group: a key requested the stop that follows, so it applies to the whole job.
+        is_lent: the script has the terminal, to read from the keyboard: the screen is closed for as long.
         is_killed: the user asked to kill the process.
         settings: the terminal's line settings before it was last put in application mode.
     """
@@ -35,6 +36,7 @@ class TerminalState:
     screen_up: bool = False
     log: str | None = None
     stop_group: bool = False
+    is_lent: bool = False
     is_killed: bool = False
     settings: LineSettings | None = None
 

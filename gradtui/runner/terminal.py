@@ -17,7 +17,7 @@ import signal
 import sys
 import termios
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gradtui.descriptors import move_aside
@@ -98,6 +98,8 @@ class ControllingTerminal:
         self.was_lost = False
         """Whether the script has closed gradtui's descriptor at some time."""
         self.sighup = SighupAction()
+        self.is_lent: Callable[[], bool] = lambda: False
+        """Whether the script has the terminal for now. The screen asks at short intervals."""
         self._connection = connection or SupervisorConnection()
         self._settings = line_settings(self.descriptor)
 
@@ -160,14 +162,18 @@ class ControllingTerminal:
             self.was_lost = True
             with contextlib.suppress(OSError):
                 self.descriptor = move_aside(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+        self.restore_settings(settings)
+        with contextlib.suppress(OSError, ValueError):
+            if select.select([], [self.descriptor], [], _WRITE_PATIENCE)[1]:
+                os.write(self.descriptor, RESET)
+
+    def restore_settings(self, settings: LineSettings | None = None) -> None:
+        """Restore the line settings only, as `restore` does, and discard unread input."""
         with contextlib.suppress(termios.error):
             found = settings or self._settings
             if found is not None:
                 termios.tcsetattr(self.descriptor, termios.TCSANOW, found)
             termios.tcflush(self.descriptor, termios.TCIFLUSH)
-        with contextlib.suppress(OSError, ValueError):
-            if select.select([], [self.descriptor], [], _WRITE_PATIENCE)[1]:
-                os.write(self.descriptor, RESET)
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -154,6 +155,11 @@ class TrainingRun:
         counter = self._watched.probe.counter if self._watched is not None else None
         has_trained = counter is not None and counter.steps + counter.micro_steps > 0
         self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))
+
+    def waits_for_user(self, on: bool) -> None:
+        """The calling thread waits for what the user types, until it is called with False."""
+        if self._watched is not None and threading.current_thread() is threading.main_thread():
+            self._watched.probe.waits_for_user(on)
 
     def ends(self, error: BaseException) -> None:
         """Let the probe examine an exception that ends the run."""

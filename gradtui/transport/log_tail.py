@@ -285,9 +285,9 @@ class _Screen:
             self.rows[index] = self.rows[index].part(0, len(self.rows[index].text) - 1)
 
 
-def last_lines(path: str, count: int) -> list[str]:
-    """Return the last `count` non-empty lines as plain text; none if the file cannot be read."""
-    tail = LogTail(path, max_lines=max(count * 2, 100))
+def last_lines(path: str, count: int, offset: int = 0) -> list[str]:
+    """Return the last `count` non-empty lines behind byte `offset` as plain text; none if the file cannot be read."""
+    tail = LogTail(path, max_lines=max(count * 2, 100), offset=offset)
     tail.poll()
     lines = list(tail.lines)
     while lines and not lines[-1].strip():

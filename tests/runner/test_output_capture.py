@@ -10,8 +10,6 @@ from pathlib import Path
 
 from terminal_session import ROOT
 
-from gradtui.runner.output_capture import INPUT_REFUSED
-
 CAPTURED = """\
     import ctypes, logging, os, subprocess, sys, warnings
     from multiprocessing import get_context
@@ -87,7 +85,7 @@ def test_input_is_at_its_end_while_captured(tmp_path: Path) -> None:
         print(input())
     """
     assert run(program, tmp_path / "log", stdin="typed later\n").stdout == "typed later\n"
-    assert (tmp_path / "log").read_text() == f"\n{INPUT_REFUSED}nothing to read\n"
+    assert (tmp_path / "log").read_text() == "nothing to read\n"
 
 
 def test_descriptors_come_back_exactly(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A script that wants input while the screen has the keyboard: the end of the file, as ever, and a line that says why."""
+"""A script that wants input and does not get the terminal: the end of the file, and a line that says why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ CAPTURED = """\
 import os, pdb, sys
 from pathlib import Path
 from gradtui.runner.output_capture import OutputCapture
+from gradtui.runner.script_input import ScriptInput
+class Loan:
+    def begin(self): return False
 capture = OutputCapture(Path(sys.argv[1]))
+start = capture.start
+def start_both():
+    start()
+    ScriptInput(capture, Loan()).start()
+capture.start = start_both
 """
 
 
@@ -89,7 +97,7 @@ def test_stdin_looks_as_python_made_it(tmp_path: Path) -> None:
         print([pair for pair in zip(before, after) if pair[0] != pair[1]], type(sys.stdin.buffer.raw).__name__)
     """
     ended = run(facts, tmp_path / "log")
-    assert ended.stdout == "[] _NoticedFile\n", ended.stderr
+    assert ended.stdout == "[] _WatchedFile\n", ended.stderr
 
 
 def test_a_stream_of_the_script_s_own_is_left_alone(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ class OverheadMeter:
         """Handle the start of a pause by the user."""
         self._held_at = now
 
-    def pause_ended(self, now: int) -> None:
-        """Handle the end of a pause: its time counts neither as overhead nor as part of the step."""
-        self.hooks.own_ns -= now - self._held_at
+    def pause_ended(self, now: int, *, within_hook: bool = True) -> None:
+        """Handle the end of a pause, within a hook of gradtui: its time counts neither as overhead nor as part of the step."""
+        if within_hook:
+            self.hooks.own_ns -= now - self._held_at
         self._stepped_at += now - self._held_at

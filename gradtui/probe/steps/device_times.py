@@ -101,6 +101,12 @@ class DeviceTimes:
             with self._guarded:
                 self._mark(None if phase is Phase.LOAD else phase)
 
+    def wait_ended(self) -> None:
+        """Leave out the time since the last event, in which the script waited for the user."""
+        if self.timed is not None and self.timed.has_phases:
+            with self._guarded:
+                self._mark(None)
+
     def on_step_post(self) -> None:
         """Close the present step before a command may hold the run."""
         if self.timed is not None:

@@ -45,7 +45,7 @@ from gradtui.tui.screens.action_context import ActionContext, Planner, Schedules
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
-from gradtui.tui.terminal import is_in_background, needed_filters, suspend_process
+from gradtui.tui.terminal import is_in_background, is_shown, needed_filters, suspend_process
 from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
 from gradtui.viewing import of_run, view, view_again
 
@@ -202,6 +202,8 @@ class GradtuiApp(App[str]):
             # In the background the user does not see the end of the run, so the process ends like any other job.
             # A script that handles SIGTERM ends by itself after the user has asked to kill it.
             self.exit("ended")
+            return
+        if not is_shown(self):
             return
         parts = self._redraws.choose(self._front.visible_parts())
         self._draw_header()

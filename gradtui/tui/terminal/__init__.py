@@ -3,7 +3,14 @@
 This package owns the Textual driver, the UI thread, and the adjustments that let Textual run beside a script.
 """
 
-from gradtui.tui.terminal.driver import in_foreground, interrupt_script, is_in_background, suspend_process
+from gradtui.tui.terminal.driver import (
+    give_terminal,
+    in_foreground,
+    interrupt_script,
+    is_in_background,
+    is_shown,
+    suspend_process,
+)
 from gradtui.tui.terminal.rich_displays import rich_displays_in
 from gradtui.tui.terminal.textual_private import NoControls, needed_filters
 from gradtui.tui.terminal.ui_thread import UiThread
@@ -11,9 +18,11 @@ from gradtui.tui.terminal.ui_thread import UiThread
 __all__ = [
     "NoControls",
     "UiThread",
+    "give_terminal",
     "in_foreground",
     "interrupt_script",
     "is_in_background",
+    "is_shown",
     "needed_filters",
     "rich_displays_in",
     "suspend_process",

@@ -87,6 +87,7 @@ class ThreadDriver(LinuxDriver):
         """Whether this driver has put the terminal into application mode."""
         self._last_size = self._get_terminal_size()
         self._look: asyncio.TimerHandle | None = None
+        self._was_lent = False
         type(self).current = self
 
     @property
@@ -138,6 +139,13 @@ class ThreadDriver(LinuxDriver):
         else:
             self._look_again()
 
+    def give_terminal(self) -> None:
+        """Close the screen until the terminal is no longer lent: the script is about to read from the keyboard. UI thread."""
+        self._was_lent = True
+        if self.holds_terminal:
+            self._close_screen()
+            self._look_again()
+
     def _close_screen(self) -> None:
         self._app.app_suspend_signal.publish(self._app)
         self.suspend_application_mode()
@@ -167,11 +175,18 @@ class ThreadDriver(LinuxDriver):
             self.exit_event.set()  # the input thread would spin on a dead terminal, or take keys from a shell
             self._app.exit()
             return
+        if self.terminal.is_lent():
+            return
         if self.holds_terminal and _local_modes(self.fileno) & termios.ICANON:
             self._abandon_screen()
             self._look_again()
         if not self.holds_terminal:
             if in_foreground(self.fileno):
+                if self._was_lent:
+                    # What was typed ahead was meant for the script.
+                    with contextlib.suppress(termios.error):
+                        termios.tcflush(self.fileno, termios.TCIFLUSH)
+                self._was_lent = False
                 self._open_screen()
             return
         size = self._get_terminal_size()
@@ -210,6 +225,21 @@ def suspend_process(app: App[Any]) -> None:
     driver = getattr(app.driver_class, "current", None)
     if isinstance(driver, ThreadDriver):
         driver.suspend_process()
+
+
+def give_terminal(app: App[Any]) -> bool:
+    """Close the screen until the terminal is no longer lent. Returns whether the app has a terminal to lend. UI thread."""
+    driver = getattr(app.driver_class, "current", None)
+    if isinstance(driver, ThreadDriver):
+        driver.give_terminal()
+        return True
+    return False
+
+
+def is_shown(app: App[Any]) -> bool:
+    """Whether what the app draws is shown; False while the script or another job has the terminal. UI thread."""
+    driver = getattr(app.driver_class, "current", None)
+    return not isinstance(driver, ThreadDriver) or driver.holds_terminal
 
 
 def is_in_background(app: App[Any]) -> bool:

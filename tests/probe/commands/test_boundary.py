@@ -59,6 +59,23 @@ def test_a_pause_holds_before_the_next_step_and_resume_lets_go() -> None:
     assert seen.state.pending == {}
 
 
+def test_the_time_in_which_the_script_waits_for_the_user_belongs_to_no_phase() -> None:
+    waits = 0.2
+
+    def ask(number: int) -> None:
+        if number == 4:
+            seen.probe.waits_for_user(True)
+            threading.Event().wait(waits)
+            seen.probe.waits_for_user(False)
+
+    began = monotonic()
+    with watched(budget=0.0) as seen:  # most events are buffered
+        train(6, ask)
+    elapsed = monotonic() - began
+    assert 0 < sum(phase.seconds for event in seen.all(Progress) for phase in event.phases) < elapsed - waits
+    assert seen.state.step == 6
+
+
 def test_a_pause_before_the_first_step() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     commands.submit(Pause)

@@ -54,6 +54,17 @@ def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> Non
     assert cost.step_time.seconds == 0.01
 
 
+def test_the_time_in_which_the_script_waits_is_of_no_step_and_no_overhead() -> None:
+    hooks = HookSet(lambda *_: None)
+    cost = OverheadMeter(hooks, 0)
+    hooks.own_ns += MS
+    cost.pause_began(4 * MS)
+    cost.pause_ended(9_004 * MS, within_hook=False)
+    cost.steps_ended((9_011 * MS,))
+    assert cost.step_time.seconds == pytest.approx(0.010)
+    assert cost.to_report() == MS
+
+
 def test_of_many_steps_told_at_once_each_has_its_part_of_the_cost() -> None:
     hooks = HookSet(lambda *_: None)
     cost = OverheadMeter(hooks, 0)

@@ -186,6 +186,20 @@ def test_the_time_of_a_pause_belongs_to_no_phase(cuda: FakeCuda) -> None:
     assert told[3] == pytest.approx(told[2])
 
 
+def test_the_time_in_which_the_script_waits_for_the_user_belongs_to_no_phase(cuda: FakeCuda) -> None:
+    with watched() as seen:
+        on_cuda(seen)
+        training = Training(cuda)
+        for number in range(4):
+            if number == 2:
+                seen.probe.waits_for_user(True)
+                cuda.clock_ms += 1_000
+                seen.probe.waits_for_user(False)
+            training.step()
+    told = {event.step: 1e3 * sum(seconds for _, seconds in event.phases) for event in seen.all(DeviceTimesMeasured)}
+    assert told[2] == told[3] == pytest.approx(FORWARD + BACKWARD + OPTIMIZER + DATA)
+
+
 def test_the_cost_has_the_device_time_of_our_operations_where_that_is_longer(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
