@@ -322,6 +322,8 @@ class StepMemoryProfiled(Event):
     """The highest total in backward from when it reached a known module on; None if it reached none."""
     backward_of_loss: int | None = None
     """The highest total in backward before that."""
+    at_peak: tuple[int, ...] = ()
+    """By module: the bytes that it holds at the peak itself, without its submodules; empty in old recordings."""
 
 
 @dataclass(frozen=True, slots=True)

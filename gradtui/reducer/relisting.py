@@ -109,6 +109,7 @@ def relisted_trace(before: TreeState, traced: StepMemoryProfiled, event: ModelsF
         peak_module=mapping.new_modules.get(traced.peak_module, -1),
         holdings=tuple(holdings),
         highest=tuple(mapping.modules(traced.highest, None)),
+        at_peak=tuple(mapping.modules(traced.at_peak, 0)) if traced.at_peak else (),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from gradtui.protocol import events as ev
 from gradtui.state.changes import is_repeated
 from gradtui.state.run_state import RunState
-from gradtui.text import receipt_text, verified_text
+from gradtui.text import counted, receipt_text, verified_text
 
 INTERVENTIONS_KEPT = 1_000
 """Also the number of receipts and verifications that are kept."""
@@ -31,7 +31,7 @@ def receipt_taken(state: RunState, event: ev.ReceiptTaken) -> None:
     was_said = is_repeated(state, whole)
     _keep(state.receipts, event.command, whole)
     if not was_said:
-        text = receipt_text(event, state.forecast_of.get(event.command))
+        text = receipt_text(counted(state, event), state.forecast_of.get(event.command))
         state.note(event, "receipt" if event.held else "rejected", text)
 
 

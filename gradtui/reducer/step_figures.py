@@ -8,15 +8,16 @@ some scripts make a new one now and then, or for each batch.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer.main_optimizer import MAX_OPTIMIZERS, is_replaced, note_steps, rename_main, summarise
-from gradtui.state.curves import OptimizerCurves
+from gradtui.state.curves import HighestTotal, OptimizerCurves
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_names import models_of, tensors_text
 from gradtui.state.optimizer_turns import ends_of
-from gradtui.state.run_state import PhaseRecord, RunState
+from gradtui.state.run_state import RunState
 from gradtui.state.series import Series
 from gradtui.text import spike_text
 
@@ -200,7 +201,7 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         known = [(phase, total) for phase, total in named if total is not None]
         for phase, total in known:
             state.phases[phase].totals.append(totals.step, total)
-            raise_peak(state.phases[phase], totals.step, total, is_exact=False)
+            raise_peak(state, phase, totals.step, total, is_exact=False)
         if totals.peak is None:
             continue
         memory.peak.append(totals.step, totals.peak)
@@ -208,17 +209,33 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         if totals.peak_exact and known:
             # The allocator knows the peak of the step, and the phase with the highest total is the likely one.
             highest = max(known, key=lambda each: each[1])[0]
-            raise_peak(state.phases[highest], totals.step, totals.peak, is_exact=True)
+            raise_peak(state, highest, totals.step, totals.peak, is_exact=True)
 
 
-def raise_peak(record: PhaseRecord, step: int, peak: int, *, is_exact: bool, models: tuple[int, ...] = ()) -> None:
+def raise_peak(
+    state: RunState, phase: Phase, step: int, peak: int, *, is_exact: bool, models: tuple[int, ...] = ()
+) -> None:
     """Note the highest known total of a phase in a step. Only sampled steps say which models have run."""
+    if phase is not Phase.LOAD:
+        _raise_highest(state, HighestTotal(peak, step, phase, is_exact))
+    record = state.phases[phase]
     if record.peak is None or peak > record.peak:
         record.peak, record.peak_exact, record.peak_step, record.peak_models = peak, is_exact, step, models
     elif (peak, step) == (record.peak, record.peak_step):
         # A total at the end of a phase is a lower bound of its peak, and may be equal to it.
         record.peak_exact = record.peak_exact or is_exact
         record.peak_models = models or record.peak_models
+
+
+def _raise_highest(state: RunState, total: HighestTotal) -> None:
+    before, changed = state.step_memory.highest, state.changed_after
+    if before is None or before.step <= changed < total.step:
+        state.step_memory.highest = total
+    elif total.step > changed or before.step <= changed:
+        if replace(total, is_exact=before.is_exact) == before:
+            # A total at the end of a phase is a lower bound of its peak, and may be equal to it.
+            before = total if total.is_exact else before
+        state.step_memory.highest = max(before, total, key=lambda each: each.bytes)
 
 
 def memory_spike_found(state: RunState, event: ev.MemorySpikeFound) -> None:

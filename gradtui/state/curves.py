@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.series import Series
 
@@ -85,6 +86,16 @@ class MainChanges:
     """Optimizers that never become the main one again: they take turns with it."""
 
 
+@dataclass(frozen=True)
+class HighestTotal:
+    """The highest known total of some steps, in bytes."""
+
+    bytes: int
+    step: int
+    phase: Phase
+    is_exact: bool
+
+
 @dataclass
 class StepMemoryCurves:
     """Memory totals over steps, in bytes."""
@@ -94,6 +105,8 @@ class StepMemoryCurves:
     """The highest known total of each step."""
     peaks_exact: bool = True
     """Whether the allocator has kept the peak of each of these steps. Otherwise the peak of the run is a lower bound."""
+    highest: HighestTotal | None = None
+    """Of the steps since the newest change, as soon as one of them is measured; before that, of those before it."""
     spikes: list[ev.MemorySpikeFound] = field(default_factory=list)
     """The newest steps whose peak was far above those around them."""
     spike_count: int = 0

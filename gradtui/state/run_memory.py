@@ -11,7 +11,10 @@ from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import unexplained_at_load
+from gradtui.state.step_curve import StepCurve, step_curve
 
+_AS_HIGH = 1.02
+"""Peaks of steps of one kind differ by less than this factor."""
 _AT_STEP_END = ("optimizer", "backward", "forward")
 
 
@@ -25,6 +28,19 @@ class RunPeak:
     is_exact: bool
     """False for a lower bound: no allocator has kept the peak of every step."""
     record: PhaseRecord
+
+
+@dataclass(frozen=True)
+class MemoryPeak:
+    """The peak that the screen shows: the highest total since the newest change, in bytes."""
+
+    bytes: int
+    step: int
+    phase: Phase
+    is_exact: bool
+    """False for a lower bound: no allocator has kept the peak of its step, which was not profiled."""
+    curve: StepCurve | None
+    """The course of memory within its step; None where that is unknown."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,24 @@ def memory_step(state: RunState) -> int | None:
     steps = [record.last.step for record in state.phases.values() if record.last is not None]
     of_step = state.step_memory.newest
     return max([*steps, *([of_step.step] if of_step is not None else [])], default=None)
+
+
+def memory_peak(state: RunState) -> MemoryPeak | None:
+    """Return the one peak that every part of the screen shows; None while no total is known.
+
+    It is that of the profiled step, which has owners, as long as no total since the newest change is clearly higher. Peaks of
+    steps of one kind differ by less. Until a step is profiled after a change, it is that of the step before the change.
+    """
+    curve, highest = step_curve(state), state.step_memory.highest
+    if curve is not None and (curve.has_every_change or highest is None):
+        is_newer = highest is None or highest.step <= state.changed_after < curve.step
+        if highest is None or is_newer or highest.bytes <= curve.peak * _AS_HIGH:
+            return MemoryPeak(above_load(state, curve.peak), curve.step, curve.peak_phase, True, curve)
+    if highest is None:
+        return None
+    own = curve if curve is not None and curve.step == highest.step else None
+    is_exact = highest.is_exact and state.step_memory.peaks_exact
+    return MemoryPeak(above_load(state, highest.bytes), highest.step, highest.phase, is_exact, own)
 
 
 def run_peak(state: RunState) -> RunPeak | None:

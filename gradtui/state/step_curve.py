@@ -99,6 +99,13 @@ def time_shares(state: RunState) -> dict[Phase, float]:
     return {phase: each / total for phase, each in seconds.items() if each > 0} if total > 0 else {}
 
 
+def shares_within_step(shares: Mapping[Phase, float]) -> dict[Phase, float]:
+    """Return the shares of the phases that make up a step, of their time together: what lies between steps is left out."""
+    own = {phase: shares[phase] for phase in PHASES_OF_STEP if shares.get(phase)}
+    total = sum(own.values())
+    return {phase: share / total for phase, share in own.items()}
+
+
 def steady_shares(before: Mapping[Phase, float], now: Mapping[Phase, float]) -> Mapping[Phase, float]:
     """Return `before` as long as no share differs by more than a twentieth of the time, else `now`: a screen that shows the
     shares then rarely moves."""

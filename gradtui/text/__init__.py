@@ -8,6 +8,7 @@ from gradtui.text.commands import command_text
 from gradtui.text.effects import (
     change_results,
     change_words,
+    counted,
     effect_results,
     effect_text,
     receipt_text,
@@ -28,7 +29,14 @@ from gradtui.text.memory import (
     spike_text,
     spike_words,
 )
-from gradtui.text.memory_parts import BEFORE_TRAINING, MEMORY_PARTS, MemoryPart, memory_part_name, parts_of_memory
+from gradtui.text.memory_parts import (
+    BEFORE_TRAINING,
+    MEMORY_PARTS,
+    MemoryPart,
+    memory_part_name,
+    parts_at_peak,
+    parts_of_memory,
+)
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.no_forecast import compiled_budget, why_by_rules
 from gradtui.text.nonfinite import nonfinite_text
@@ -111,6 +119,7 @@ __all__ = [
     "contended_text",
     "contending_text",
     "count_text",
+    "counted",
     "divergence_text",
     "dtype_text",
     "effect_results",
@@ -135,6 +144,7 @@ __all__ = [
     "oom_headline",
     "oom_place",
     "oom_report",
+    "parts_at_peak",
     "parts_of_memory",
     "peak_bound",
     "plural",

@@ -15,6 +15,7 @@ from gradtui.state.forecast import (
     leaves_nothing,
     optimizer_rules,
 )
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified, pending_parameters, trainable_wish
 from gradtui.state.step_peaks import step_peaks
@@ -122,7 +123,8 @@ def _peak(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
     peaks = step_peaks(state)
     if change.peak is None or change.peak_phase is None or peaks is None:
         return
-    phase, now = peaks.highest
+    phase, total = peaks.highest
+    now = above_load(state, total)
     then = f"about {short_bytes(now + change.peak)} then, in {change.peak_phase}"
     estimate = "It is an estimate: gradtui does not know how long Python code holds a tensor."
     yield (

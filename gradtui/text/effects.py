@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gradtui.protocol import commands
 from gradtui.protocol.effects import Effect, TimeChange
 from gradtui.protocol.events import ReceiptTaken
 from gradtui.state.changes import Change, ChangeStatus
 from gradtui.state.prediction import Prediction
+from gradtui.state.run_memory import above_load
+from gradtui.state.run_state import RunState
+from gradtui.state.selectors import unexplained_at_load
 from gradtui.text.commands import command_text
 from gradtui.text.freezes import verified_result
 from gradtui.text.units import plural, size_text, three_digits
@@ -77,6 +81,25 @@ def receipt_texts(receipt: ReceiptTaken, forecast: Prediction | None) -> tuple[s
     largest = largest_result(receipt.effect, forecast)
     shorter = (" · ".join(effect_results(receipt.effect, forecast)), largest)
     return tuple(f"{title} · {words}" for words in shorter if words)
+
+
+def counted(state: RunState, receipt: ReceiptTaken) -> ReceiptTaken:
+    """Return a receipt without the bytes from before training, as the screen counts memory; its event has the allocator's."""
+    effect = receipt.effect
+    if effect is None or effect.before is None or effect.after is None or not unexplained_at_load(state):
+        return receipt
+    before, after = (
+        replace(
+            side,
+            total=None if side.total is None else above_load(state, side.total),
+            peak=None if side.peak is None else above_load(state, side.peak),
+        )
+        for side in (effect.before, effect.after)
+    )
+    shown, measured = replace(effect, before=before, after=after), effect_text(effect)
+    is_named = bool(measured) and receipt.text.endswith(measured)
+    text = receipt.text.removesuffix(measured) + effect_text(shown) if is_named else receipt.text
+    return replace(receipt, effect=shown, text=text)
 
 
 def time_text(change: TimeChange) -> str:

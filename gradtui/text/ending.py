@@ -10,7 +10,7 @@ from gradtui.state.model_records import reported_tree, state_counts
 from gradtui.state.rank_failure import first_failure
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.text.effects import largest_result
+from gradtui.text.effects import counted, largest_result
 from gradtui.text.findings import finding_line
 from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines, verified_text
@@ -189,6 +189,7 @@ def _changes(state: RunState) -> list[EndRow]:
     last = state.interventions[-1]
     text = f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {last.text}"
     receipt, made = state.receipts.get(last.command.id), state.forecast_of.get(last.command.id)
-    largest = largest_result(receipt.effect, made) if receipt is not None and receipt.effect is not None else None
+    effect = counted(state, receipt).effect if receipt is not None else None
+    largest = largest_result(effect, made) if effect is not None else None
     rows = [EndRow("changed", text if largest is None or made is None else f"{text}; {largest}")]
     return [*rows, *(EndRow("forecasts", words) for words in forecast_error_words(state))]

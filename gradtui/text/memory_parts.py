@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_parts
+from gradtui.state.selectors import unexplained_at_load, unexplained_parts
+from gradtui.state.step_curve import step_curve
 
 BEFORE_TRAINING = "at_load"
 """The role of the bytes that no category explains before the first forward: imports and data, not added by training."""
@@ -17,12 +18,19 @@ MEMORY_PARTS = (*MEMORY_CATEGORIES, BEFORE_TRAINING)
 _WHERE_THERE_ARE_ANY = ("buckets", "input", "offloaded")
 """Parts that many runs never have. They are shown once one of them is not empty."""
 
-_NAMES = {"buckets": "DDP buckets", "optimizer_state": "optimizer", BEFORE_TRAINING: "before training"}
+_NAMES = {
+    "temporaries": "temporary",
+    "buckets": "DDP buckets",
+    "optimizer_state": "optimizer",
+    BEFORE_TRAINING: "before training",
+}
 _SHORT_NAMES = {
-    "parameters": "par", "buffers": "buf", "gradients": "grad", "buckets": "ddp",
-    "optimizer_state": "opt", "activations": "act", "input": "inp",
-    "offloaded": "off", "other": "oth", BEFORE_TRAINING: "pre",
+    "parameters": "param", "buffers": "bufs", "gradients": "grads", "buckets": "DDP",
+    "optimizer_state": "optim", "activations": "activ", "input": "input",
+    "offloaded": "offld", "other": "other", BEFORE_TRAINING: "prior", "temporaries": "temp",
 }  # fmt: skip
+TEMPORARIES = "temporaries"
+"""The role of what a phase frees before it ends: at its peak it belongs to no other part."""
 _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+act"
 
 
@@ -64,6 +72,30 @@ def parts_of_memory(held: MemoryBytes, state: RunState) -> list[MemoryPart]:
         MemoryPart(part.role, part.size, _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS) if part.role == "other" else part
         for part in parts
     ]
+
+
+def parts_at_peak(state: RunState) -> list[MemoryPart]:
+    """Divide the peak of the newest step whose course is known; the parts add up to it. Empty while there is none.
+
+    Bytes from before training are in no part. Where only an allocator has kept the peak, the parts are those at the end of its
+    phase, and `TEMPORARIES` what the phase has freed by then.
+    """
+    curve = step_curve(state)
+    if curve is None:
+        return []
+    sizes: dict[str, int] = {}
+    if curve.has_every_change and state.traced is not None and state.traced.holdings:
+        for holding in state.traced.holdings:
+            sizes[holding.kind] = sizes.get(holding.kind, 0) + holding.bytes
+    elif not curve.has_every_change and (measured := state.phases[curve.peak_phase].last) is not None:
+        sizes = {role: size for role, size in measured.held.within_total().items() if size}
+        sizes["other"] = measured.held.other or 0
+        sizes[TEMPORARIES] = curve.peak - (measured.held.total or 0)
+    if not sizes:
+        return []
+    sizes["other"] = sizes.get("other", 0) - (unexplained_at_load(state) or 0)
+    order = [role for role in (*MEMORY_CATEGORIES, TEMPORARIES) if sizes.get(role)]
+    return [MemoryPart(role, sizes[role], memory_part_name(role), _SHORT_NAMES[role]) for role in order]
 
 
 def memory_part_name(role: str) -> str:

@@ -79,6 +79,7 @@ class MemoryProfiler(StepRecorder[AllocationLog]):
             highest_by_module(curve, self.log.modules, self._tree.parents),
             self.log.is_whole,
             *highest_in_backward(curve, self.log.modules, self._marks),
+            held_by_module(self.log.allocations, peak_at, len(self._tree.parents)),
             listing=self._tree.listing,
         )
 
@@ -129,7 +130,7 @@ def holdings(
     """
     sums: dict[tuple[str, int], list[int]] = {}
     for allocation in allocations:
-        if allocation.born <= index and (allocation.died < 0 or allocation.died > index):
+        if _lives(allocation, index):
             kind = allocation.kind or _kind(allocation, marks)
             entry = sums.setdefault((kind, allocation.module), [0, 0])
             entry[0] += allocation.nbytes
@@ -144,6 +145,19 @@ def holdings(
     held.sort(key=lambda holding: -holding.bytes)
     rest = total - sum(holding.bytes for holding in held)
     return (*held, Holding("other", OUTSIDE, rest, 0))
+
+
+def held_by_module(allocations: Iterable[Allocation], index: int, modules: int) -> tuple[int, ...]:
+    """Return the bytes that each of a number of modules itself holds at an index of the curve."""
+    held = [0] * modules
+    for allocation in allocations:
+        if allocation.module >= 0 and _lives(allocation, index):
+            held[allocation.module] += allocation.nbytes
+    return tuple(held)
+
+
+def _lives(allocation: Allocation, index: int) -> bool:
+    return allocation.born <= index and (allocation.died < 0 or allocation.died > index)
 
 
 def _kind(allocation: Allocation, marks: Sequence[PhaseMark]) -> str:

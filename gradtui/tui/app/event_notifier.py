@@ -11,7 +11,7 @@ from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.state.changes import is_repeated
 from gradtui.state.run_state import RunState
-from gradtui.text import nonfinite_text, oom_place, receipt_text, receipt_texts
+from gradtui.text import counted, nonfinite_text, oom_place, receipt_text, receipt_texts
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.widgets import Severity, StatusMessage
 
@@ -50,7 +50,8 @@ def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
             return None
         made = state.forecast_of.get(event.command)
         severity: Severity = "information" if event.held else "warning"
-        return StatusMessage(receipt_text(event, made), severity=severity, shorter=receipt_texts(event, made))
+        shown = counted(state, event)
+        return StatusMessage(receipt_text(shown, made), severity=severity, shorter=receipt_texts(shown, made))
     if isinstance(event, ev.CommandApplied) and isinstance(event.command, _ANSWERED):
         return StatusMessage(event.text)
     if isinstance(event, ev.OutOfMemory) and event.categories:

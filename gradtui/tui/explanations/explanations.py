@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState, Setting
 from gradtui.state.forecast import gradient_bytes
 from gradtui.state.rank_norms import is_shard
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
@@ -220,7 +221,8 @@ def _height(state: RunState, index: int) -> str | None:
     if step is None or height is None:
         return None
     own = ", the highest of the whole step" if height == step.peak else ""
-    return f"{short_bytes(height)} were held in all while it ran, forward or backward{own} (step {step.step:,})."
+    size = short_bytes(above_load(state, height))
+    return f"{size} were held in all while it ran, forward or backward{own} (step {step.step:,})."
 
 
 def _lower(sentence: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradtui.state.plans import PlanFigures, PlanOffered, can_forecast, front
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host
 from gradtui.state.step_peaks import step_peaks
@@ -81,7 +82,7 @@ def _heading(width: int, *, wide: bool) -> Line:
 def _now(state: RunState, known: Sequence[PlanFigures], width: int, *, wide: bool) -> Line:
     best = front([*((offered.memory, offered.time) for offered in known), (0, 1.0)])
     peaks = step_peaks(state)
-    peak = peaks.highest[1] if peaks is not None else None
+    peak = above_load(state, peaks.highest[1]) if peaks is not None else None
     kept = state.tree.saved.total if state.tree.saved is not None else None
     more = ("", "") if wide else ()
     cells = [short_bytes(peak), short_bytes(kept), *more, ""]

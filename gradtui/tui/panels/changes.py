@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gradtui.protocol import commands
 from gradtui.state.changes import Change, ChangeStatus, changes, folded
 from gradtui.state.run_state import RunState
-from gradtui.text import change_results, change_words
+from gradtui.text import change_results, change_words, counted
 from gradtui.tui.rendering import Line, Span, elide, elide_start, fit, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
@@ -28,7 +29,7 @@ _MOST_WORDS = 0.5
 
 def changes_lines(state: RunState, width: int, height: int) -> list[Line]:
     """Return the newest changes in at most `height` lines of exactly `width` cells, the newest at the bottom."""
-    listed = folded(changes(state))[-height:]
+    listed = [_counted(state, change) for change in folded(changes(state))[-height:]]
     if not listed:
         return [fit(line, width) for line in wrap(((EMPTY if state.ended is None else _NONE, "muted"),), width)][
             :height
@@ -44,6 +45,10 @@ def changes_lines(state: RunState, width: int, height: int) -> list[Line]:
         spare -= len(entry) - 1
         lines[:0] = entry
     return lines
+
+
+def _counted(state: RunState, change: Change) -> Change:
+    return change if change.receipt is None else replace(change, receipt=counted(state, change.receipt))
 
 
 def _entry(change: Change, step_width: int, words_width: int, width: int, height: int) -> list[Line]:

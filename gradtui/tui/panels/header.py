@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gradtui.state.freshness import is_stale
-from gradtui.state.run_memory import memory_now, memory_step, run_peak
+from gradtui.state.run_memory import memory_now, memory_peak, memory_step
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, learning_rates, next_stop, run_status
 from gradtui.text import (
@@ -285,7 +285,7 @@ def _learning_rate(state: RunState) -> str:
 
 
 def _memory(state: RunState, layout: _Layout) -> Line:
-    peak, is_old = run_peak(state), is_stale(state, memory_step(state))
+    peak, is_old = memory_peak(state), is_stale(state, memory_step(state))
     spans: list[Span] = [(layout.label, "faint")] if layout.label else []
     spans.append((pad(short_bytes(memory_now(state)), BYTES_WIDTH), STALE if is_old else "text"))
     if layout.peak:

@@ -10,7 +10,7 @@ from textual import events
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_memory import phase_total
 from gradtui.state.run_state import RunState
-from gradtui.state.step_curve import steady_shares, step_curve, time_shares
+from gradtui.state.step_curve import shares_within_step, steady_shares, step_curve, time_shares
 from gradtui.text import memory_source_text
 from gradtui.tui.panels.memory_bars import MemoryOptions
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines, step_title, step_words
@@ -72,9 +72,10 @@ class MemoryPanel(LineView, can_focus=True):
             return table.lines
         self._rows = ()
         self._drawing = Drawing(
-            self._state.tree.version,
+            # The axis of a bar without a curve is none for the curve.
+            self._state.tree.version if step_curve(self._state) is not None else None,
             scale_of(self._state, self._drawing),
-            steady_shares(self._drawing.shares or {}, time_shares(self._state)),
+            steady_shares(self._drawing.shares or {}, shares_within_step(time_shares(self._state))),
         )
         return step_lines(self._state, width, height, self._drawing.scale, self._drawing.shares or {}, colour=colour)
 

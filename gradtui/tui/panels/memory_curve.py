@@ -1,6 +1,6 @@
 """Draw the course of memory within a step as a filled area with one colour per phase, an axis, and the peak's mark. Pure.
 
-The width of a phase is its share of a step's time. Within it, the totals are in the order of the allocations and frees.
+The width of a phase is its share of the time within a step. Within it, totals are in the order of allocations and frees.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from gradtui.tui.rendering import PHASE_ROLES, STALE, Line, Span, elide_start, p
 
 SHORT_NAMES = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.OPTIMIZER: "opt"}
 _MIN_SHARE = 0.005
-_OF_THE_TIME = " of the time"
+_SIGN_LESS = " %"
+"""Stands once, behind the last number, where it has no room behind each."""
+_OF_THE_TIME = " of the step"
 _LINE = "─"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = 8
 _STEPS_OF_SCALE = 5
+_FAR_FROM_ZERO = 3
+"""Where the lowest value is more than the highest divided by this, the axis begins near it."""
+_FROM, _BROKEN = "from", "┊"
+"""What says that the axis does not begin at zero."""
+_WIDTH_WITH_FROM, _ROWS_WITH_FROM = 44, 3
 _MIN_LABEL = 10
 _MAX_PARTS = 0.5
 """Of the columns: if a step has more stretches of phases than this, none of them gets a column for certain."""
@@ -46,10 +53,10 @@ class Scale:
 def scale_for(low: int, high: int) -> Scale:
     """Return a range around `low` to `high` that ends at multiples of 1, 2 or 5 times a power of ten of the unit.
 
-    It begins at zero, except where all values are in the upper half: differences would hardly be visible.
+    It begins at zero, except where all values are far from it: differences would hardly be visible.
     """
     size = unit_of(high)[1]
-    if low * 2 < high:
+    if low * _FAR_FROM_ZERO < high:
         step = _round_step(high / size / _STEPS_OF_SCALE)
         return Scale(0, round(max(1, ceil(high / size / step - 1e-9)) * step * size))
     step = _round_step(max(high - low, high / 50, size / 1000) / size / _STEPS_OF_SCALE)
@@ -117,14 +124,21 @@ def _weights(step: StepCurve, shares: Mapping[Phase, float], width: int) -> list
 
 
 def curve_lines(
-    columns: Sequence[Column], owner: str, scale: Scale, baseline: int, height: int, *, is_old: bool = False
+    columns: Sequence[Column],
+    owner: Sequence[str],
+    scale: Scale,
+    baseline: int,
+    height: int,
+    *,
+    is_old: bool = False,
+    says_from: bool = False,
 ) -> list[Line]:
     """Return the area in `height` rows with the axis at its left, and the peak's mark and `owner` where nothing is drawn.
 
-    `baseline` is subtracted from every total. If there is no blank space beside the peak, the label gets a row of its own. The
-    label is dim if the step is old.
+    `baseline` is subtracted from every total. The first form of `owner` that fits is the label. If there is no blank space
+    beside the peak, the label gets a row of its own. It is dim if the step is old.
     """
-    labels, margin, room = axis_labels(scale), margin_of(scale), len(columns)
+    labels, margin, room = axis_labels(scale), margin_of(scale, says_from=says_from), len(columns)
     peak_at = max(range(room), key=lambda at: columns[at].total)
     rows = height
     levels = _levels(columns, scale, baseline, rows)
@@ -143,12 +157,22 @@ def curve_lines(
         canvas.insert(0, line)
     sides = [""] * len(canvas)
     sides[len(canvas) - rows], sides[-1] = labels[0], labels[1]
-    return [(_axis(side, margin), *_spans(cells)) for side, cells in zip(sides, canvas)]
+    axis = [_axis(side, margin) for side in sides]
+    if says_from and not sides[-2]:
+        axis[-2] = (_FROM.rjust(margin - 1) + "│", "axis")
+    if scale.low > 0:
+        axis[-1] = (axis[-1][0][:-1] + _BROKEN, "axis")
+    return [(side, *_spans(cells)) for side, cells in zip(axis, canvas)]
 
 
-def margin_of(scale: Scale) -> int:
-    """Return the width of the axis with its labels."""
-    return max(map(len, axis_labels(scale))) + 1
+def margin_of(scale: Scale, *, says_from: bool = False) -> int:
+    """Return the width of the axis with its labels. With `says_from` it has room to say that it does not begin at zero."""
+    return max(map(len, (*axis_labels(scale), _FROM if says_from else ""))) + 1
+
+
+def says_from(scale: Scale, width: int, rows: int) -> bool:
+    """Return whether an axis in a panel of this width says that it does not begin at zero. Otherwise its end is dashed only."""
+    return scale.low > 0 and width >= _WIDTH_WITH_FROM and rows >= _ROWS_WITH_FROM
 
 
 def axis_labels(scale: Scale) -> tuple[str, str]:
@@ -172,7 +196,7 @@ def _row(roles: Sequence[str], levels: Sequence[int], row: int) -> list[Span]:
     ]
 
 
-def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: str) -> tuple[int, str] | None:
+def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: Sequence[str]) -> tuple[int, str] | None:
     """Return the column and the text of a label in the blank cells of the top row, beside the peak; None if they are few."""
     blank = [level <= (rows - 1) * _EIGHTHS for level in levels]
     right = peak_at
@@ -190,7 +214,7 @@ def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: str) -> tuple
     # A mark in a blank cell above the peak is at its column, and one beside it leaves a gap.
     first, last = (peak_at, peak_at) if blank[peak_at] else (right + 1, left - 2)
     after, before = end - first, last - begin + 1
-    if after >= width_of(owner) + 2 or (after >= before and after >= _MIN_LABEL):
+    if after >= width_of(owner[0]) + 2 or (after >= before and after >= _MIN_LABEL):
         return first, "▲ " + _shortened(owner, after - 2)
     if before >= _MIN_LABEL:
         text = _shortened(owner, before - 2) + " ▲"
@@ -198,18 +222,18 @@ def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: str) -> tuple
     return None
 
 
-def _above(peak_at: int, room: int, owner: str) -> tuple[int, str]:
+def _above(peak_at: int, room: int, owner: Sequence[str]) -> tuple[int, str]:
     """Return the column and the text of a label in a row of its own, the mark above the peak."""
     after, before = room - peak_at - 2, peak_at - 1
-    if after >= width_of(owner) or after >= before:
+    if after >= width_of(owner[0]) or after >= before:
         return peak_at, "▲ " + _shortened(owner, after)
     text = _shortened(owner, before) + " ▲"
     return peak_at + 1 - width_of(text), text
 
 
-def _shortened(owner: str, width: int) -> str:
-    """Return the owner; if it does not fit, the end of the path alone: the colour of the area says the phase."""
-    return owner if width_of(owner) <= width else elide_start(owner.rpartition(", ")[2], width)
+def _shortened(owner: Sequence[str], width: int) -> str:
+    """Return the first form that fits; if none does, the end of the last one."""
+    return next((form for form in owner if width_of(form) <= width), elide_start(owner[-1], width))
 
 
 def _axis(label: str, margin: int) -> Span:
@@ -221,21 +245,26 @@ def _spans(cells: Sequence[Span]) -> Iterator[Span]:
         yield "".join([text for text, _ in group]), role
 
 
-def phase_line(columns: Sequence[Column], shares: Mapping[Phase, float], margin: int) -> Line:
-    """Return the name of each phase below the place where it begins, with its share of a step's time in per cent."""
+def phase_line(columns: Sequence[Column], shares: Mapping[Phase, float], margin: int, unit: str = "") -> Line:
+    """Return the name of each phase below the place where it begins, with its share of a step's time in per cent.
+
+    The unit of the axis stands below it if there is room.
+    """
     starts: dict[Phase, int] = {}
     for at, column in enumerate(columns):
         starts.setdefault(column.phase, at)
     own = {phase: at for phase, at in starts.items() if phase in PHASE_ROLES}
     room = len(columns)
-    for names, ending in (({}, _OF_THE_TIME), ({}, ""), (SHORT_NAMES, "")):
+    for names, ending in (({}, _OF_THE_TIME), ({}, ""), (SHORT_NAMES, ""), (SHORT_NAMES, _SIGN_LESS)):
         labels = [names.get(phase, phase.value) + _per_cent(shares.get(phase)) for phase in own]
+        if ending == _SIGN_LESS:
+            labels = [label.removesuffix(_SIGN_LESS) for label in labels]
         widths = [len(label) for label in labels]
         if widths and shares:
             widths[-1] += len(ending)
         if sum(widths) + len(widths) - 1 <= room:
             break
-    spans: list[Span] = [(" " * (margin - 1) + "└", "axis")]
+    spans: list[Span] = [((unit if len(unit) < margin else "").rjust(margin - 1) + "└", "axis")]
     used = 0
     for phase, label, at in zip(own, labels, _places([*own.values()], widths, room)):
         spans += [(_filler(at - used), "axis"), (label, phase_role(phase))]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import DeviceSampled
-from gradtui.protocol.vocabulary import Phase
 from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
-from gradtui.state.run_memory import is_spike, run_peak
+from gradtui.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.state.run_state import RunState
 from gradtui.text import DASH, share_text, short_bytes, spike_words
 from gradtui.tui.rendering import Line, fit, printable, wrap
-
-_AS_HIGH = 0.98
-"""Fraction of the highest peak. The peaks of steps of one kind differ by less."""
 
 
 def waiting_lines(state: RunState, width: int) -> list[Line]:
@@ -60,25 +56,26 @@ def spike_line(state: RunState, width: int) -> list[Line]:
 
 
 def peak_line(state: RunState) -> list[Line]:
-    """Return the highest peak of the run with its phase, model and module; empty while no peak is known."""
-    found = run_peak(state)
-    if found is None:
+    """Return the peak with its phase and module, and the highest of the run if that is another one; empty while unknown."""
+    peak, highest = memory_peak(state), run_peak(state)
+    if peak is None or highest is None:
         return []
-    owner = peak_owner(state, found.record)
-    words = f"peak {'' if found.is_exact else '≥'}{short_bytes(found.bytes)}"
-    words += f" at step {found.step:,} in {found.phase}" if found.step else f" in {found.phase}"
-    words += " (spike)" if is_spike(state, found.step) else ""
-    words += f" with {printable(owner)}" if owner else ""
-    return [(("▲ ", "warning"), (words + _peak_owner(state, found.phase, found.record.peak or 0), "muted"))]
+    words = f"peak {'' if peak.is_exact else '≥'}{short_bytes(peak.bytes)} at step {peak.step:,} in {peak.phase}"
+    words += " (spike)" if is_spike(state, peak.step) else ""
+    if peak.curve is not None and peak.curve.peak_module >= 0:
+        module = state.tree.modules[peak.curve.peak_module]
+        words += f" at {printable(module.path or module.name)}"
+    lines: list[Line] = [(("▲ ", "warning"), (words, "muted"))]
+    if short_bytes(highest.bytes) != short_bytes(peak.bytes) and highest.bytes > peak.bytes:
+        lines.append((("▲ ", "muted"), (_highest_words(state, highest), "muted")))
+    return lines
 
 
-def _peak_owner(state: RunState, phase: Phase, peak: int) -> str:
-    """Return the module of the peak, if the step profiled last was about as high: the peak may be an earlier model's."""
-    step = state.traced
-    if step is None or step.peak_phase is not phase or step.peak_module < 0 or step.peak < _AS_HIGH * peak:
-        return ""
-    module = state.tree.modules[step.peak_module]
-    return f" at {printable(module.path or module.name)}"
+def _highest_words(state: RunState, highest: RunPeak) -> str:
+    words = f"highest of the run {'' if highest.is_exact else '≥'}{short_bytes(highest.bytes)}"
+    words += f" at step {highest.step:,} in {highest.phase}" if highest.step else f" in {highest.phase}"
+    owner = peak_owner(state, highest.record)
+    return words + (f" with {printable(owner)}" if owner else "")
 
 
 def device_line(device: DeviceSampled | None) -> list[Line]:

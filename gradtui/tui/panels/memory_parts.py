@@ -12,7 +12,7 @@ from gradtui.tui.widgets import FULL
 
 _PATTERNS = dict(zip(MEMORY_PARTS, "█▓▒▞▪░▚▘·┄"))
 
-_NAME_WIDTH, _SHORT_NAME_WIDTH = 16, 5
+_NAME_WIDTH, _SHORT_NAME_WIDTH = 16, 6
 _GAP = 1
 _SAMPLE_WIDTH = 2
 _MAX_COLUMNS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_memory import includes, run_peak
+from gradtui.state.run_memory import includes, memory_peak
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import fullest_phase
 from gradtui.state.step_curve import PHASES_OF_STEP
@@ -95,9 +95,9 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     seen = [chosen, *(p for p in _BY_VALUE if p in shown and p is not chosen and state.phases[p].last is not None)]
     unseen = [phase for phase in shown if state.phases[phase].last is None]
     peak, device = peak_line(state), device_line(state.device)
-    if peak and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
+    if len(peak) == 1 and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
         peak, device = [(*peak[0], _BETWEEN, *device[0])], []
-    found = run_peak(state)
+    found = memory_peak(state)
     few = len(MAIN_PHASES) + 1
     warnings = [*graphs_line(state), *growth_line(state)]
     # The line of the peak has the newest spike, if that is the peak.

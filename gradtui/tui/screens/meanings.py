@@ -240,7 +240,12 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
         "(a Mann-Whitney test at 1 %)",
     ),
     ("until", "the next step at which training pauses: a breakpoint, or the one to which it runs"),
-    ("memory, peak", "what is allocated now, and the most there was"),
+    (
+        "memory, peak",
+        "what is allocated now, and the most that was allocated at once since the newest change: that of the profiled step, "
+        "unless another step was clearly higher. The memory panel says in which phase of which step, and what held it. Its "
+        "axis is dashed at its lower end (┊) where it does not begin at zero",
+    ),
     (
         "overhead",
         "host time of gradtui's hooks (in part an estimate), or device time where that is longer, and of this screen, which "

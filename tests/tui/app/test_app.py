@@ -45,7 +45,7 @@ async def test_the_run_is_on_the_screen(size: tuple[int, int]) -> None:
         shown = run.dashboard.header.text + run.dashboard.tree_view.text
         for part in ("coop_like.py", "40", "24.1/s", "CoOp", "ctx", "text_encoder"):
             assert part in shown
-        assert "par 26.0" in run.dashboard.memory.text or "parameters 26.0" in run.dashboard.memory.text
+        assert "param 26.0" in run.dashboard.memory.text or "parameters 26.0" in run.dashboard.memory.text
 
 
 async def test_events_that_arrive_later_are_drawn() -> None:

@@ -76,21 +76,21 @@ def test_it_keeps_to_its_place(width: int, height: int, events: tuple[ev.Event, 
 def test_a_narrow_panel_has_three_rows_of_curve_one_of_phases_and_two_of_numbers() -> None:
     lines = shown(state_after(*RUN, profile()), 28, 6)
     # Less the 46.7 MiB from before training the step is at 32.3 to 52.6 MiB.
-    assert lines[0].endswith("▲ …blocks.3.mlp")
-    assert [line[:3] for line in lines[:3]] == ["  │", "55┤", "30┤"]
+    assert lines[0].endswith("▲ backward @285")
+    assert [line[:3] for line in lines[:3]] == ["  │", "55┤", "30┊"]
     assert "█" in lines[2]
     assert lines[3] == "  └fwd 37 % bwd 48 % opt 4 %"
-    # Of 48.8 MiB that nothing explains, 46.7 were there before training. The other 2.1 MiB give way to the unit.
-    assert lines[4].split() == ["par", "19.2", "grad", "2.3", "opt", "4.7"]
-    assert lines[5].split() == ["act", "20.2", "pre", "46.7", "MiB"]
+    # Of 48.8 MiB that nothing explains, 46.7 were there before training. The rest is 2.3 of gradients and the other 2.1.
+    assert lines[4].split() == ["param", "19.2", "optim", "4.7"]
+    assert lines[5].split() == ["activ", "20.2", "rest", "4.4", "MiB"]
     earlier = shown(state_after(*RUN, profile(240)), 28, 6)
-    assert earlier[5].split() == ["act", "20.2", "pre", "46.7", "@285", "MiB"], "the title has the step of the curve"
+    assert earlier[0].endswith("▲ backward @240")
 
 
 EVERY_PART = MemoryBytes(
     19 * MIB, 6 * MIB, 23 * MIB, 4 * MIB, 20 * MIB, round(46.7 * MIB) + 30 * MIB, 160 * MIB, input=12 * MIB
 )
-"""With the bytes from before training (46.7 MiB) these are eight parts, the smallest of 4 MiB."""
+"""With the bytes from before training (46.7 MiB), which are no part of a step: seven parts, the smallest of 4 MiB."""
 
 
 @pytest.mark.parametrize("width", range(24, 44))
@@ -99,21 +99,23 @@ def test_a_narrow_panel_leaves_out_the_smallest_parts_for_the_unit(width: int) -
     numbers = shown(state, width, 9)[-2:]
     words = " ".join(numbers).split()
     assert words[-1] == "MiB"
-    sizes = {"par": 19, "buf": 6, "grad": 23, "opt": 4, "act": 20, "inp": 12, "oth": 30, "pre": 46.7}
+    sizes = {"param": 19, "bufs": 6, "grads": 23, "optim": 4, "activ": 20, "input": 12, "other": 30}
     largest_first = sorted(sizes, key=sizes.__getitem__, reverse=True)
     named = [name for name in words if name in sizes]
     assert set(named) == set(largest_first[: len(named)])
     assert named == [name for name in sizes if name in named], "in the order of the bar"
-    # An entry takes at most 9 cells and a gap, the unit 4 with its gap.
-    assert len(named) >= (width + 1) // 10 + (width + 1 - 4) // 10
+    # An entry takes at most 11 cells and a gap, the unit 4 with its gap. What is left out has an entry too.
+    assert len(named) + ("rest" in words) >= (width + 1) // 12 + (width + 1 - 4) // 12
+    numbers = [float(word) for word in words if word.replace(".", "").isdigit()]
+    assert sum(numbers) == pytest.approx(sum(sizes.values()), abs=0.5)
 
 
 def test_a_wide_panel_names_the_peak_the_parts_and_what_was_there_before_training() -> None:
     lines = shown(state_after(*RUN, profile()), 50, 9)
-    assert lines[0].startswith("55┤…er.blocks.3.mlp ▲")
-    assert lines[3].startswith("30┤")
+    assert lines[0].startswith("  55┤…r.blocks.3.mlp ▲")
+    assert [line[:5] for line in lines[2:4]] == ["from│", "  30┊"]
     phases, bar = lines[4], lines[5]
-    assert phases.startswith("  └forward 37 % ─")
+    assert phases.startswith(" MiB└forward 37 % ─")
     assert "backward 48 %" in phases
     assert bar.endswith("end of forward, step 285")
     words = " ".join(lines[6:8])
@@ -189,15 +191,15 @@ def test_graphs_that_stay_alive_and_growth_have_a_line() -> None:
 
 def test_the_title_names_the_step_its_age_and_the_peak() -> None:
     state = state_after(*RUN, profile())
-    assert memory_title(state) == "within step 285 · peak 52.6 MiB in backward"
-    assert memory_title(state, 36) == "step 285 · peak 52.6 MiB in backward"
+    assert memory_title(state) == "peak 52.6 MiB in backward, step 285"
     state.step = 379
-    assert memory_title(state) == "within step 285, 90+ steps ago · peak 52.6 MiB in backward"
-    assert memory_title(state, 41) == "step 285, 90+ steps ago · peak 52.6 MiB"
-    assert memory_title(state, 38) == "step 285 · peak 52.6 MiB in backward"
-    assert memory_title(state, 24) == "step 285 · peak 52.6 MiB"
-    assert memory_title(state, 19) == "step 285 · 52.6 MiB"
-    assert memory_title(state, 16) == "@285 · 52.6 MiB"
+    assert memory_title(state) == "peak 52.6 MiB in backward, step 285, 90+ steps ago"
+    assert memory_title(state, 40) == "peak 52.6 MiB in backward, step 285"
+    assert memory_title(state, 30) == "peak 52.6 MiB backward @285"
+    assert memory_title(state, 24) == "peak 52.6 MiB bwd @285"
+    assert memory_title(state, 19) == "52.6 MiB bwd @285"
+    assert memory_title(state, 16) == "peak 52.6 MiB"
+    assert memory_title(state, 10) == "52.6 MiB"
     assert memory_title(state_after(*RUN)) == "step 285"
     assert memory_title(RunState()) == ""
 
@@ -223,7 +225,7 @@ def test_old_numbers_are_dim_and_have_their_step(size: tuple[int, int]) -> None:
 def test_numbers_from_before_a_change_are_old_and_the_title_says_so() -> None:
     state = state_after(*RUN, profile(), ev.CommandApplied(9.0, 285, SetTrainable(1, "ctx", False), "froze ctx", (0,)))
     assert roles(step_lines(state, 60, 12, scale_of(state, Drawing()), SHARES))["19.2"] == STALE
-    assert memory_title(state) == "within step 285, before the last change · peak 52.6 MiB in backward"
+    assert memory_title(state) == "peak 52.6 MiB in backward, step 285, before the last change"
     apply(state, ev.MemoryMeasured(9.1, 286, F, HELD, None, False, True))
     assert roles(step_lines(state, 60, 12, scale_of(state, Drawing()), SHARES))["19.2"] == "text"
 

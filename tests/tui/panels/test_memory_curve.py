@@ -62,6 +62,14 @@ def test_every_scale_holds_its_values_and_has_an_extent(one: int, other: int) ->
     assert all(len(label) <= 6 for label in axis_labels(scale))
 
 
+def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:
+    columns = [Column(total, F) for total in (45, 50, 60)]
+    lines = curve_lines(columns, ("",), Scale(40, 60), 0, 4, says_from=True)
+    assert [line[:5] for line in text(lines)] == ["  60┤", "    │", "from│", "  40┊"]
+    assert [line[:3] for line in text(curve_lines(columns, ("",), Scale(40, 60), 0, 2))] == ["60┤", "40┊"]
+    assert "┊" not in "".join(text(curve_lines(columns, ("",), Scale(0, 60), 0, 4)))
+
+
 def test_a_joined_scale_only_grows() -> None:
     assert Scale(0, 60).joined(Scale(0, 40)) == Scale(0, 60)
     assert Scale(90, 100).joined(Scale(95, 120)) == Scale(90, 120)
@@ -98,7 +106,7 @@ def test_a_short_phase_has_a_column_and_the_peak_is_never_lost() -> None:
 
 def test_the_area_is_filled_by_eighths_of_a_cell() -> None:
     columns = [Column(total, F) for total in (10, 80, 40, 25)] + [Column(10, B)] * 3
-    lines = curve_lines(columns, "", Scale(0, 160), 0, 2)
+    lines = curve_lines(columns, ("",), Scale(0, 160), 0, 2)
     # 16 eighths stand for 160 bytes: 10 is one of them, 80 fill the lower row, 25 are 2.5, rounded to 2.
     assert text(lines)[1] == "  0┤▁█▄▂▁▁▁"
     assert [role for part, role in lines[-1][1:]] == ["phase-forward", "phase-backward"]
@@ -106,23 +114,25 @@ def test_the_area_is_filled_by_eighths_of_a_cell() -> None:
 
 def test_the_baseline_is_subtracted() -> None:
     columns = [Column(total, F) for total in (50, 60, 130)]
-    assert text(curve_lines(columns, "", Scale(0, 80), 50, 1))[0].endswith("▁▁█")
+    assert text(curve_lines(columns, ("",), Scale(0, 80), 50, 1))[0].endswith("▁▁█")
 
 
 def test_the_peak_is_labelled_where_nothing_is_drawn() -> None:
     columns = [Column(10, F)] * 5 + [Column(100, B)] * 2 + [Column(10, B)] * 30
-    top = text(curve_lines(columns, "backward, a.b", Scale(0, 100), 0, 3))[0]
+    top = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))[0]
     assert top.startswith("100┤     ██ ▲ backward, a.b ")
     columns.reverse()
-    top = text(curve_lines(columns, "backward, a.b", Scale(0, 100), 0, 3))[0]
+    top = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))[0]
     assert top.endswith("backward, a.b ▲ ██     ")
     # Above a peak below the top row, the mark is in the peak's own column.
-    top = text(curve_lines(columns, "backward, a.b", Scale(0, 200), 0, 3))[0]
+    top = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 200), 0, 3))[0]
     assert top.index("▲") == len("200┤") + 30
 
 
 def test_a_plateau_leaves_a_row_to_the_label() -> None:
-    lines = text(curve_lines([Column(100, F)] * 20, "forward, a.very.long.path", Scale(0, 100), 0, 3))
+    lines = text(
+        curve_lines([Column(100, F)] * 20, ("forward, a.very.long.path", "a.very.long.path"), Scale(0, 100), 0, 3)
+    )
     assert lines[0] == "   │▲ a.very.long.path  "
     assert lines[1:] == ["100┤" + "█" * 20, "  0┤" + "█" * 20]
 
@@ -141,7 +151,7 @@ def test_phases_are_named_where_they_begin() -> None:
 def test_the_line_of_phases_says_of_what_it_is_a_share(width: int) -> None:
     columns = columns_of(STEP, {F: 0.37, B: 0.48, OPT: 0.04}, width)
     (line,) = text([phase_line(columns, {F: 0.37, B: 0.48, OPT: 0.04}, 3)])
-    assert ("of the time" in line) is (width == 64)
+    assert ("of the step" in line) is (width == 64)
 
 
 @given(
@@ -159,6 +169,6 @@ def test_any_course_can_be_drawn_in_its_place(
     columns = columns_of(step, shares, width)
     assert max(column.total for column in columns) == max(totals)
     scale = scale_for(max(0, min(totals) - baseline), max(1, max(totals) - baseline))
-    lines = curve_lines(columns, "backward, a.b", scale, baseline, height)
+    lines = curve_lines(columns, ("backward, a.b",), scale, baseline, height)
     assert len(lines) == height
     assert {line_width(line) for line in lines} == {width + margin_of(scale)}

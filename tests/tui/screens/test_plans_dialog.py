@@ -71,7 +71,7 @@ async def test_figures_fill_in_where_they_belong() -> None:
         assert "−2.00 MiB" in line
         assert "−3.00 MiB" in line
         assert line.rstrip().endswith("faster ×0.5")
-        assert row(shown(run), "as it is now").split()[-2:] == ["–"] * 2 or "9.00 MiB" in row(
+        assert row(shown(run), "as it is now").split()[-2:] == ["–"] * 2 or "8.00 MiB" in row(
             shown(run), "as it is now"
         )
         assert f"forecasting: 1 of {len(offered)} plans" in run.app.screen.note
