@@ -161,6 +161,8 @@ class Settings:
         order: the order of modules in the tree.
         refresh: how often per second the dashboard redraws what has changed.
         keys: the keys of remapped actions.
+        alert: whether the terminal's bell rings, and a notification appears, where nobody looks at the screen.
+        notify: the command that is run then, and its arguments; empty for none.
         log: file for the script's output while the screen is up; None for one that gradtui chooses.
         rules: the ids of the rules that run; None for those that are on by default.
         check: the options of `gradtui check`; None for an ordinary run.
@@ -186,6 +188,8 @@ class Settings:
     order: str = ORDERS[0]
     refresh: float = DEFAULT_REFRESH
     keys: tuple[RemappedKeys, ...] = ()
+    alert: bool = True
+    notify: tuple[str, ...] = ()
     log: Path | None = None
     pause_at_nan: bool = False
     schedule: tuple[Scheduled, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,6 +150,22 @@ def _parse_rules(written: Any) -> tuple[str, ...]:
     return rule_words(written)
 
 
+def _parse_switch(written: Any) -> bool:
+    if isinstance(written, bool):
+        return written
+    return _parse_choice(written, "switch", ("on", "off")) == "on"
+
+
+def _parse_command(written: Any) -> tuple[str, ...]:
+    try:
+        words = shlex.split(written) if isinstance(written, str) else written
+    except ValueError as error:
+        raise BadEntry(f"{written!r} is no command: {error}") from None
+    if not isinstance(words, list) or not all(isinstance(each, str) and "\0" not in each for each in words):
+        raise BadEntry(f'{written!r} is no command; write "notify-send training", or a list of its words')
+    return tuple(words)
+
+
 def _share_text(share: float) -> str:
     return f"{100 * share:g}%"
 
@@ -175,6 +192,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "refresh", DEFAULT_REFRESH, _parse_refresh, lambda rate: f"{rate:g}",
         "RATE", f"Redraws of the dashboard per second.  [default: {DEFAULT_REFRESH:g}]",
+    ),
+    Setting(
+        "alert", True, _parse_switch, lambda is_on: "on" if is_on else "off",
+        "SWITCH",
+        "Ring the terminal's bell, and show a notification, at the end, a failure, the first NaN and a breakpoint, unless the "
+        "terminal has the focus: on or off.  [default: on]", ("on", "off"),
+    ),
+    Setting(
+        "notify", (), _parse_command, lambda words: shlex.join(words) or "none",
+        "COMMAND", "Run COMMAND then, unless somebody is at the keyboard, with the facts in variables such as GRADTUI_MESSAGE.",
     ),
 )  # fmt: skip
 """The settings that have an option, an environment variable, and an entry in both files."""

@@ -20,6 +20,7 @@ from gradtui.job import RankHub
 from gradtui.launch.check_run import CheckReport
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
+from gradtui.launch.notified import notified_by, notify_command
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.live.answers import LiveRun
 from gradtui.no_collection import no_collection
@@ -28,6 +29,7 @@ from gradtui.rank_environment import ANNOUNCE, CONNECT, TOKEN, rank_of_several, 
 from gradtui.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.runner.ending import Outcome, finish, undisturbed
 from gradtui.runner.launchers import program_of
+from gradtui.runner.notify_command import NotifyCommand
 from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
@@ -108,29 +110,34 @@ def launch(settings: Settings) -> int:
         )
         write_line(reason)
         return USAGE_ERROR
+    command = notify_command(settings)
     if settings.plain or settings.connect is not None:
-        _plain(settings, program, server, "--plain shows none" if settings.connect is None else "a rank has none")
+        _plain(
+            settings, program, server, command, "--plain shows none" if settings.connect is None else "a rank has none"
+        )
     if os.name != "posix":
         write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
-        _plain(settings, program, server, "it needs a POSIX terminal")
+        _plain(settings, program, server, command, "it needs a POSIX terminal")
     from gradtui.runner.terminal import why_no_screen
 
     trouble = why_no_screen()
     if trouble is not None:
-        _plain(settings, program, server, trouble)
+        _plain(settings, program, server, command, trouble)
     from gradtui.runner.supervisor import supervise
     from gradtui.tui.charts.plot_server import PlotServer
 
     plot_server = PlotServer.start()
     at_end = plot_server.end if plot_server is not None else lambda: None
     return supervise(
-        lambda connection: _with_screen(settings, program, server, connection, plot_server),
+        lambda connection: _with_screen(settings, program, server, command, connection, plot_server),
         at_end,
         with_descendants=settings.job,
     )
 
 
-def _plain(settings: Settings, program: Program, server: RunServer, why: str) -> NoReturn:
+def _plain(
+    settings: Settings, program: Program, server: RunServer, command: NotifyCommand | None, why: str
+) -> NoReturn:
     """Run without a screen; `why` says in words why there is none."""
     if settings.pause_at_nan:
         write_line(f"--pause-at-nan needs the screen, to let the run continue from there: {why}")
@@ -153,6 +160,7 @@ def _plain(settings: Settings, program: Program, server: RunServer, why: str) ->
         silent=ending is not None or is_rank,
         drain_s=drain_s,
         rank=rank_of_several(os.environ),
+        notify=notified_by(command, settings.target.name, training.events),
     )
     training.look = reporter.look
     reporter.start()
@@ -163,6 +171,7 @@ def _with_screen(
     settings: Settings,
     program: Program,
     server: RunServer,
+    command: NotifyCommand | None,
     connection: SupervisorConnection,
     plot_server: PlotServer | None,
 ) -> NoReturn:
@@ -172,19 +181,27 @@ def _with_screen(
     made = RunFiles(settings.target.name)
     files = InterventionFiles(made, settings.target.words)
     try:
-        screen = ScreenRun(settings, program, connection, plot_server, schedules=files, write_file=made.write)
+        screen = ScreenRun(
+            settings,
+            program,
+            connection,
+            plot_server,
+            schedules=files,
+            write_file=made.write,
+            notified_by=partial(notified_by, command, settings.target.name),
+        )
         holder = screen.lock_terminal()
         if holder is None:
             screen.capture_output()
     except OSError as error:
         reason = f"no log can be written ({error.strerror or error})"
         write_line(f"{reason}; running with --plain")
-        _plain(settings, program, server, reason)
+        _plain(settings, program, server, command, reason)
     if holder is not None:
         # The holder may be another rank of this run, so the script runs even with --pause-at-nan.
         without = ", without --pause-at-nan" if settings.pause_at_nan else ""
         write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
-        _plain(replace(settings, pause_at_nan=False), program, server, "another process has it")
+        _plain(replace(settings, pause_at_nan=False), program, server, command, "another process has it")
     _run(
         settings,
         server,

@@ -35,6 +35,8 @@ from gradtui.runner.training_run import TrainingRun
 from gradtui.settings import Settings
 from gradtui.state.rank_failure import first_failure
 from gradtui.state.run_state import RunState
+from gradtui.text import Notice
+from gradtui.transport.in_process import EventQueue
 from gradtui.transport.live_displays import LiveDisplays
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail, directory_of, make_directory
@@ -99,12 +101,14 @@ class ScreenRun:
         *,
         schedules: Schedules | None = None,
         write_file: WriteFile | None = None,
+        notified_by: Callable[[EventQueue], Callable[[RunState, Notice], None] | None] = lambda _events: None,
     ) -> None:
         self._schedules, self._write_file = schedules, write_file
         log = settings.log or RunFiles(settings.target.name).new_log()
         self._connection = connection
         self.training = TrainingRun(settings, program, str(log))
         self.events = self.training.events
+        self._notify = notified_by(self.events)
         self._settings = settings
         terminal = shutil.get_terminal_size()
         columns = PanelLayout(terminal.columns, terminal.lines).output_columns
@@ -123,7 +127,7 @@ class ScreenRun:
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._plotter = Pictures(plot_server)
         self._findings = FindingTracker(rules_with_ids(settings.rules))
-        self.reporter = PlainReporter(self.events, self._findings)
+        self.reporter = PlainReporter(self.events, self._findings, notify=self._notify)
         self.training.look = self.look
         self._displays = LiveDisplays()
         self._until_closed = contextlib.ExitStack()
@@ -246,6 +250,8 @@ class ScreenRun:
             schedules=self._schedules,
             findings=self._findings,
             planner=self._planner,
+            alert=self._settings.alert,
+            notify=self._notify,
         )
 
     def _close_screen(self) -> bool:

@@ -181,6 +181,7 @@ def app_of(run: AttachedRun, settings: Configuration) -> GradtuiApp:
         findings=FindingTracker(rules_with_ids(tuple(run.rules) if run.rules is not None else None)),
         state=run.state,
         role="attached",
+        alert=settings["alert"],
     )
 
 

@@ -22,9 +22,9 @@ from gradtui.own_memory import OWN
 from gradtui.printable import printable
 from gradtui.protocol.events import Event
 from gradtui.state.run_state import LogEntry, RunState
-from gradtui.text import progress_line
+from gradtui.text import Notice, notice_of, progress_line
 from gradtui.transport.in_process import EventQueue
-from gradtui.viewing import view
+from gradtui.viewing import of_run, view
 
 PROGRESS_S = 5.0
 """Seconds between two progress lines."""
@@ -59,16 +59,19 @@ class PlainReporter:
         silent: bool = False,
         drain_s: float = DRAIN_S,
         rank: int | None = None,
+        notify: Callable[[RunState, Notice], None] | None = None,
     ) -> None:
         """Report on the events of `source`. A `silent` reporter writes only the text passed to `say` and `write`.
 
         It drains the events every `drain_s` seconds. Lines name the `rank`, where other ranks write to the same terminal.
+        `notify` is called for what a user who looks elsewhere must know.
         """
         self._speaker = "gradtui" if rank is None else f"gradtui: rank {rank}"
         self._drain_s = drain_s
         self.state = RunState()
         self._findings = findings if findings is not None else FindingTracker()
         self._source = source
+        self._notify = notify
         self._silent = silent
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gradtui-plain", daemon=True)
@@ -154,6 +157,9 @@ class PlainReporter:
             seen: list[Event] = []
             for event in self._source.drain(100_000):
                 seen += view(self.state, self._findings, event, "report")
+                notice = notice_of(self.state, of_run(self.state, event)) if self._notify is not None else None
+                if notice is not None and self._notify is not None:
+                    self._notify(self.state, notice)
             self._source.seen(seen)
 
     def look(self, at: Callable[[RunState], T]) -> T:

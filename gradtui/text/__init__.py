@@ -40,6 +40,7 @@ from gradtui.text.memory_parts import (
 from gradtui.text.models import record_text, same_storage_text, unregistered_lines
 from gradtui.text.no_forecast import compiled_budget, why_by_rules
 from gradtui.text.nonfinite import nonfinite_text
+from gradtui.text.notices import Notice, notice_facts, notice_of, notice_text
 from gradtui.text.out_of_memory import oom_headline, oom_place, oom_report
 from gradtui.text.parameters import (
     STATE_MEANINGS,
@@ -105,6 +106,7 @@ __all__ = [
     "STATE_WORDS",
     "EndRow",
     "MemoryPart",
+    "Notice",
     "between_ranks",
     "breakpoint_text",
     "bytes_text",
@@ -140,6 +142,9 @@ __all__ = [
     "moved_text",
     "no_profile_text",
     "nonfinite_text",
+    "notice_facts",
+    "notice_of",
+    "notice_text",
     "number_text",
     "oom_headline",
     "oom_place",

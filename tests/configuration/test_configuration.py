@@ -59,6 +59,7 @@ def test_every_setting_has_every_source(files: Files) -> None:
     written = {
         "theme": ("nord", "nord"), "columns": ("norm,bytes", ("norm", "bytes")), "order": ("registration", "registration"),
         "budget": ("5%", 0.05), "refresh": ("10", 10.0),
+        "alert": ("off", False), "notify": ("say over", ("say", "over")),
     }  # fmt: skip
     assert set(written) == {each.name for each in SETTINGS}
     wanted = {name: value for name, (_, value) in written.items()}
@@ -126,6 +127,10 @@ def test_the_variable_of_a_setting_of_earlier_versions_is_named(files: Files) ->
         ("budget = '1.2.3e-4'", "budget: '1.2.3e-4' is not a share of time"),
         ("refresh = 0.1", "refresh: 0.1 is no refresh rate; write a number from 0.5 to 30 (times per second)"),
         ("refresh = nan", "refresh: nan is no refresh rate"),
+        ("alert = 'loud'", "alert: 'loud' is no switch; write one of on, off"),
+        ("alert = 1", "alert: 1 is no switch"),
+        ("notify = 3", "notify: 3 is no command"),
+        ('notify = "say \'it"', 'notify: "say \'it" is no command: No closing quotation'),
         ("keys = 'x'", "keys: it is no table; write [keys], and below it pause = "),
         ("keys.pause = 3", 'keys.pause: 3 is no key; write a key such as "ctrl+space", or a list of keys'),
         ("keys.pause = []", "keys.pause: [] is no key"),
@@ -183,6 +188,8 @@ def test_config_prints_each_setting_and_its_origin(
         "order": ("registration", "GRADTUI_ORDER"),
         "budget": ("2%", "--budget"),
         "refresh": ("4", "default"),
+        "alert": ("on", "default"),
+        "notify": ("none", "default"),
         "select": ("none", "default"),
         "ignore": ("GT3", str(files.project)),
         "keys.pause": ("ctrl+space", str(files.user)),

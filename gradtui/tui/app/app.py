@@ -28,11 +28,12 @@ from gradtui.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
 from gradtui.state.breakpoints import reached
 from gradtui.state.findings import Finding
 from gradtui.state.run_state import RunState
-from gradtui.text import reached_text
+from gradtui.text import Notice, reached_text
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.actions import bindings, keymap
+from gradtui.tui.app.attention import Attention
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
@@ -87,6 +88,8 @@ class GradtuiApp(App[str]):
         write_file, schedules, planner: see `ActionContext`.
         state: the state of the run before the first event; by default that of a run that has not begun.
         player: moves through a recording; then the events are those of the recording.
+        alert: whether to ring the terminal's bell, and show a notification, for what a user who looks elsewhere must know.
+        notify: called then too, unless somebody is at the keyboard.
         role: whose events these are. Only the first viewer of a live run runs the rules.
     """
 
@@ -118,6 +121,8 @@ class GradtuiApp(App[str]):
         state: RunState | None = None,
         role: Role = "first",
         player: Player | None = None,
+        alert: bool = False,
+        notify: Callable[[RunState, Notice], None] | None = None,
     ) -> None:
         self.run_state = state if state is not None else RunState()
         self._role, self._view = role, view if role == "first" else view_again
@@ -144,6 +149,7 @@ class GradtuiApp(App[str]):
         self._notifier = EventNotifier(
             self, self.run_state, self.dashboard, self._say, partial(open_end, self, context)
         )
+        self._attention = Attention(self, self.run_state, notify, rings=alert)
         self.key_queue = KeyQueue(self, self._handle_key)
         self._ticks: Timer | None = None
         self._polls: Timer | None = None
@@ -259,6 +265,8 @@ class GradtuiApp(App[str]):
             if self._player is None or isinstance(event, RunEnded):
                 # What happened in a recording asks for no answer.
                 self._notifier.announce(event)
+            if self._player is None:
+                self._attention.announce(event)
         self._source.seen(seen)
         tree = self.run_state.tree
         self._redraws.applied(seen)
@@ -334,6 +342,7 @@ class GradtuiApp(App[str]):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, (events.Key, events.MouseEvent)):
             self._redraws.touched()
+        self._attention.saw(event)
         await self.key_queue.on_event(event)
 
     async def _handle_key(self, event: events.Event) -> None:

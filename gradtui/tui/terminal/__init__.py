@@ -3,6 +3,7 @@
 This package owns the Textual driver, the UI thread, and the adjustments that let Textual run beside a script.
 """
 
+from gradtui.tui.terminal.bell import ring
 from gradtui.tui.terminal.driver import (
     give_terminal,
     in_foreground,
@@ -25,5 +26,6 @@ __all__ = [
     "is_shown",
     "needed_filters",
     "rich_displays_in",
+    "ring",
     "suspend_process",
 ]

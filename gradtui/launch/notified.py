@@ -1,0 +1,42 @@
+"""Connects the user's command of `--notify` with the viewer of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from gradtui.printable import write_line
+from gradtui.protocol.events import ProbeFailed
+from gradtui.runner.notify_command import NotifyCommand
+from gradtui.settings import Settings
+from gradtui.state.run_state import RunState
+from gradtui.text import Notice, notice_facts
+from gradtui.transport.in_process import EventQueue
+
+
+def notify_command(settings: Settings) -> NotifyCommand | None:
+    """Start the process for the user's command. Before there are threads, and before torch is imported."""
+    is_wanted = settings.notify and settings.connect is None and settings.check is None and settings.forecast is None
+    if not is_wanted or os.name != "posix":
+        return None
+    command = NotifyCommand.start(settings.notify)
+    if command is None:
+        write_line(f"{settings.notify[0]} will not be run: no process can be started for it")
+    return command
+
+
+def notified_by(
+    command: NotifyCommand | None, name: str, events: EventQueue
+) -> Callable[[RunState, Notice], None] | None:
+    """Return what asks for the command in the run of the script `name`. Its failures are events."""
+    if command is None:
+        return None
+
+    def notify(state: RunState, notice: Notice) -> None:
+        step = state.step
+        command.run(
+            notice_facts(state, notice, name),
+            lambda trouble: events.put(ProbeFailed(state.seconds, step, "--notify", trouble, False)),
+        )
+
+    return notify

@@ -1,0 +1,64 @@
+"""What deserves the attention of a user who looks elsewhere: the end of the run, a failure, NaN, a run that waits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gradtui.printable import printable
+from gradtui.protocol.events import Event, NonFiniteFound, PauseChanged, RunEnded
+from gradtui.state.run_state import RunState
+from gradtui.text.nonfinite import nonfinite_text
+
+_MOST = 300
+"""Characters of a message."""
+
+
+class Notice(NamedTuple):
+    """One such event.
+
+    Attributes:
+        event: `ended`, `failed`, `nan` or `held`.
+        step: the step in which it happened.
+        message: what happened, in one line of printable characters.
+    """
+
+    event: str
+    step: int
+    message: str
+
+
+def notice_of(state: RunState, event: Event) -> Notice | None:
+    """Return the notice of an event that was just applied to the state; None if it is for those who look at the screen."""
+    if isinstance(event, RunEnded) and event is state.ended:
+        raised = event.headline
+        words = raised or (f"exit code {event.exit_code}" if event.exit_code else "the run has ended")
+        return _notice("failed" if raised or event.exit_code else "ended", state.step, words)
+    if isinstance(event, NonFiniteFound) and event.number == 1 and not event.holds:
+        return _notice("nan", event.step, nonfinite_text(event))
+    if isinstance(event, PauseChanged) and event.paused and (event.reason or event.held_step is not None):
+        return _notice("held", event.step, event.reason or "held before an optimizer step")
+    return None
+
+
+def notice_facts(state: RunState, notice: Notice, script: str) -> dict[str, str]:
+    """Return the facts of a notice as environment variables; one whose value is unknown is empty."""
+    loss = state.loss.last
+    ended = state.ended
+    return {
+        "GRADTUI_EVENT": notice.event,
+        "GRADTUI_SCRIPT": printable(script)[:_MOST],
+        "GRADTUI_STEP": str(notice.step),
+        "GRADTUI_LOSS": f"{loss:.6g}" if loss is not None else "",
+        "GRADTUI_SECONDS": f"{state.seconds:.0f}",
+        "GRADTUI_EXIT_CODE": str(ended.exit_code) if ended is not None else "",
+        "GRADTUI_MESSAGE": notice.message,
+    }
+
+
+def notice_text(notice: Notice, script: str) -> str:
+    """Return a notice as one line for the user's desktop."""
+    return f"{printable(script)[:_MOST]}, step {notice.step:,}: {notice.message}"
+
+
+def _notice(event: str, step: int, words: str) -> Notice:
+    return Notice(event, step, printable(words)[:_MOST])
