@@ -66,11 +66,10 @@ def _rows_of(state: RunState, mark: Marker) -> list[DetailRow]:
 def _of_command(state: RunState, applied: CommandApplied) -> list[DetailRow]:
     """Return what a command did, and what was measured of it."""
     change = next((each for each in changes(state) if each.command == applied.command and each.at == applied.at), None)
-    if change is None:
-        return text_rows("what", printable(applied.text))
-    results = ", ".join(change_results(change))
+    words = applied.text or (change_words(change) if change is not None else "")
+    results = ", ".join(change_results(change)) if change is not None else ""
+    undo = "undo: " if applied.undone is not None else ""
     return [
-        *text_rows("what", printable(change_words(change)), "strong"),
-        *text_rows("answer", printable(applied.text) or None),
+        *text_rows("what", printable(undo + words), "strong"),
         *text_rows("result", printable(results) or None),
     ]

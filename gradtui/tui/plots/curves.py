@@ -15,12 +15,14 @@ from gradtui.tui.plots.cursor import Reading, read
 from gradtui.tui.plots.options import Curve, PlotOptions
 from gradtui.tui.plots.run_events import lines_of, parts
 from gradtui.tui.plots.table import Table, joined
-from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, printable, width_of
+from gradtui.tui.rendering import Line, Span, elide_start, fit, line_width, printable, width_of, wrap
 
 SAMPLE = "── "
 GAP = "   "
 LEGEND_LINES = 2
 _MIN_NAME = 8
+_FULL = 1_024
+_MOST_BELOW, _MIN_CHART = 3, 9
 MAX_POINTS = 4_096
 """Longer curves are decimated before drawing: drawing 50,000 points would block the screen for 50 ms."""
 _PIECES = 1_024
@@ -146,6 +148,12 @@ def legend_of(
     return legend(entries, width, most, closing=f"step {round(common):,}" if common is not None else "")
 
 
+def lines_below(words: str, role: str, width: int, height: int) -> tuple[Line, ...]:
+    """Return what stands below a chart, in at most three lines, and in fewer where they would take the rows of the chart."""
+    most = min(_MOST_BELOW, (height - _MIN_CHART) // 3)
+    return tuple(fit(line, width) for line in wrap(((words, role),), width)[: max(0, most)]) if words else ()
+
+
 def cursor_words(words: str) -> Line:
     """Return what the legend begins with while the cursor reads."""
     return (("│ ", "accent@cursor"), (words, "strong@cursor"))
@@ -196,7 +204,9 @@ def visible_part(curve: Curve, ends: tuple[float, float], whole: tuple[float, fl
         parts.append(f"steps {first:,}–{last:,} of {round(whole[1]):,}")
     made = (last - first) // max(1, round(curve.stride or 1)) + 1
     if kept < made:
-        parts.append(f"{kept:,} of {made:,} steps shown")
+        # A curve of so many steps is full: of each group of older ones it keeps the one that stands out (`state.series`).
+        which = ", the older if they stand out" if len(curve.steps) > _FULL else " shown"
+        parts.append(f"{kept:,} of {made:,} steps{which}")
     return parts
 
 

@@ -12,11 +12,11 @@ from gradtui.state.run_state import RunState
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale, VerticalLine
 from gradtui.tui.plots.cursor import read
-from gradtui.tui.plots.curves import NORM_AXIS, cursor_words, curves_request, legend, short
+from gradtui.tui.plots.curves import NORM_AXIS, cursor_words, curves_request, legend, lines_below, short
 from gradtui.tui.plots.layers import Layers, layers_of
 from gradtui.tui.plots.options import SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import Line, elide_start, fit, printable, width_of, wrap
+from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
 
 NOW_ROLE, THEN_ROLE = "curve-1", "curve-3"
 
@@ -48,7 +48,7 @@ def _depth_plot(state: RunState, layers: Layers, options: PlotOptions, width: in
         curves.append(chosen)
         entries.append((chosen, short(chosen.values[0]) if len(chosen.values) == 1 else ""))
     above = legend(entries, width, opening=_layer_at_cursor(state, layers, options, width))
-    below = tuple(fit(line, width) for line in wrap(((_words(state, layers), "muted"),), width)[:3])
+    below = lines_below(_words(state, layers), "muted", width, height)
     request = curves_request(
         [part for curve in curves for part in _by_kind(curve, layers)],
         options,

@@ -13,17 +13,16 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host, unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.text import peak_bound, short_bytes, spike_count_text, spike_words
-from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, table_of, visible_part
+from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, lines_below, run_range, table_of, visible_part
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.plot_state import MemoryPhases
 from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import PHASE_ROLES, fit, wrap
+from gradtui.tui.rendering import PHASE_ROLES, wrap
 
 PEAK_ROLE, TOTAL_ROLE = "curve-1", "curve-4"
 _LIMIT_FITS = 1.5
 """The limit of the device is drawn beside curves near whose highest visible value it is: at most this many times as high."""
-_BELOW = 3
 
 
 def memory_curves(state: RunState, phases: MemoryPhases = "step") -> list[Curve]:
@@ -60,7 +59,7 @@ def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) 
     is_drawn = limit is not None and (options.other_scale or _is_near(limit, curves, ends))
     listed = [*reversed(curves), *([] if limit is None else [limit])]
     above = legend_of(listed, ends, _size, width, options)
-    below = tuple(fit(line, width) for line in wrap(((_words(state), "faint"),), width)[:_BELOW])
+    below = lines_below(_words(state), "faint", width, height)
     drawn = [limit, *curves] if limit is not None and is_drawn else curves
     marks = marks_over(state, whole[0], _spikes(state))
     rows = height - len(above) - len(below)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradtui.state.run_state import RunState
 from gradtui.state.usual_ratio import USUAL_RATIO
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.curves import curves_request, legend_of, run_range, short, step_note, table_of
+from gradtui.tui.plots.curves import curves_request, legend_of, lines_below, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient
 from gradtui.tui.plots.run_events import marks_over
@@ -51,7 +51,7 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     above = legend_of([*reversed(curves), usual], ends, short, width, options, _LEGEND_LINES)
     marks = marks_over(state, whole[0])
     left_out = _left_out(state, options)
-    below = tuple(wrap((((left_out + _MEANING), "faint"),), width))[:3]
+    below = lines_below(left_out + _MEANING, "faint", width, height)
     request = curves_request(
         [usual, *curves],
         options,

@@ -36,6 +36,8 @@ from gradtui.tui.screens.action_context import (
 from gradtui.tui.tree import ModuleTree
 from gradtui.tui.widgets import KeyBar, LineView, Status, StatusLine
 
+_FRAME = 4
+"""Cells of the frame beside its title."""
 _ABOVE = "findings"
 """The action that the line under the header shows; the footer leaves it out."""
 
@@ -189,8 +191,8 @@ class PlotScreen(ModalScreen[None]):
         self.plot_view.redraw()
 
     def _chosen(self) -> None:
-        self.keys.show(self._actions())
         self.draw("plots")
+        self.keys.show(self._actions())
 
     def _actions(self) -> list[Action]:
         settings = self._plot_settings
@@ -210,12 +212,15 @@ class PlotScreen(ModalScreen[None]):
             else f"[$foreground-muted @click=screen.show_view('{listed.id}')]{listed.title}[/]"
             for listed in VIEWS
         ]
-        title = Content.from_markup(" [$foreground-muted]│[/] ".join(tabs))
+        # Where not all tabs fit, the current one stands for them.
+        if sum(len(listed.title) + 3 for listed in VIEWS) + _FRAME > self.plot_view.size.width:
+            tabs = [f"[bold $primary]{view.title}[/] [$foreground-muted]{VIEWS.index(view) + 1} of {len(VIEWS)}[/]"]
+        title = " [$foreground-muted]│[/] ".join(tabs)
         note = plot.note if plot is not None else ""
         # Setting the titles redraws the frame, so set them only if they changed.
-        if (view, note) != self._shown:
-            self._shown = (view, note)
-            self.plot_view.border_title = title
+        if (title, note) != self._shown:
+            self._shown = (title, note)
+            self.plot_view.border_title = Content.from_markup(title)
             self.plot_view.border_subtitle = Content(note)
 
     # Actions; `plot_actions.PLOT_ACTIONS` describes each, `action_table.ACTIONS` those that the dashboard has too

@@ -429,3 +429,16 @@ async def test_names_of_any_characters_are_clean_in_the_plots() -> None:
         await run.press("enter")
         assert isinstance(run.app.screen, MarkDialog)
         assert "\x1b" not in run.app.screen.query_one(DialogLines).text
+
+
+async def test_on_a_low_narrow_screen_the_chart_has_the_rows_and_the_frame_the_current_tab() -> None:
+    async with session((40, 12), memory_run()) as run:
+        await run.press("g")
+        if not isinstance(run.app.screen, PlotScreen):
+            await run.press("g")
+        await run.press("shift+tab", "left_square_bracket")
+        assert "Memory[/bold $primary] [$foreground-muted]6 of 6" in str(plots(run).plot_view.border_title)
+        lines = shown(run).splitlines()
+        charted = [line for line in lines if "┤" in line or "│" in line[1:]]
+        assert len(charted) >= 4
+        assert "▲ memory spike" in lines[-1]
