@@ -57,7 +57,7 @@ def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) 
     ends = options.window.ends(*whole)
     limit = _limit(state, ends)
     is_drawn = limit is not None and (options.other_scale or _is_near(limit, curves, ends))
-    listed = [*reversed(curves), *([] if limit is None else [limit])]
+    listed = [curves[-1], *curves[:-1], *([] if limit is None else [limit])]
     above = legend_of(listed, ends, _size, width, options)
     below = lines_below(_words(state), "faint", width, height)
     drawn = [limit, *curves] if limit is not None and is_drawn else curves
