@@ -33,6 +33,7 @@ MIN_ROWS_OF_LANES = 4
 MIN_ROWS_OF_LOWER_LANE = 2
 """Below lanes of curves without a common scale; these have all rows if there are fewer."""
 MIN_HEIGHT_WITH_HEADER = 5
+MIN_HEIGHT_WITH_Y_LABEL = 8
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ def curves_above(request: PlotRequest) -> dict[str, list[Series]]:
 def layout_of(request: PlotRequest) -> Layout:
     """Return the layout for a request's size. It does not depend on the values of its series."""
     width, height = max(request.width, 0), max(request.height, 0)
-    has_header = request.y_label or any(series.label for series in request.series)
-    header = 1 if has_header and height >= MIN_HEIGHT_WITH_HEADER else 0
+    has_legend = any(series.label for series in request.series) and height >= MIN_HEIGHT_WITH_HEADER
+    header = 1 if has_legend or (request.y_label and height >= MIN_HEIGHT_WITH_Y_LABEL) else 0
     framed = width >= MIN_WIDTH_WITH_LABELS and height >= MIN_HEIGHT_WITH_X_AXIS
     labels = LABEL_WIDTH if framed else 0
     if width >= MIN_WIDTH_WITH_LABELS and MIN_HEIGHT_WITH_Y_AXIS <= height < MIN_HEIGHT_WITH_X_AXIS:

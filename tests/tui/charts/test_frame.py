@@ -84,7 +84,7 @@ def test_many_vertical_lines_have_their_characters_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "is_shown"), [(60, 12, True), (30, 5, True), (30, 4, False), (3, 12, True)]
+    ("width", "height", "is_shown"), [(60, 12, True), (30, 8, True), (30, 7, False), (3, 12, True)]
 )
 def test_the_name_of_the_y_axis_has_a_row_of_its_own_above_the_labels(width: int, height: int, is_shown: bool) -> None:
     series = Series("", "red", (1.0, 2.0), (1.0, 2.0))

@@ -143,7 +143,7 @@ def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() ->
     assert all(200 <= x <= 1_200 for x in total.xs)
     assert 900.0 in total.ys, "a spike outlives thinning and zooming"
     assert len(total.xs) < 1_000
-    assert f"{len(total.xs):,} of 1,001 steps shown" in plot.note
+    assert f"{len(total.xs):,} of 1,001 steps, the older if they stand out" in plot.note
     assert "steps 200–1,200 of 5,000" in plot.note
     assert [row[0] for row in norm_table(state, options).rows] == [int(x) for x in total.xs]
 
