@@ -16,12 +16,15 @@ from gradtui.state.selectors import problem_count
 from gradtui.text import count_text, plural
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import BLANK, Line, elide, printable
+from gradtui.tui.tree.states_legend import legend_line
 from gradtui.tui.tree.tree_columns import column_words, columns_for
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.tree.view import ModuleTree
 from gradtui.tui.widgets import KeptStrips, LineView
 
 _ROOM_FOR_WORDS = 58
+_NAME = len("─Model  ")
+_MIN_ROWS_WITH_LEGEND = 8
 _BETWEEN = " · "
 
 
@@ -32,7 +35,8 @@ def tree_title(tree: TreeState, totals: TreeTotals, width: int) -> str:
     every = range(len(tree.parameters))
     elements, train = count_text(totals.count(every)).strip(), count_text(totals.trainable(every)).strip()
     if width < _ROOM_FOR_WORDS:
-        return f"{train} of {elements} trainable"
+        forms = (f"{train} of {elements} trainable", f"{train} of {elements} train", f"{train} train")
+        return next((form for form in forms if len(form) <= width - _NAME), forms[-1])
     names = " + ".join(printable(model.type_name) for model in tree.models)
     return f"{elide(names, width - _ROOM_FOR_WORDS + 12)}, {elements} parameters, {train} trainable"
 
@@ -53,6 +57,17 @@ class ColumnTitles(LineView):
         ]
 
 
+class StatesLegend(LineView):
+    """The line below a tree without free rows that says what the words for frozen parameters mean."""
+
+    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._state = state
+
+    def lines_for(self, width: int, height: int) -> Sequence[Line]:  # noqa: ARG002
+        return [legend_line(self._state.tree, width)]
+
+
 class TreePane(Vertical, KeptStrips):
     """The column titles, the tree and the filter line in one frame."""
 
@@ -65,18 +80,34 @@ class TreePane(Vertical, KeptStrips):
         self.filter_input.cursor_blink = False
         self.border_title = Content.assemble(("Model", "bold"))
         self._columns = ColumnTitles(state, self.tree_view, id="columns")
+        self._legend = StatesLegend(state, id="states")
+        self._legend.display = False
         self._titles: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
         yield self._columns
         yield self.tree_view
+        yield self._legend
         yield self.filter_input
 
     def update(self) -> None:
         """Repaint the rows and titles that changed."""
         self.tree_view.update()
         self._columns.redraw()
+        self._update_legend()
         self._update_titles()
+
+    def _update_legend(self) -> None:
+        """Show the line where the frame is low and the rows of the tree leave no room for what the words mean."""
+        rows, height = len(self.tree_view.rows), self.content_size.height - 1
+        wanted = self._is_narrow and rows > height - 3 and height >= _MIN_ROWS_WITH_LEGEND
+        self._legend.display = wanted and bool(legend_line(self._state.tree, self.content_size.width))
+        if self._legend.display:
+            self._legend.redraw()
+
+    @property
+    def _is_narrow(self) -> bool:
+        return self.screen.has_class("-narrow")
 
     def on_module_tree_titles_changed(self) -> None:
         self.update()
@@ -137,8 +168,19 @@ class TreePane(Vertical, KeptStrips):
         wrong = f"{key} {plural(problems, 'parameter')} with a problem" if problems else ""
         room = self.content_size.width - 4 - sum(len(text) + len(_BETWEEN) for text in (matching, by, wrong) if text)
         ages = ages if len(ages) <= room else ""
-        stops = self.tree_view.reach.words(room - (len(ages) + len(_BETWEEN) if ages else 0))
-        size = tree_title(self._state.tree, self.tree_view.totals, self.content_size.width)
+        width = self.content_size.width
+        if self._is_narrow and width < _ROOM_FOR_WORDS:
+            # Without a frame below it, the title says where backward stops, and the size in what room is left.
+            least = len(tree_title(self._state.tree, self.tree_view.totals, 0))
+            words = self.tree_view.reach.words(width - _NAME - least - len(_BETWEEN))
+            left = width - (len(words) + len(_BETWEEN) if words else 0)
+            size, stops = (
+                _BETWEEN.join(filter(None, (tree_title(self._state.tree, self.tree_view.totals, left), words))),
+                "",
+            )
+        else:
+            stops = self.tree_view.reach.words(room - (len(ages) + len(_BETWEEN) if ages else 0))
+            size = tree_title(self._state.tree, self.tree_view.totals, width)
         titles = (size, matching, by, wrong, ages, stops)
         if titles == self._titles:
             return

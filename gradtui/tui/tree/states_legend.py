@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.run_state import TreeState
-from gradtui.text import state_counts
+from gradtui.text import STATE_WORDS, state_counts
 from gradtui.tui.rendering import STATE_ROLES, Line, Span, line_width, wrap
+
+_IN_ONE_LINE: tuple[dict[ParameterState, str], ...] = (
+    {
+        ParameterState.FLOW_THROUGH: "frozen, the gradient goes through",
+        ParameterState.CUT: "frozen, nothing is computed or kept",
+    },
+    {ParameterState.FLOW_THROUGH: "gradient goes through", ParameterState.CUT: "nothing kept"},
+    {ParameterState.FLOW_THROUGH: "gradient goes through"},
+)
+"""The states of frozen parameters in fewer and fewer words, where the tree has no row left."""
+
+
+def legend_line(tree: TreeState, width: int) -> Line:
+    """Say in one line what the words for frozen parameters mean; empty if no gradient passes any, or if that does not fit."""
+    if ParameterState.FLOW_THROUGH.value not in tree.states:
+        return ()
+    for form in _IN_ONE_LINE:
+        spans: list[Span] = []
+        for state, meaning in form.items():
+            if state.value in tree.states:
+                spans += [(" · " if spans else "", "faint"), (STATE_WORDS[state], STATE_ROLES[state.value])]
+                spans.append((f": {meaning}", "muted"))
+        if line_width(spans) <= width:
+            return tuple(spans)
+    return ()
 
 
 def states_legend(tree: TreeState, width: int, room: int) -> list[Line]:

@@ -19,6 +19,7 @@ from gradtui.protocol.commands import (
     SetTrainable,
 )
 from gradtui.tui.screens.detail_dialogs import DetailDialog
+from gradtui.tui.widgets import LineView
 
 MODEL = coop_model()
 
@@ -290,3 +291,16 @@ async def test_enter_unfolds_a_folded_stack_before_it_explains_it() -> None:
         assert run.app.screen is run.dashboard
         await run.press("enter")
         assert isinstance(run.app.screen, DetailDialog)
+
+
+async def test_a_low_screen_says_where_backward_stops_and_what_the_words_mean() -> None:
+    async with session((80, 24)) as run:
+        await run.pump()
+        pane = run.dashboard.pane
+        assert "backward stops at ctx" in str(pane.border_title)
+        legend = pane.query_one("#states", LineView)
+        assert legend.text == "passes: gradient goes through · off: nothing kept"
+        await run.pilot.resize_terminal(120, 36)
+        await run.pump()
+        assert not legend.display, "the free rows of the tree say it"
+        assert "backward stops at ctx" in str(pane.border_subtitle)
