@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gradtui.transport.live_displays import LiveDisplays
-from gradtui.transport.text_styles import MAX_RUNS, Style, StyledLine
+from gradtui.transport.text_styles import MAX_RUNS, StyledLine, style_after
 
 MAX_LINES = 2000
 """Number of lines kept by default."""
@@ -160,7 +160,7 @@ class LogTail:
         head = data.find(b"\n") + 1
         self._decoder.reset()
         self._pending = ""
-        self._screen.style.reset()
+        self._screen.style = ""
         self._screen.note(f"[{skipped + head:,} bytes not shown]")
         return data[head:]
 
@@ -176,7 +176,7 @@ def _write(screen: _Screen, text: str) -> str:
         elif kind == "control":
             screen.control(match[0])
         elif kind == "colour":
-            screen.style.apply(match[0])
+            screen.style = style_after(screen.style, match[0])
         elif kind == "sequence":
             screen.sequence(match["final"], match["parameters"])
         elif kind == "escape" and _is_cut_short(text, match.start()):
@@ -192,7 +192,7 @@ class _Screen:
 
     def __init__(self, max_lines: int) -> None:
         self.rows: list[StyledLine] = []
-        self.style = Style()
+        self.style = ""
         """The style of what is written next."""
         self._max_lines = max_lines
         self.rise = 0
@@ -213,8 +213,8 @@ class _Screen:
         if start < MAX_LINE:
             row = before.text + text
             runs = before.runs
-            if self.style.name != (runs[-1][1] if runs else "") and len(runs) < MAX_RUNS:
-                runs = (*runs, (start, self.style.name))
+            if self.style != (runs[-1][1] if runs else "") and len(runs) < MAX_RUNS:
+                runs = (*runs, (start, self.style))
             self.rows[index] = StyledLine((row.expandtabs(8) if "\t" in text else row)[:MAX_LINE], runs)
 
     def control(self, character: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 MAX_RUNS = 256
@@ -50,54 +51,53 @@ class StyledLine(NamedTuple):
         return StyledLine(self.text[start:end], runs)
 
 
-class Style:
-    """The style that a terminal gives to what is written next."""
+@lru_cache(maxsize=4_096)
+def style_after(style: str, sequence: str) -> str:
+    """Return the style after an SGR sequence, before which it was `style`. What is malformed or unknown changes nothing."""
+    match = _SEQUENCE.fullmatch(sequence)
+    if match is None:
+        return style
+    attributes, *colours = style.split(":") if style else ("", "", "")
+    state = _State(set(attributes), colours)
+    words = iter(match[1].split(";")[:_MOST_PARAMETERS])
+    for word in words:
+        state.apply(word, words)
+    return state.name
 
-    def __init__(self) -> None:
-        self.name = ""
-        """The style as a text, "" if it is plain."""
-        self._attributes: set[str] = set()
-        self._colours = ["", ""]
 
-    def reset(self) -> None:
-        """Go back to plain text."""
-        self._attributes.clear()
-        self._colours = ["", ""]
-        self.name = ""
+class _State(NamedTuple):
+    """The attributes and the two colours of a style."""
 
-    def apply(self, sequence: str) -> None:
-        """Apply an SGR sequence. What is malformed or unknown changes nothing."""
-        match = _SEQUENCE.fullmatch(sequence)
-        if match is None:
-            return
-        words = iter(match[1].split(";")[:_MOST_PARAMETERS])
-        for word in words:
-            self._apply(word, words)
-        if self._attributes or any(self._colours):
-            self.name = ":".join(("".join(sorted(self._attributes)), *self._colours))
-        else:
-            self.name = ""
+    attributes: set[str]
+    colours: list[str]
 
-    def _apply(self, word: str, words: Iterator[str]) -> None:
+    @property
+    def name(self) -> str:
+        if not (self.attributes or any(self.colours)):
+            return ""
+        return ":".join(("".join(sorted(self.attributes)), *self.colours))
+
+    def apply(self, word: str, words: Iterator[str]) -> None:
         """Apply one parameter; a colour of the larger palettes takes more of the `words`."""
         own, *parts = word.split(":")
         number = _number(own)
         if number in (38, 48):
-            self._colours[number == 48] = _from_parts(parts) if parts else _from_words(words)
+            self.colours[number == 48] = _from_parts(parts) if parts else _from_words(words)
         elif number == 4 and parts:  # a kind of underline; 0 is none
-            (self._attributes.discard if _number(parts[0]) == 0 else self._attributes.add)("u")
+            (self.attributes.discard if _number(parts[0]) == 0 else self.attributes.add)("u")
         elif number == 0:
-            self.reset()
+            self.attributes.clear()
+            self.colours[:] = "", ""
         elif number in _ATTRIBUTES:
-            self._attributes.add(_ATTRIBUTES[number])
+            self.attributes.add(_ATTRIBUTES[number])
         elif number in _ENDED:
-            self._attributes.difference_update(_ENDED[number])
+            self.attributes.difference_update(_ENDED[number])
         elif number in (39, 49):
-            self._colours[number == 49] = ""
+            self.colours[number == 49] = ""
         else:
             for first, colour in ((30, 0), (40, 0), (90, 8), (100, 8)):
                 if first <= number < first + 8:
-                    self._colours[first in (40, 100)] = str(number - first + colour)
+                    self.colours[first in (40, 100)] = str(number - first + colour)
 
 
 def _number(word: str) -> int:

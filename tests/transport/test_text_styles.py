@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.transport.log_tail import LogTail
-from gradtui.transport.text_styles import MAX_RUNS, Style, StyledLine
+from gradtui.transport.text_styles import MAX_RUNS, StyledLine, style_after
 
 STYLES = {
     "": "",
@@ -42,17 +42,14 @@ STYLES = {
 
 @pytest.mark.parametrize("parameters", STYLES)
 def test_a_sequence_gives_a_style(parameters: str) -> None:
-    style = Style()
-    style.apply(f"\x1b[{parameters}m")
-    assert style.name == STYLES[parameters]
+    assert style_after("", f"\x1b[{parameters}m") == STYLES[parameters]
 
 
 @given(st.text(st.sampled_from("0123456789;:"), max_size=60))
 def test_any_parameters_leave_a_style_that_can_be_read(parameters: str) -> None:
-    style = Style()
-    style.apply(f"\x1b[{parameters}m")
-    if style.name:
-        attributes, *colours = style.name.split(":")
+    style = style_after("b:1:", f"\x1b[{parameters}m")
+    if style:
+        attributes, *colours = style.split(":")
         assert set(attributes) <= set("bdiur")
         assert all(not each or each[0] == "#" or 0 <= int(each) < 16 for each in colours)
         assert len(colours) == 2

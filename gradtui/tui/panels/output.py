@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from textual import events
 from textual.message import Message
 
 from gradtui.state.rank_failure import Failure, first_failure
 from gradtui.state.run_state import RunState
-from gradtui.transport.log_tail import LogTail
+from gradtui.transport.log_tail import MAX_LINES, LogTail
 from gradtui.transport.progress_bars import ProgressBar, progress_bars
 from gradtui.transport.rank_logs import JobTail, OutputLine
 from gradtui.transport.text_styles import StyledLine
@@ -165,10 +166,11 @@ class OutputPanel(FollowedLines):
         return wrap(((self.note or _waiting(self._log), "muted"),), width)
 
 
-def _wrapped(line: OutputLine, width: int) -> list[Line]:
+@lru_cache(maxsize=2 * MAX_LINES)
+def _wrapped(line: OutputLine, width: int) -> tuple[Line, ...]:
     """Return a line of the output in parts of at most `width` cells. The label of its rank stands before each of them."""
     label: Line = ((line.label, "faint"),) if line.label else ()
-    return [(*label, *styled_spans(part)) for part in _parts(line, max(1, width - len(line.label)))]
+    return tuple((*label, *styled_spans(part)) for part in _parts(line, max(1, width - len(line.label))))
 
 
 def _parts(line: OutputLine, width: int) -> Iterator[StyledLine]:
