@@ -9,7 +9,13 @@ Scope = Literal["app", "dashboard", "tree", "plots", "output", "replay"]
 
 GROUPS = ("Replay", "Training", "Model", "Moving", "Screen", "Plots", "Output")
 
-UP_DOWN, LEFT_RIGHT, PLUS_MINUS, BRACKETS = "up_down", "left_right", "plus_minus", "brackets"
+UP_DOWN, LEFT_RIGHT, PLUS_MINUS, BRACKETS, SHIFT_ARROWS = (
+    "up_down",
+    "left_right",
+    "plus_minus",
+    "brackets",
+    "shift_arrows",
+)
 """Pseudo-keys that stand for two keys in the footer."""
 
 _KEY_NAMES = {
@@ -17,6 +23,7 @@ _KEY_NAMES = {
     LEFT_RIGHT: "←→",
     PLUS_MINUS: "+-",
     BRACKETS: "[]",
+    SHIFT_ARROWS: "⇧←→",
     "equals_sign": "=",
     "comma": ",",
     "full_stop": ".",

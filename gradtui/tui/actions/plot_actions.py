@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradtui.tui.actions.action import BRACKETS, LEFT_RIGHT, PLUS_MINUS, UP_DOWN, Action
+from gradtui.tui.actions.action import BRACKETS, LEFT_RIGHT, PLUS_MINUS, SHIFT_ARROWS, UP_DOWN, Action
 
 if TYPE_CHECKING:
     from gradtui.tui.plots.settings import View
@@ -50,7 +50,7 @@ PLOT_ACTIONS: tuple[Action, ...] = (
         "next_mark", ("right_square_bracket",), "Next mark", "To the next of them.", "read_at_mark(1)", "mark", shown=BRACKETS,
     ),
     _action("pan_back", ("shift+left",), "Earlier", "Earlier steps, or layers.", "pan(-1)"),
-    _action("pan_on", ("shift+right",), "Later", "Later steps, or layers.", "pan(1)"),
+    _action("pan_on", ("shift+right",), "Later", "Later steps, or layers.", "pan(1)", "pan", shown=SHIFT_ARROWS),
     _action(
         "zoom_in", ("plus", "equals_sign"), "Zoom in", "Fewer steps, or layers.",
         "zoom(0.5)", "zoom", shown=PLUS_MINUS,
@@ -98,7 +98,7 @@ def plot_footer(view: View, others: tuple[Action, ...]) -> list[Action]:
         "pin" if view.pins else "",
     ]
     export, help_, *rest = others
-    whole = ["zoom_none", "newest"] if view.zooms else []
+    whole = ["zoom_none", "pan_on", "newest"] if view.zooms else []
     return [*_shown(ids), help_, export, *_shown(whole), *rest]
 
 

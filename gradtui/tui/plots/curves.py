@@ -132,15 +132,17 @@ def legend_of(
     width: int,
     options: PlotOptions,
     most: int = LEGEND_LINES,
+    breaks: Sequence[int] = (),
 ) -> tuple[Line, ...]:
     """Return the legend with the values at the cursor, else with the newest visible ones, and their step.
 
     A value of another step has that step beside it: where curves are of different steps, or not every step was measured.
+    Averages begin again after the steps `breaks`, as in the picture.
     """
     readings = [read(curve, ends, options.cursor) for curve in curves]
     common = _common_step(readings) if options.cursor is None else options.cursor
     entries = [
-        (curve, f"{_value_text(curve, reading, value, options)}{_own_step(reading, common)}")
+        (curve, f"{_value_text(curve, reading, value, options, breaks)}{_own_step(reading, common)}")
         for curve, reading in zip(curves, readings)
     ]
     if options.cursor is not None:
@@ -159,13 +161,15 @@ def cursor_words(words: str) -> Line:
     return (("│ ", "accent@cursor"), (words, "strong@cursor"))
 
 
-def _value_text(curve: Curve, reading: Reading, value: Value, options: PlotOptions) -> str:
+def _value_text(curve: Curve, reading: Reading, value: Value, options: PlotOptions, breaks: Sequence[int]) -> str:
     if reading.value is None:
         return DASH
     text = f"{curve.bound}{value(reading.value)}"
     if options.smoothing <= 0 or not curve.can_be_smooth:
         return text
-    return f"{text} EMA {value(smoothed(curve.values[: reading.index + 1], options.smoothing)[-1])}"
+    end = reading.index + 1
+    start = max(part.start for part in parts(curve.steps, breaks) if part.start < end)
+    return f"{text} EMA {value(smoothed(curve.values[start:end], options.smoothing)[-1])}"
 
 
 def _common_step(readings: Sequence[Reading]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradtui.state.markers import model_breaks
 from gradtui.state.optimizer_turns import optimizer_turns, stride_of
 from gradtui.state.run_state import RunState
 from gradtui.text.optimizers import loss_of_text, main_loss_of
@@ -45,7 +46,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
         return Plot(tuple(wrap(((_AWAITED if state.ended is None else _NONE, "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "log" if options.other_scale else "linear"
-    above = legend_of(curves, ends, short, width, options)
+    above = legend_of(curves, ends, short, width, options, breaks=model_breaks(state))
     marks = marks_over(state, whole[0])
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
     is_common = scale == "log" or on_one_axis(range_of(in_sight(curve, *ends).values) for curve in curves)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gradtui.state.markers import model_breaks
 from gradtui.state.optimizer_turns import OptimizerTurns, iteration_stride, optimizer_turns, stride_of
 from gradtui.state.run_state import RunState
 from gradtui.state.shown_norms import shown_norms
@@ -75,7 +76,7 @@ def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
-    above = legend_of(_in_order(curves), ends, short, width, options)
+    above = legend_of(_in_order(curves), ends, short, width, options, breaks=model_breaks(state))
     marks = marks_over(state, whole[0])
     request = curves_request(
         curves, options, ends, scale, width, height - len(above), y_label=NORM_AXIS, state=state, marks=marks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState
 from gradtui.state.usual_ratio import USUAL_RATIO
 from gradtui.tui.charts.request import Scale
@@ -48,7 +49,7 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL_RATIO, USUAL_RATIO), can_be_smooth=False)
-    above = legend_of([*reversed(curves), usual], ends, short, width, options, _LEGEND_LINES)
+    above = legend_of([*reversed(curves), usual], ends, short, width, options, _LEGEND_LINES, model_breaks(state))
     marks = marks_over(state, whole[0])
     left_out = _left_out(state, options)
     below = lines_below(left_out + _MEANING, "faint", width, height)

@@ -419,6 +419,16 @@ def test_norms_over_steps_have_markers_points_and_a_break_at_other_models() -> N
     assert later.request.verticals == ()
 
 
+def test_an_average_begins_again_with_other_models_in_the_picture_and_in_the_legend() -> None:
+    state = after(layered(2), norms(1, 8.0, 8.0, 8.0, 8.0))
+    tree = state.tree
+    models = (replace(tree.models[0], number=7),)
+    apply(state, ev.ModelsFound(2.0, 1, models, tree.modules, tree.parameters, (), (0, 1, 2), (0, 1, 2, 3)))
+    apply(state, norms(2, 1.0, 1.0, 1.0, 1.0))
+    assert "total 2.00 EMA 2.00" in text(norm_plot(state, PlotOptions(smoothing=0.9), 110, 20).above)
+    assert "total 16.0 EMA 16.0" in text(norm_plot(state, PlotOptions(smoothing=0.9, cursor=1.0), 110, 20).above)
+
+
 def test_a_window_over_layers() -> None:
     state = after(layered(30), norms(1, *[1.0] * 60))
     plot = depth_plot(state, PlotOptions(window=Window(9.0, 20.0)), 110, 20)
