@@ -12,7 +12,7 @@ import os
 import re
 
 _MOST_ROWS = 100
-_MOST_READ = 4_096
+MOST_READ = 4_096
 """Bytes at the end of one write that are looked at."""
 
 _TOKEN = re.compile(
@@ -43,7 +43,7 @@ class CursorLine:
             return
         rows, rise, length, is_at_start = self._state
         filled = list(rows)
-        for match in _TOKEN.finditer(data[-_MOST_READ:]):
+        for match in _TOKEN.finditer(data[-MOST_READ:]):
             if match["line"]:
                 if rise:
                     rise -= 1

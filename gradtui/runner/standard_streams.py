@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gradtui.cursor_line import STDERR_LINE
+from gradtui.cursor_line import MOST_READ, STDERR_LINE
 
 Lost = Callable[[int, int, OSError], bool]
 """Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""
@@ -41,7 +41,7 @@ class _NotedFile(io.FileIO):
     def write(self, data: Any, /) -> Any:
         count = super().write(data)
         with contextlib.suppress(Exception):
-            STDERR_LINE.note(self.fileno(), bytes(memoryview(data)[:count]))
+            STDERR_LINE.note(self.fileno(), bytes(memoryview(data)[max(0, count - MOST_READ) : count]))
         return count
 
 

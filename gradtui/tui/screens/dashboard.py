@@ -222,6 +222,7 @@ class Dashboard(PanelScreen):
         self.action_fill_with_output()
 
     def _output_closed(self, _: None) -> None:
+        self._full_output = None  # it has up to 100,000 lines
         for part in self.visible_parts():
             self.draw(part)
 

@@ -258,7 +258,8 @@ class OutputScreen(ModalScreen[None]):
         count = len(text.source)
         height = max(1, text.content_size.height)
         last = min(count, text.top + height)
-        place = f"lines {text.first + min(count, text.top + 1):,}–{text.first + last:,} of {text.first + count:,}"
+        shown = f"lines {text.first + text.top + 1:,}–{text.first + last:,} of {text.first + count:,}"
+        place = shown if count else ""
         left = f"from column {text.left + 1}" if text.left else ""
         follows = "follows the end" if text.follows else ""
         note = " · ".join(filter(None, (text.search_words, text.progress, left, place, follows)))

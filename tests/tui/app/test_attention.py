@@ -14,6 +14,7 @@ from gradtui.state.run_state import RunState
 from gradtui.text import Notice, notice_facts, notice_of, notice_text
 from gradtui.tui.app import attention
 from gradtui.tui.app.attention import IDLE_S, Attention
+from gradtui.tui.terminal import bell
 from gradtui.tui.terminal.bell import notification
 
 NAN = ev.NonFiniteFound(1.0, 7, 1, "NaN", Phase.FORWARD, 6)
@@ -126,3 +127,26 @@ def attend(screen: Session, run: list[Notice]) -> None:
 )
 def test_the_sequence_is_that_of_the_terminal(environ: dict[str, str], sequence: str) -> None:
     assert notification("a; b\x1b\x07\nc", environ) == sequence
+
+
+def test_the_bell_goes_to_the_terminal_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    class Driver:
+        current: object = None
+
+        def write(self, text: str) -> None:
+            written.append(text)
+
+    class App:
+        driver_class = Driver
+
+    monkeypatch.setattr(bell, "ThreadDriver", Driver)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("TMUX", raising=False)
+    monkeypatch.delenv("VTE_VERSION", raising=False)
+    bell.ring(App(), "over")  # type: ignore[arg-type]
+    assert written == []
+    Driver.current = Driver()
+    bell.ring(App(), "over")  # type: ignore[arg-type]
+    assert written == ["\a\x1b]9;gradtui: over\a"]

@@ -1,0 +1,31 @@
+"""The command of `--notify` in a whole run without a screen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "event", "message"),
+    [
+        ("print('over')", 0, "ended", "the run has ended"),
+        ("raise ValueError('bad batch\\nmore of it')", 1, "failed", "ValueError: bad batch"),
+        ("raise SystemExit(3)", 3, "failed", "SystemExit: 3"),
+    ],
+)
+def test_the_end_of_a_run_is_told(source: str, code: int, event: str, message: str, tmp_path: Path) -> None:
+    script, pipe = tmp_path / "train.py", tmp_path / "pipe"
+    script.write_text(source)
+    os.mkfifo(pipe)
+    told = tmp_path / "notify.sh"
+    told.write_text(f'#!/bin/sh\necho "$GRADTUI_EVENT|$GRADTUI_SCRIPT|$GRADTUI_EXIT_CODE|$GRADTUI_MESSAGE" > {pipe}\n')
+    told.chmod(0o755)
+    command = [sys.executable, "-m", "gradtui", "--plain", "--no-listen", "--notify", str(told), str(script)]
+    ended = subprocess.run(command, capture_output=True, timeout=100)
+    assert ended.returncode == code
+    assert pipe.read_text() == f"{event}|train.py|{code}|{message}\n"
