@@ -15,7 +15,6 @@ from gradtui.reducer.trainable import take_trainable, without_norms_before_freez
 from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.step_peaks import profiled_peaks
 from gradtui.text import growth_text, moved_text, nonfinite_text
 
 HISTOGRAMS_KEPT = 256
@@ -175,8 +174,6 @@ def forecast_made(state: RunState, event: ev.ForecastMade) -> None:
 def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
         keep_peaks(state, event)
-        for phase, peak in profiled_peaks(event).phases if event.phases else ():
-            raise_peak(state, phase, event.step, peak, is_exact=False)
         state.traced, state.traced_under = event, (state.tree.trainable, state.tree.checkpointed)
 
 

@@ -12,6 +12,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
 from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import StepCurve, step_curve
+from gradtui.state.step_peaks import profiled_peaks
 
 _AS_HIGH = 1.02
 """Peaks of steps of one kind differ by less than this factor."""
@@ -67,10 +68,11 @@ def phase_total(state: RunState, phase: Phase) -> PhaseTotal | None:
 
 def phase_peak(state: RunState, phase: Phase) -> tuple[int, bool] | None:
     """Return the highest total so far within a phase, and whether it is more than a lower bound; None while unknown."""
-    record = state.phases[phase]
-    if record.peak is None:
-        return None
-    return above_load(state, record.peak), is_peak_exact(state, record)
+    record, profile = state.phases[phase], state.traced
+    within = profiled_peaks(profile).phases if profile is not None and profile.phases else ()
+    known = [record.peak, *(peak for each, peak in within if each is phase)]
+    highest = max((peak for peak in known if peak is not None), default=None)
+    return None if highest is None else (above_load(state, highest), is_peak_exact(state, record))
 
 
 def is_peak_exact(state: RunState, record: PhaseRecord) -> bool:

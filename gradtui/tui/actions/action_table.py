@@ -220,8 +220,9 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "show_memory", ("m",), "Memory: step or phases",
-        "Show the memory panel; once more: switch between the curve within a step and the table by phase, where ↑ ↓ choose "
-        "one. While it has the focus, Why explains who holds the memory of the step, or of a CUDA device.",
+        "Show the memory panel; once more: turn from the curve within a step to the curves over steps, and to the table by "
+        "phase, where ↑ ↓ choose one. While it has the focus, Why explains who holds the memory of the step, or of a CUDA "
+        "device.",
         "Screen", "dashboard", mouse="click on a phase",
     ),
     Action(

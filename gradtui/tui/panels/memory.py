@@ -1,9 +1,9 @@
-"""The memory panel: the curve within a step with what is held, or the bytes at the end of each phase. UI thread."""
+"""The memory panel: the curve within a step with what is held, the curves over steps, or the bytes by phase. UI thread."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import events
 
@@ -12,12 +12,20 @@ from gradtui.state.run_memory import phase_total
 from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import shares_within_step, steady_shares, step_curve, time_shares
 from gradtui.text import memory_source_text
+from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels.memory_bars import MemoryOptions
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines, step_title, step_words
 from gradtui.tui.panels.memory_table import chosen_phase, next_phase, phase_table
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import Line
 from gradtui.tui.widgets import LineView
+
+if TYPE_CHECKING:
+    from gradtui.tui.plots.options import Plot
+
+View = Literal["within a step", "over steps", "by phase"]
+VIEWS: tuple[View, ...] = ("within a step", "over steps", "by phase")
+"""The views of the panel, in the order in which they take turns."""
 
 
 def memory_title(state: RunState, width: int = 100, *, by_phase: bool = False, chosen: Phase | None = None) -> str:
@@ -43,26 +51,35 @@ def memory_table(state: RunState) -> Table:
 
 
 class MemoryPanel(LineView, can_focus=True):
-    """The curve within a step and what is held, or the table by phase."""
+    """The curve within a step and what is held, the curves over steps, or the table by phase."""
 
     _MOVES: ClassVar[dict[str, int]] = {"up": -1, "k": -1, "down": 1, "j": 1, "home": -len(Phase), "end": len(Phase)}
 
-    def __init__(self, state: RunState, *, id: str | None = None) -> None:
+    def __init__(self, state: RunState, pictures: Pictures, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state = state
-        self._by_phase = False
+        self._pictures = pictures
+        self._view: View = VIEWS[0]
+        self._plot: Plot | None = None
+        self._plot_size = 0, 0
         self._rows: tuple[Phase | None, ...] = ()
         self._chosen: Phase | None = None
         self._drawing = Drawing()
 
     def title(self, width: int) -> str:
         """Return what the panel shows, to follow its name in the title of its frame."""
+        if self._view == "over steps":
+            return self._view if len(self._view) <= width else ""
         return memory_title(self._state, width, by_phase=self._by_phase, chosen=self._chosen)
+
+    @property
+    def _by_phase(self) -> bool:
+        return self._view == "by phase"
 
     @property
     def shows_curve(self) -> bool:
         """Whether the curve within a step is shown."""
-        return not self._by_phase and step_curve(self._state) is not None
+        return self._view == "within a step" and step_curve(self._state) is not None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         colour = not self.app.no_color
@@ -71,6 +88,8 @@ class MemoryPanel(LineView, can_focus=True):
             self._rows = table.phases
             return table.lines
         self._rows = ()
+        if self._view == "over steps":
+            return self._lines_over_steps(width, height)
         self._drawing = Drawing(
             # The axis of a bar without a curve is none for the curve.
             self._state.tree.version if step_curve(self._state) is not None else None,
@@ -79,10 +98,26 @@ class MemoryPanel(LineView, can_focus=True):
         )
         return step_lines(self._state, width, height, self._drawing.scale, self._drawing.shares or {}, colour=colour)
 
-    def switch_view(self) -> None:
-        """Show the table by phase instead of the curve, or the curve again."""
-        self._by_phase = not self._by_phase
+    def _lines_over_steps(self, width: int, height: int) -> Sequence[Line]:
+        # As the plots screen: not before it is wanted.
+        from gradtui.tui.plots.memory import memory_plot
+        from gradtui.tui.plots.options import PlotOptions
+
+        if self._plot is None or self._plot_size != (width, height):
+            self._plot, self._plot_size = memory_plot(self._state, PlotOptions(), width, height), (width, height)
+        plot = self._plot
+        picture = () if plot.request is None else self._pictures.picture("memory", plot.request).lines
+        return [*plot.above, *picture, *plot.below]
+
+    def update(self) -> None:
+        """Show new numbers. `redraw` alone shows a picture that has arrived."""
+        self._plot = None
         self.redraw()
+
+    def switch_view(self) -> None:
+        """Show the next view of `VIEWS`."""
+        self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)]
+        self.update()
 
     def choose(self, phase: Phase | None) -> None:
         """Show the parts of this phase; None for the fullest one."""

@@ -47,7 +47,7 @@ class PanelScreen(Screen[None], KeptStrips):
         self.header = Header(state, id="header")
         self.finding = FindingLine(state, id="finding")
         self.pane = TreePane(state, id="tree-pane")
-        self.memory = MemoryPanel(state, id="memory")
+        self.memory = MemoryPanel(state, pictures, id="memory")
         self.gradients = CurvesPanel(state, pictures, id="gradients")
         self.why = WhyPanel(state, lambda: self.tree_view.frontier, context.ask_planner, id="why")
         self.changes = ChangesPanel(state, id="changes")
@@ -60,7 +60,7 @@ class PanelScreen(Screen[None], KeptStrips):
         self._titles: dict[str, tuple[PanelLayout, str]] = {}
         self._draw: dict[str, Callable[[], None]] = {
             "tree": self.pane.update,
-            "memory": self.memory.redraw,
+            "memory": self.memory.update,
             "gradients": self.gradients.redraw_curve,
             "why": self.why.update,
             "changes": self.changes.redraw,
@@ -147,6 +147,8 @@ class PanelScreen(Screen[None], KeptStrips):
         """Show the charts that the plot server has drawn since they were requested."""
         if self._panels.is_shown("gradients"):
             self.gradients.redraw()
+        if self._panels.is_shown("memory"):
+            self.memory.redraw()
 
     def select(self) -> None:
         """Show the curve of the row under the tree's cursor in the panel of the curves."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import step_memory
 from app_session import session
 from fakes import (
     PrintedLog,
@@ -150,7 +151,7 @@ async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
     async with session() as run:
         memory = run.dashboard.memory
         assert "end of forward" in memory.text
-        await run.press("m", "down")
+        await run.press("m", "m", "down")
         assert memory.has_focus
         assert "end of backward" in memory.text
         assert run.row == "", "the tree's cursor stays"
@@ -163,16 +164,21 @@ async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
         assert "end of load" in memory.text, "the choice stays"
 
 
-async def test_m_switches_between_the_curve_within_a_step_and_the_table_by_phase() -> None:
+async def test_m_turns_from_the_curve_within_a_step_to_those_over_steps_and_to_the_table_by_phase() -> None:
     async with session((160, 50)) as run:
         memory = run.dashboard.memory
         curve = memory.text
         await run.press("m")
         assert memory.has_focus
+        await run.put(step_memory.events(40)[-1])
+        assert "over steps" in str(memory.border_title)
+        assert {"peak", "total"} <= set(memory.text.splitlines()[0].replace(":", " ").split())
+        await run.press("m")
         assert [line.split()[0] for line in memory.text.splitlines()[:2]] == ["load", "▸forward"]
         assert "by phase" in str(memory.border_title)
         await run.press("m")
-        assert memory.text == curve
+        assert memory.text != curve, "the newest totals have come"
+        assert "end of forward" in memory.text
         assert "by phase" not in str(memory.border_title)
 
 
