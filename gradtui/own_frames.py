@@ -89,14 +89,19 @@ def _hidden(code: CodeType) -> CodeType:
 
 
 def script_line() -> ScriptLine | None:
-    """Return the innermost active line of the script; None if no frame is the script's."""
+    """Return the innermost active line of the script with its source; None if no frame is the script's."""
+    found = script_entry()
+    return line_at(*found) if found is not None else None
+
+
+def script_entry() -> Entry | None:
+    """Return the innermost active frame of the script; None if no frame is the script's."""
     entries: list[Entry] = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
     while frame is not None:
         entries.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
-    found = innermost(entries[::-1])
-    return line_at(*found) if found is not None else None
+    return innermost(entries[::-1])
 
 
 def innermost(entries: Sequence[Entry]) -> Entry | None:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.own_frames import script_line
+from gradtui.own_frames import script_entry
 from gradtui.probe.runtime import ByIdentity, ProbeContext
 from gradtui.probe.steps.event_replay import end_of_step
 from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled
@@ -358,8 +358,8 @@ class CallOrder:
         self._newest_trained = _none
 
     def _note_site(self, call: str) -> None:
-        if (line := script_line()) is not None:
-            self._sites[call] = CallSite(call, line.file, line.line)
+        if (entry := script_entry()) is not None:
+            self._sites[call] = CallSite(call, *entry[:2])
 
 
 def _none() -> None:
