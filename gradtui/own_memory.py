@@ -24,50 +24,58 @@ _ARENA = re.compile(
     rb'<system type="current" size="(\d+)"/>',
     re.DOTALL,
 )
+_UNKNOWN = (OSError, AttributeError, ValueError, IndexError)
+"""What is raised where there is no glibc, or another one."""
 
 
 class OwnMemory:
-    """The growth of the arenas of viewers' threads. A viewer calls `update`; any thread reads `grown`."""
+    """The growth of the arenas of the viewer's threads. The viewer calls `update`, its other threads `enrol`; any thread reads
+    `grown`."""
 
     def __init__(self) -> None:
         self.grown = 0
-        """Bytes that viewers' threads have allocated, and not freed, since each of them called `update` first."""
+        """Bytes that these threads have allocated, and not freed, since each of them was enrolled."""
         self._due = 0.0
         self._arenas: dict[int, int] = {}
-        """By index of an arena, counted from the oldest: its bytes in use when its thread was met. New arenas come before older
-        ones in glibc's list, behind the main one."""
+        """By index of an arena, counted from the oldest: its bytes in use when its thread was enrolled. New arenas come before
+        older ones in glibc's list, behind the main one."""
         self._threads: dict[int, int] = {}
         """By thread: how often its arena may still be looked for; 0 once that is over."""
         self._malloc: _Malloc | None = None
         self._is_off = "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", "")
 
     def update(self) -> None:
-        """Read the arenas, at most once a second. Call it where the thread holds little that is about to be freed."""
+        """Read the arenas, at most once a second. Call it where the viewer holds little that is about to be freed."""
         now = monotonic()
-        if self._is_off or now < self._due:
+        if now < self._due:
             return
         self._due = now + _PERIOD_S
+        self.enrol()
+        if self._is_off or self._malloc is None or not self._arenas:
+            return
         try:
-            self._update()
-        except (OSError, AttributeError, ValueError, IndexError):
-            # No glibc, or another one: nothing is known.
+            in_use = self._malloc.in_use()
+            self._is_off = len(in_use) >= _ARENAS_PER_CORE * len(os.sched_getaffinity(0))
+            if not self._is_off:
+                self.grown = sum(in_use[index] - before for index, before in list(self._arenas.items()))
+        except _UNKNOWN:
             self._is_off = True
 
-    def _update(self) -> None:
-        malloc = self._malloc = self._malloc or _Malloc()
-        left = self._threads.setdefault(threading.get_ident(), _ATTEMPTS)
-        if left:
-            found = malloc.arena_of_this_thread()
-            self._threads[threading.get_ident()] = left - 1 if found is None else 0
-            if found is not None:
-                self._arenas.setdefault(*found)
-        if not self._arenas:
+    def enrol(self) -> None:
+        """Count the arena of the calling thread from now on, if it has one of its own. Cheap once that is known."""
+        thread = threading.get_ident()
+        left = self._threads.get(thread, _ATTEMPTS)
+        if self._is_off or not left:
             return
-        in_use = malloc.in_use()
-        if len(in_use) >= _ARENAS_PER_CORE * len(os.sched_getaffinity(0)):
+        try:
+            self._malloc = self._malloc or _Malloc()
+            found = self._malloc.arena_of_this_thread()
+        except _UNKNOWN:
             self._is_off = True
             return
-        self.grown = sum(in_use[index] - before for index, before in self._arenas.items())
+        self._threads[thread] = left - 1 if found is None else 0
+        if found is not None:
+            self._arenas.setdefault(*found)
 
 
 class _Malloc:

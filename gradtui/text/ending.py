@@ -121,8 +121,8 @@ def _error(state: RunState) -> list[EndRow]:
         return rows
     if raised.line is not None:
         rows.append(EndRow("at", script_line_text(raised.line)))
-    more = [*raised.message[1:_MESSAGE_LINES]]
-    left = len(raised.message) - 1 - len(more) + raised.omitted
+    more, rest = [*raised.message[1:_MESSAGE_LINES]], raised.message[_MESSAGE_LINES:]
+    left = len(rest) + raised.omitted
     if left:
         more.append(f"… and {plural(left, 'more line')}")
     rows += [EndRow("" if index else "message", line) for index, line in enumerate(more)]

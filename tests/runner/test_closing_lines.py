@@ -67,6 +67,14 @@ def test_a_failure_shows_its_line_its_text_and_its_cause() -> None:
     ]
 
 
+def test_an_exception_without_a_text_has_its_class_alone() -> None:
+    rows = end_rows(after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback", uncaught=Uncaught("AssertionError"))))
+    assert [(row.label, row.text) for row in rows[:2]] == [
+        ("error", "AssertionError"),
+        ("steps", "5 steps, 5 micro-steps in 9.0 s, exit code 1"),
+    ]
+
+
 @pytest.mark.parametrize("count", [1, 5, 30])
 def test_no_finding_is_left_out(count: int) -> None:
     state = after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))

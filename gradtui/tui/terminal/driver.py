@@ -28,6 +28,8 @@ from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 
+from gradtui.own_memory import OWN
+
 if TYPE_CHECKING:
     from gradtui.runner.terminal import ControllingTerminal
 
@@ -47,6 +49,7 @@ class TerminalWriter:
 
     def write(self, text: str) -> int:
         """Write all of `text`, waiting if the terminal is slow."""
+        OWN.enrol()
         data = memoryview(text.encode("utf-8", errors="replace"))
         while data:
             try:
