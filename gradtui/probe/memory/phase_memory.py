@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 
+from gradtui.own_memory import OWN
 from gradtui.probe.autograd import NOTHING_KEPT, GraphSummary
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.living_graphs import LiveGraphs, Living
@@ -125,6 +126,9 @@ class PhaseMemory:
 
     def emit(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
         """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""
+        if phase is Phase.LOAD:
+            # The figures of the run count from here, and the screen has just begun to draw.
+            OWN.refresh()
         optimizers = self._view.live_optimizers()
         partial, part = self.accountant.take(
             self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=self._view.joined.states()
