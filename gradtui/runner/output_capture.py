@@ -11,6 +11,7 @@ on a reader in this process, and the output survives a crash. `lend_terminal` pu
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -61,8 +62,6 @@ class OutputCapture:
         self.place = str(log)
         """Where the output is, in words."""
         self.active = False
-        self.asked_for_input = False
-        """The script has read stdin while the capture had replaced it."""
         self.lost_bytes = 0
         """Number of bytes that could not be written to the log."""
         self.trouble: str | None = None
@@ -74,12 +73,19 @@ class OutputCapture:
         self._columns_before: str | None = None
         self._log_descriptor = -1
         self._log_status: os.stat_result | None = None
+        self._was_refused = mmap.mmap(-1, 1)
+        """One byte, which child processes share: whether one of them has got the end of the file for stdin."""
         self._null = -1
         self._lent: list[int] = []
         """The descriptors that are the terminal for now."""
         self._borrowers = 0
         self._owner = os.getpid()
         self._lock = threading.Lock()
+
+    @property
+    def asked_for_input(self) -> bool:
+        """Whether the script, or a child process, has read stdin and got the end of the file."""
+        return bool(self._was_refused[0])
 
     def start(self) -> None:
         """Redirect fds 0, 1 and 2.
@@ -196,7 +202,7 @@ class OutputCapture:
     def _refuse_input(self) -> None:
         if not self.active or self.asked_for_input:
             return
-        self.asked_for_input = True
+        self._was_refused[0] = True
         # The leading newline: most likely a prompt precedes it on the line.
         with contextlib.suppress(OSError):
             os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
