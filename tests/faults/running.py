@@ -39,7 +39,7 @@ train(3)
 """
 """The beginning of a script that trains."""
 
-OVER = re.compile("[✔✖] ")
+OVER = re.compile("[✔✖] (?!no findings)")
 """What the header says when there is nothing more to come."""
 
 PLAIN = (sys.executable, "-m", "gradtui", "--plain")
