@@ -44,11 +44,16 @@ def to_line(value: Any) -> str:
 
 
 _ATTRIBUTES: dict[type, dict[str, Any]] = {}
+_OPTIONAL: dict[type, frozenset[str]] = {}
 
 
-def write_attributes(kind: type, attributes: dict[str, Any]) -> None:
-    """Let objects of a class be written by their attributes, whose types are given. They are read without a call of it."""
+def write_attributes(kind: type, attributes: dict[str, Any], optional: frozenset[str] = frozenset()) -> None:
+    """Let objects of a class be written by their attributes, whose types are given. They are read without a call of it.
+
+    Attributes that are `optional`, because older versions do not write them, must have a value in the class.
+    """
     _ATTRIBUTES[kind] = attributes
+    _OPTIONAL[kind] = optional
 
 
 def types_of(kind: type) -> dict[str, Any]:
@@ -305,7 +310,7 @@ class Decoders:
 
 def _required(kind: type) -> list[str]:
     if kind in _ATTRIBUTES:
-        return list(_ATTRIBUTES[kind])
+        return [name for name in _ATTRIBUTES[kind] if name not in _OPTIONAL[kind]]
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind) if not _has_default(field)]
     return [name for name in fields_of(kind) if name not in _defaults(kind)]

@@ -31,8 +31,11 @@ class _History:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def _choose(self, before: int, first: int, second: int) -> int:
-        """Return which of two entries represents both; `before` is the kept entry in front of them. All are indexes."""
+    def _choose(self, before: int, first: int, second: int, weight: int) -> int:
+        """Return which of two entries represents both; `before` is the kept entry in front of them. All are indexes.
+
+        `first` represents `weight` times as many entries as `second`.
+        """
         raise NotImplementedError
 
     def _keep(self, indices: list[int]) -> None:
@@ -57,7 +60,7 @@ class _History:
                 kept.append(index)
                 self._last_group = 1
             else:
-                kept[-1] = self._choose(kept[-2], kept[-1], index)
+                kept[-1] = self._choose(kept[-2], kept[-1], index, self._last_group)
                 self._last_group += 1
         self._groups = len(kept)
         self._keep([*kept, *range(end, len(self.steps))])
@@ -67,7 +70,7 @@ class _History:
         kept = [0]
         for index in range(1, self._groups, 2):
             paired = index + 1 < self._groups
-            kept.append(self._choose(kept[-1], index, index + 1) if paired else index)
+            kept.append(self._choose(kept[-1], index, index + 1, 1) if paired else index)
         if (self._groups - 1) % 2 == 0:
             self._last_group += self._group_size
         self._group_size *= 2
@@ -83,12 +86,23 @@ class Series(_History):
     spikes survive.
     """
 
+    _means: list[float] | None = None
+    """None in a state that an older version has written."""
+
     def __init__(self, capacity: int = 2048) -> None:
         if capacity < _MIN_ROOM:
             raise ValueError(f"a series needs room for at least {_MIN_ROOM} points, not {capacity}")
         super().__init__()
         self._capacity = capacity
         self.values: list[float] = []
+        self._means = []
+
+    @property
+    def means(self) -> list[float]:
+        """By point: the mean of the finite values for which it stands, for averages: what stands out is no average."""
+        if self._means is None:
+            self._means = list(self.values)
+        return self._means
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
         return iter(zip(self.steps, self.values))
@@ -102,12 +116,14 @@ class Series(_History):
         """Add a point. Steps must be in order."""
         self.steps.append(step)
         self.values.append(value)
+        self.means.append(value)
         self._thin(self._capacity)
 
     def extend(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Add several points. Steps must be in order."""
         self.steps.extend(steps)
         self.values.extend(values)
+        self.means.extend(values)
         self._thin(self._capacity)
 
     def cut(self, step: int) -> None:
@@ -120,10 +136,20 @@ class Series(_History):
 
     def _keep(self, indices: list[int]) -> None:
         super()._keep(indices)
+        self._means = [self.means[index] for index in indices]
         self.values = [self.values[index] for index in indices]
 
-    def _choose(self, before: int, first: int, second: int) -> int:
-        return first if stands_out(self.values[before], self.values[first], self.values[second]) else second
+    def _choose(self, before: int, first: int, second: int, weight: int) -> int:
+        chosen = first if stands_out(self.values[before], self.values[first], self.values[second]) else second
+        self.means[chosen] = _mean(self.means[first], self.means[second], weight)
+        return chosen
+
+
+def _mean(first: float, second: float, weight: int) -> float:
+    """Return the mean of two means, of which the first counts `weight` times; only finite ones count."""
+    if not math.isfinite(first) or not math.isfinite(second):
+        return first if math.isfinite(first) else second
+    return (first * weight + second) / (weight + 1)
 
 
 def stands_out(before: float, one: float, other: float) -> bool:
@@ -218,7 +244,7 @@ class RowHistory(_History):
         super()._keep(indices)
         self.rows = [self.rows[index] for index in indices]
 
-    def _choose(self, before: int, first: int, second: int) -> int:  # noqa: ARG002
+    def _choose(self, before: int, first: int, second: int, weight: int) -> int:  # noqa: ARG002
         return second
 
 

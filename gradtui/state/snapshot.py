@@ -17,7 +17,11 @@ from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Serie
 _HISTORY = {"steps": list[int], "_groups": int, "_group_size": int, "_last_group": int}
 _NORMS = tuple[int, list[float]]
 
-write_attributes(Series, {**_HISTORY, "_capacity": int, "values": list[float]})
+write_attributes(
+    Series,
+    {**_HISTORY, "_capacity": int, "values": list[float], "_means": list[float] | None},
+    optional=frozenset({"_means"}),
+)
 write_attributes(RowHistory, {**_HISTORY, "_cells": int, "_longest": int, "rows": list[tuple[float | None, ...]]})
 write_attributes(RatioHistory, {"_room": int, "_each": int, "_curves": dict[int, Series], "_points": int})
 write_attributes(MicroStepNorms, {"on": bool, "_current": _NORMS, "_previous": _NORMS})

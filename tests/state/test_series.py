@@ -58,6 +58,29 @@ def test_a_series_covers_the_whole_run_evenly_and_its_newest_part_is_whole(lengt
     assert widest <= max(1, 16 * length / capacity)
 
 
+@given(values=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=400), capacity=st.integers(4, 40))
+def test_the_means_are_those_of_what_each_point_stands_for(values: list[float], capacity: int) -> None:
+    series = filled(values, capacity)
+    assert len(series.means) == len(series)
+    assert min(values) - 1e-6 <= min(series.means)
+    assert max(series.means) <= max(values) + 1e-6
+    if len(values) <= capacity:
+        assert series.means == series.values
+
+
+def test_an_average_is_not_of_what_stands_out() -> None:
+    """Of a loss with a jump now and then the kept points are the jumps."""
+    series = filled([10.0 if step % 32 == 7 else 1.0 for step in range(20_000)], 256)
+    old = len(series) // 2
+    assert sum(series.values[:old]) / old > 4
+    assert sum(series.means[1:old]) / old == pytest.approx(1 + 9 / 32, rel=0.1)
+
+
+def test_what_is_not_finite_counts_in_no_mean() -> None:
+    series = filled([math.nan if step % 3 == 0 else 2.0 for step in range(2_000)], 32)
+    assert set(series.means[1 : len(series) // 2]) == {2.0}
+
+
 def test_a_long_run_costs_the_same_per_point() -> None:
     """Thinning frees a quarter of the room, so a point is moved a bounded number of times on average."""
     moved = 0

@@ -11,9 +11,10 @@ from fakes import coop_chain, coop_model, coop_run, finding, started
 from gradtui.export.summary import summarise
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetBreakpoint, SetTrainable
-from gradtui.protocol.json_values import NotReadableError, to_line
+from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, to_line
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
+from gradtui.state.series import Series
 from gradtui.state.snapshot import restored, snapshot
 
 MODEL = coop_model()
@@ -52,6 +53,19 @@ def test_a_state_comes_back_as_it_was(steps: int) -> None:
     assert again.log == state.log
     assert again.findings == state.findings
     assert list(again.gradient_norm) == list(state.gradient_norm)
+
+
+def test_a_curve_that_an_older_version_has_written_goes_on() -> None:
+    fields = fields_of(Series)
+    convert = encoder(Series)
+    assert convert is not None
+    written = convert(state_of(*coop_run(40)).loss)
+    assert fields[-1] == "_means"
+    loss: Series = Decoders({"Series": fields[:-1]}).of(Series)(written[:-1])
+    assert loss.means == loss.values
+    loss.append(41, 0.5)
+    assert loss.means == loss.values
+    assert loss.last == 0.5
 
 
 @pytest.mark.parametrize("at", [1, 10, 77])

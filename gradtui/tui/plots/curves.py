@@ -54,7 +54,7 @@ def run_range(state: RunState, curves: Iterable[Curve]) -> tuple[float, float] |
 def in_sight(curve: Curve, first: float, last: float) -> Curve:
     """Return the part of a curve between two steps, both included."""
     low, high = bisect_left(curve.steps, first), bisect_right(curve.steps, last)
-    return replace(curve, steps=curve.steps[low:high], values=curve.values[low:high])
+    return curve.part(slice(low, high))
 
 
 def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list[Series]:
@@ -67,7 +67,7 @@ def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list
         return [_series(shown, shown.role)]
     if smoothing <= 0:
         return [_series(shown, shown.role)]
-    average = in_sight(replace(curve, values=smoothed(curve.values, smoothing)), first, last)
+    average = in_sight(replace(curve, values=curve.smoothed(smoothing), means=None), first, last)
     return [_series(shown, f"{shown.role}-raw"), _series(average, shown.role)]
 
 
@@ -89,7 +89,7 @@ def curves_request(
     """
     breaks = model_breaks(state) if state is not None else []
     drawn = [
-        series_of(replace(curve, steps=curve.steps[part], values=curve.values[part]), *ends, options.smoothing)
+        series_of(curve.part(part), *ends, options.smoothing)
         for curve in curves
         for part in (parts(curve.steps, breaks) if curve.can_be_smooth else (slice(None),))
     ]
@@ -169,7 +169,7 @@ def _value_text(curve: Curve, reading: Reading, value: Value, options: PlotOptio
         return text
     end = reading.index + 1
     start = max(part.start for part in parts(curve.steps, breaks) if part.start < end)
-    return f"{text} EMA {value(smoothed(curve.values[start:end], options.smoothing)[-1])}"
+    return f"{text} EMA {value(curve.part(slice(start, end)).smoothed(options.smoothing)[-1])}"
 
 
 def _common_step(readings: Sequence[Reading]) -> float | None:
@@ -265,22 +265,3 @@ def _extremes(piece: Sequence[float | None]) -> list[int]:
     positive = [entry for entry in finite if entry[0] > 0]
     others = {str(value): piece.index(value) for value in piece if value is None or not isfinite(value)}
     return sorted({*others.values(), *(end(of)[1] for of in (finite, positive) for end in (min, max) if of)})
-
-
-def smoothed(values: Sequence[float | None], level: float) -> list[float | None]:
-    """Return the exponential moving average at each point, corrected for the bias of the first points towards zero.
-
-    Values that are not finite or unknown stay unchanged in their position, and do not count in the average.
-    """
-    if level <= 0:
-        return list(values)
-    average, weight = 0.0, 0.0
-    result: list[float | None] = []
-    for value in values:
-        if value is None or not isfinite(value):
-            result.append(value)
-            continue
-        average = level * average + (1 - level) * value
-        weight = level * weight + (1 - level)
-        result.append(average / weight)
-    return result

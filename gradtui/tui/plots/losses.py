@@ -31,10 +31,13 @@ def loss_curves(state: RunState) -> list[Curve]:
             optimizer.curves.loss.steps,
             optimizer.curves.loss.values,
             stride=stride_of(state, optimizer.index),
+            means=optimizer.curves.loss.means,
         )
         for optimizer, role in zip(shown, ROLES)
         if optimizer.has_own_loss
-    ] or [Curve("loss", LOSS_ROLE, state.loss.steps, state.loss.values, stride=stride_of(state))]
+    ] or [
+        Curve("loss", LOSS_ROLE, state.loss.steps, state.loss.values, stride=stride_of(state), means=state.loss.means)
+    ]
     return [curve for curve in curves if len(curve.steps)]
 
 

@@ -40,8 +40,16 @@ def _totals(state: RunState) -> list[Curve]:
     stride = stride_of(state)
     return [
         Curve("clip threshold", REFERENCE_ROLE, clipped.steps, clipped.values, False, "clip_threshold"),
-        Curve("before clipping", CLIP_ROLE, before.steps, before.values, column="norm_before_clipping", stride=stride),
-        Curve("total", TOTAL_ROLE, total.steps, total.values, column="total_norm", stride=stride),
+        Curve(
+            "before clipping",
+            CLIP_ROLE,
+            before.steps,
+            before.values,
+            column="norm_before_clipping",
+            stride=stride,
+            means=before.means,
+        ),
+        Curve("total", TOTAL_ROLE, total.steps, total.values, column="total_norm", stride=stride, means=total.means),
     ]
 
 
@@ -56,6 +64,7 @@ def _of_optimizers(state: RunState, turns: OptimizerTurns) -> list[Curve]:
             norm.values,
             column=f"total_norm {optimizer.name}",
             stride=stride_of(state, optimizer.index),
+            means=norm.means,
         )
         for optimizer, role, norm in reversed(named)
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gradtui.state.markers import Marker
 from gradtui.tui.charts.request import PlotRequest
 from gradtui.tui.plots.layers import KeptLayers, LayerOrder
 from gradtui.tui.plots.plot_state import MemoryPhases
 from gradtui.tui.plots.rows import NormCurves, Selection
+from gradtui.tui.plots.smoothing import smoothed
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import Line
 
@@ -47,10 +48,21 @@ class Curve:
     can_be_smooth: bool = True
     column: str = ""
     """The name of its column in a table, if it is not that of the curve."""
+    means: Sequence[float] | None = None
+    """By value: the mean of the values for which it stands, if the curve may lack some. Averages are made of these."""
     bound: str = ""
     """What stands before its values: `≥` for lower bounds."""
     stride: float | None = None
     """The distance of neighbours, if the curve may lack some (`charts.request.Series.stride`)."""
+
+    def part(self, where: slice) -> Curve:
+        """Return a part of the curve."""
+        means = self.means[where] if self.means is not None else None
+        return replace(self, steps=self.steps[where], values=self.values[where], means=means)
+
+    def smoothed(self, level: float) -> list[float | None]:
+        """Return the moving average at each value."""
+        return smoothed(self.values if self.means is None else self.means, level)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,11 @@ def ratio_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     curves = []
     for index, role in found.items():
         history = state.tree.ratios.of(index)
-        curves.append(Curve(state.tree.parameters[index].path, role, history.steps, history.values, stride=1.0))
+        curves.append(
+            Curve(
+                state.tree.parameters[index].path, role, history.steps, history.values, stride=1.0, means=history.means
+            )
+        )
     return curves
 
 

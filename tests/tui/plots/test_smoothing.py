@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.tui.plots.curves import smoothed
 from gradtui.tui.plots.plot_state import SMOOTHING_LEVELS as LEVELS
+from gradtui.tui.plots.smoothing import smoothed
 
 VALUES = st.lists(st.none() | st.floats(-1e6, 1e6) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=40)
 

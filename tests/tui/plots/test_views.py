@@ -19,6 +19,7 @@ from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of
 from gradtui.tui.plots.layers import KeptLayers, layers_of
+from gradtui.tui.plots.losses import loss_plot
 from gradtui.tui.plots.norms import norm_plot, norm_table
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
@@ -464,3 +465,18 @@ def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
 def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
     state = after(layered(1), norms(1, 3.0, 4.0, before_clipping=5.0, clipped_at=math.inf))
     assert norm_table(state, PlotOptions()).columns == ("optimizer_step", "total_norm", "norm_before_clipping")
+
+
+def test_the_average_of_a_long_run_is_of_all_its_steps() -> None:
+    """Of each group of older steps the one is kept that stands out, here those with a loss of 10 in place of 1."""
+    state = RunState()
+    for step in range(1, 40_001):
+        state.loss.append(step, 10.0 if step % 32 == 7 else 1.0)
+    state.step = 40_000
+    plot = loss_plot(state, PlotOptions(smoothing=0.97), 110, 20)
+    assert plot.request is not None
+    raw, average = plot.request.series
+    middle = len(average.ys) // 2
+    assert average.ys[middle] == pytest.approx(1 + 9 / 32, rel=0.2)
+    assert max(value or 0.0 for value in raw.ys) == 10.0
+    assert "the older if they stand out" in plot.note
