@@ -32,6 +32,7 @@ from gradtui.text.memory import (
 from gradtui.text.memory_parts import (
     BEFORE_TRAINING,
     MEMORY_PARTS,
+    TEMPORARIES,
     MemoryPart,
     memory_part_name,
     parts_at_peak,
@@ -104,6 +105,7 @@ __all__ = [
     "STATE_MEANINGS",
     "STATE_SUMMARIES",
     "STATE_WORDS",
+    "TEMPORARIES",
     "EndRow",
     "MemoryPart",
     "Notice",

@@ -18,8 +18,11 @@ MEMORY_PARTS = (*MEMORY_CATEGORIES, BEFORE_TRAINING)
 _WHERE_THERE_ARE_ANY = ("buckets", "input", "offloaded")
 """Parts that many runs never have. They are shown once one of them is not empty."""
 
+TEMPORARIES = "temporaries"
+"""The role of what a phase frees before it ends: at its peak it belongs to no other part."""
+
 _NAMES = {
-    "temporaries": "temporary",
+    TEMPORARIES: "temporary",
     "buckets": "DDP buckets",
     "optimizer_state": "optimizer",
     BEFORE_TRAINING: "before training",
@@ -27,10 +30,8 @@ _NAMES = {
 _SHORT_NAMES = {
     "parameters": "param", "buffers": "bufs", "gradients": "grads", "buckets": "DDP",
     "optimizer_state": "optim", "activations": "activ", "input": "input",
-    "offloaded": "offld", "other": "other", BEFORE_TRAINING: "prior", "temporaries": "temp",
+    "offloaded": "offld", "other": "other", BEFORE_TRAINING: "prior", TEMPORARIES: "temp",
 }  # fmt: skip
-TEMPORARIES = "temporaries"
-"""The role of what a phase frees before it ends: at its peak it belongs to no other part."""
 _WITH_ACTIVATIONS, _SHORT_WITH_ACTIVATIONS = "other+activ", "+act"
 
 

@@ -12,7 +12,6 @@ from gradtui.tui.rendering import BLANK, PHASE_ROLES, Line, elide_start, fit, pa
 
 CURVE_ROWS = 11
 
-_KIND_ROLES = {"temporaries": "muted"}
 _KIND_NAMES = {"optimizer_state": "optimizer"}
 _BYTES_WIDTH, _SHARE_WIDTH, _KIND_WIDTH = 9, 7, 13
 _MAX_OWNERS = 3
@@ -112,7 +111,7 @@ def _kind_line(kind: str, total: int, tensors: int, peak: int) -> Line:
     return (
         (bytes_text(total), "strong"),
         (share_text(total / peak if peak else 0.0).rjust(_SHARE_WIDTH), "muted"),
-        (f"  {pad(_KIND_NAMES.get(kind, kind), _KIND_WIDTH)}", _KIND_ROLES.get(kind, kind)),
+        (f"  {pad(_KIND_NAMES.get(kind, kind), _KIND_WIDTH)}", kind),
         (words, "faint"),
     )
 

@@ -6,11 +6,11 @@ from gradtui.protocol.events import MemoryMeasured
 from gradtui.state.freshness import is_memory_stale
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.text import BYTES_WIDTH, MEMORY_PARTS, MemoryPart, bytes_text, parts_of_memory, short_bytes
+from gradtui.text import BYTES_WIDTH, MEMORY_PARTS, TEMPORARIES, MemoryPart, bytes_text, parts_of_memory, short_bytes
 from gradtui.tui.rendering import STALE, Line, Span, in_columns, pad
 from gradtui.tui.widgets import FULL
 
-_PATTERNS = dict(zip(MEMORY_PARTS, "█▓▒▞▪░▚▘·┄"))
+_PATTERNS = dict(zip((*MEMORY_PARTS, TEMPORARIES), "█▓▒▞▪░▚▘·┄▏"))
 
 _NAME_WIDTH, _SHORT_NAME_WIDTH = 16, 6
 _GAP = 1

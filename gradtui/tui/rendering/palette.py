@@ -127,6 +127,7 @@ _COLOURS = {
     "offloaded": ("#81dff5", "#4d7e76", "ansi_bright_cyan"),
     "buffers": ("#ffe782", "#8e743c", "ansi_cyan"),
     "other": ("#788297", "#5e7594", "ansi_white"),
+    "temporaries": ("#b3a78f", "#6b5d42", "ansi_bright_white"),
     "at_load": ("#414b5e", "#bcc5d3", "ansi_bright_black"),
     "phase-forward": ("#57a08a", "#2f7f69", "ansi_green"),
     "phase-backward": ("#c08a52", "#a8641f", "ansi_yellow"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from fakes import MIB, coop_model, coop_run, held, row_of, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
+from gradtui.protocol.vocabulary import Holding, MemoryBytes, OptimizerInfo, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.memory import memory_table, memory_title
@@ -123,6 +124,19 @@ def test_a_wide_panel_names_the_peak_the_parts_and_what_was_there_before_trainin
         assert part in words
     assert "before" not in words
     assert lines[8] == "+46.7 MiB held before training (Python, libraries)"
+
+
+@pytest.mark.parametrize("width", [28, 60])
+@pytest.mark.parametrize("colour", [True, False])
+def test_every_part_of_the_peak_has_a_sign(width: int, colour: bool) -> None:
+    kinds = ("parameters", "activations", "temporaries")
+    held = tuple(Holding(kind, -1, 10 * MIB, 1) for kind in kinds)
+    whole = replace(profile(), holdings=(*held, Holding("other", -1, round(99.3 * MIB) - 30 * MIB, 0)))
+    state = state_after(*RUN, whole)
+    lines = step_lines(state, width, 9, scale_of(state, Drawing()), SHARES, colour=colour)
+    numbers = [float(word) for line in text(lines)[-3:] for word in line.split() if word.replace(".", "").isdigit()]
+    # 99.3 − 46.7 MiB from before training, which are in `other`.
+    assert any(abs(sum(numbers[begin : begin + 4]) - 52.6) < 0.2 for begin in range(len(numbers)))
 
 
 def test_the_bar_is_to_the_scale_of_the_curve() -> None:
