@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 
 from gradtui.printable import write_line
@@ -40,3 +41,10 @@ def notified_by(
         )
 
     return notify
+
+
+def notify_of_signal(command: NotifyCommand | None, name: str, number: int) -> None:
+    """Ask for the command because a signal has ended the training process of the script `name`, which can say nothing."""
+    if command is not None:
+        dead = Notice("failed", None, f"killed by {signal.Signals(number).name}")
+        command.run(notice_facts(None, dead, name, 128 + number))

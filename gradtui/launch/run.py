@@ -20,7 +20,7 @@ from gradtui.job import RankHub
 from gradtui.launch.check_run import CheckReport
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
-from gradtui.launch.notified import notified_by, notify_command
+from gradtui.launch.notified import notified_by, notify_command, notify_of_signal
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.live.answers import LiveRun
 from gradtui.no_collection import no_collection
@@ -132,6 +132,7 @@ def launch(settings: Settings) -> int:
         lambda connection: _with_screen(settings, program, server, command, connection, plot_server),
         at_end,
         with_descendants=settings.job,
+        on_killed=partial(notify_of_signal, command, settings.target.name),
     )
 
 

@@ -59,12 +59,12 @@ class NotifyCommand:
         theirs.close()
         return cls(ours)
 
-    def run(self, facts: Mapping[str, str], failed: Callable[[str], None]) -> None:
+    def run(self, facts: Mapping[str, str], failed: Callable[[str], None] | None = None) -> None:
         """Have the command run with these variables in its environment, without waiting for it.
 
-        The first call starts a thread, which calls its `failed` with one line for each command that fails.
+        The first call with `failed` starts a thread, which calls it with one line for each command that fails.
         """
-        if not self._is_followed:
+        if failed is not None and not self._is_followed:
             self._is_followed = True
             threading.Thread(target=self._follow, args=(failed,), name="gradtui-notify", daemon=True).start()
         message = json.dumps(dict(facts)).encode() + b"\n"

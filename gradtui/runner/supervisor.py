@@ -56,13 +56,15 @@ def supervise(
     at_end: Callable[[], None] = lambda: None,
     *,
     with_descendants: bool = False,
+    on_killed: Callable[[int], None] = lambda _signal: None,
 ) -> int:
     """Fork, run `child` in the new process and wait for it in this one.
 
     Call it from the main thread before any other thread exists. `child` gets the connection over which the owner of the screen
     reports when the terminal is in application mode. The result of `child` becomes the exit code of its process through a
     normal interpreter shutdown. `at_end` is called in this process afterwards. What the user asks to kill includes the
-    processes that descend from the training process if `with_descendants`.
+    processes that descend from the training process if `with_descendants`. `on_killed` is called in this process with the
+    signal that ended the training process, unless a key sent it or the user asked for it.
 
     Returns:
         In the supervisor only: the exit code to pass to `sys.exit`.
@@ -101,6 +103,9 @@ def supervise(
         signal.signal(watched, lambda _number, _frame: None)
     to_training = TrainingProcessConnection(reading)
     status, killed = _wait(process, terminal, to_training, with_descendants=with_descendants)
+    if os.WIFSIGNALED(status) and killed is None and os.WTERMSIG(status) != signal.SIGINT:
+        with contextlib.suppress(Exception):
+            on_killed(os.WTERMSIG(status))
 
     def ended() -> None:
         at_end()

@@ -18,12 +18,12 @@ class Notice(NamedTuple):
 
     Attributes:
         event: `ended`, `failed`, `nan` or `held`.
-        step: the step in which it happened.
+        step: the step in which it happened; None if it is unknown.
         message: what happened, in one line of printable characters.
     """
 
     event: str
-    step: int
+    step: int | None
     message: str
 
 
@@ -40,24 +40,26 @@ def notice_of(state: RunState, event: Event) -> Notice | None:
     return None
 
 
-def notice_facts(state: RunState, notice: Notice, script: str) -> dict[str, str]:
+def notice_facts(state: RunState | None, notice: Notice, script: str, exit_code: int | None = None) -> dict[str, str]:
     """Return the facts of a notice as environment variables; one whose value is unknown is empty."""
-    loss = state.loss.last
-    ended = state.ended
+    loss = state.loss.last if state is not None else None
+    if state is not None and state.ended is not None:
+        exit_code = state.ended.exit_code
     return {
         "GRADTUI_EVENT": notice.event,
         "GRADTUI_SCRIPT": printable(script)[:_MOST],
-        "GRADTUI_STEP": str(notice.step),
+        "GRADTUI_STEP": str(notice.step) if notice.step is not None else "",
         "GRADTUI_LOSS": f"{loss:.6g}" if loss is not None else "",
-        "GRADTUI_SECONDS": f"{state.seconds:.0f}",
-        "GRADTUI_EXIT_CODE": str(ended.exit_code) if ended is not None else "",
+        "GRADTUI_SECONDS": f"{state.seconds:.0f}" if state is not None else "",
+        "GRADTUI_EXIT_CODE": str(exit_code) if exit_code is not None else "",
         "GRADTUI_MESSAGE": notice.message,
     }
 
 
 def notice_text(notice: Notice, script: str) -> str:
     """Return a notice as one line for the user's desktop."""
-    return f"{printable(script)[:_MOST]}, step {notice.step:,}: {notice.message}"
+    where = f", step {notice.step:,}" if notice.step is not None else ""
+    return f"{printable(script)[:_MOST]}{where}: {notice.message}"
 
 
 def _notice(event: str, step: int, words: str) -> Notice:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gradtui.launch.notified import notify_of_signal
+from gradtui.runner.notify_command import NotifyCommand
+
 
 @pytest.mark.parametrize(
     ("source", "code", "event", "message"),
@@ -29,3 +32,13 @@ def test_the_end_of_a_run_is_told(source: str, code: int, event: str, message: s
     ended = subprocess.run(command, capture_output=True, timeout=100)
     assert ended.returncode == code
     assert pipe.read_text() == f"{event}|train.py|{code}|{message}\n"
+
+
+def test_a_process_that_a_signal_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, str]] = []
+    monkeypatch.setattr(NotifyCommand, "run", lambda _self, facts: told.append(dict(facts)))
+    notify_of_signal(None, "train.py", 9)
+    notify_of_signal(NotifyCommand.__new__(NotifyCommand), "train.py", 9)
+    assert [(each["GRADTUI_EVENT"], each["GRADTUI_EXIT_CODE"], each["GRADTUI_MESSAGE"]) for each in told] == [
+        ("failed", "137", "killed by SIGKILL")
+    ]
