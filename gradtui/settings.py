@@ -89,7 +89,7 @@ class ForecastChoices:
 
     Attributes:
         choices: the option of each choice without its dashes (`freeze`, `unfreeze`, `train-only`, `checkpoint`,
-            `batch-scale`), and the selection, in which `+` joins several, or the factor.
+            `batch-scale`), and the selection, in which commas join several, or the factor.
         format: `text` or `json`.
         room: bytes into which the peak of a step is to fit, None without `--fit`.
         batch_size: samples of a step of the script; None lets the planner look for them.

@@ -31,11 +31,12 @@ from gradtui.command_line.options import (
     setting_options,
     settings_in_force,
     target_of,
+    viewing_options,
 )
 from gradtui.command_line.report_command import REPORT_COMMANDS
 from gradtui.command_line.steering_commands import STEERING_COMMANDS
 from gradtui.configuration.config_files import user_file
-from gradtui.configuration.sources import SETTINGS, configuration
+from gradtui.configuration.sources import configuration
 from gradtui.printable import printable, write_line
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import TraceStep
@@ -128,15 +129,15 @@ def _objection(selections: str) -> str | None:
         return "it is empty"
     parts = joined(selections)
     if not all(parts):
-        return "nothing stands on one side of a +"
+        return "nothing stands on one side of a comma or a +"
     return next((wrong for part in parts if (wrong := objection_to_expressions(part)) is not None), None)
 
 
 @click.command(
     options_metavar="[OPTIONS]",
     context_settings={"allow_interspersed_args": False, "help_option_names": _HELP_NAMES},
-    epilog="Each option is one choice; + joins several selections in it. SEL is what the dashboard's dialog takes: a path, a "
-    "glob, :head, :norms, :last-2-blocks, re:EXPRESSION. Exit code: the script's own if it fails, else 2 for a selection "
+    epilog="Each option is one choice; commas join several selections in it. SEL is what the dashboard's dialog takes: a path, "
+    "a glob, :head, :norms, :last-2-blocks, re:EXPRESSION. Exit code: the script's own if it fails, else 2 for a selection "
     "that names nothing, else 4 if nothing fits into --fit.",
 )
 @click.option("-m", "module", metavar="MODULE", help=MODULE_HELP)
@@ -293,8 +294,9 @@ def _print_table(rows: list[tuple[str, str, str]]) -> None:
     help="No dashboard: what was reported, on stderr. Also with --summary.",
 )
 @SUMMARY
+@viewing_options
 @click.argument("file", metavar="FILE", shell_complete=complete_files)
-def _replay(file: str, plain: bool, summary: Path | None) -> None:
+def _replay(file: str, plain: bool, summary: Path | None, **options: Any) -> None:
     """Open a recording of a run: gradtui --record FILE SCRIPT writes one."""
     from gradtui.recording import RecordingError
     from gradtui.runner.terminal import why_no_screen
@@ -307,8 +309,7 @@ def _replay(file: str, plain: bool, summary: Path | None) -> None:
         else:
             from gradtui.replay.screen import replay_screen
 
-            found = settings_in_force(None, {setting.name.replace("-", "_"): None for setting in SETTINGS})
-            replay_screen(Path(file), found)
+            replay_screen(Path(file), settings_in_force(None, options))
     except RecordingError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:

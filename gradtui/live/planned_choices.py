@@ -14,6 +14,7 @@ from gradtui.state.forecast import Forecast, forecast, forecast_change, forecast
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected, find, joined, one_selection
 from gradtui.state.step_peaks import step_peaks
+from gradtui.state.toggles import restored_by
 from gradtui.text import why_by_rules
 
 _SAME = 0.02
@@ -37,7 +38,7 @@ class PlannedChange:
 def change_of_option(state: RunState, option: str, selection: str) -> PlannedChange:
     """Return what an option asks for. Raises `NothingSelected`."""
     parts = joined(selection)
-    name = f"{option} {' + '.join(parts)}"
+    name = f"{option} {', '.join(parts)}"
     if option == "batch-scale":
         return PlannedChange(name, (), forecast_change(state, Change()), float(selection))
     if option == "checkpoint":
@@ -47,9 +48,8 @@ def change_of_option(state: RunState, option: str, selection: str) -> PlannedCha
         return PlannedChange(name, made, forecast_change(state, Change(checkpoints=modules)))
     indices = sorted({index for part in parts for index in find(part, state.tree).indices})
     if option == "train-only":
-        as_one = one_selection(parts)
-        command = (commands.TrainOnly(0, as_one),) if as_one is not None else ()
-        return PlannedChange(name, command, forecast_train_only(state, indices))
+        command = commands.TrainOnly(0, one_selection(parts))
+        return PlannedChange(name, (command,), forecast_train_only(state, indices))
     trains = option == "unfreeze"
     dropped = {} if trains else {"state": "drop"}
     made = tuple(commands.SetTrainable(0, part, trains, **dropped) for part in parts)  # type: ignore[arg-type]
@@ -63,8 +63,10 @@ def change_of_command(state: RunState, command: Command) -> PlannedChange | None
         NothingSelected: it names nothing.
     """
     if isinstance(command, commands.SetTrainable):
-        indices = sorted(find(command.path, state.tree).indices)
-        by_rules = forecast(state, indices, command.trainable)
+        path, indices = find(command.path, state.tree)
+        if command.restore:
+            indices = restored_by(state.tree, replace(command, path=path), indices)
+        by_rules = forecast(state, sorted(indices), command.trainable)
         return PlannedChange("", (command,), by_rules, keeps_state=command.state == "keep")
     if isinstance(command, commands.TrainOnly):
         by_rules = forecast_train_only(state, sorted(find(command.selection, state.tree).indices))

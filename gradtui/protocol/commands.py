@@ -33,13 +33,15 @@ class SetTrainable(Intervention):
 
     `state` says what a freeze does with the optimizer's state: `keep` it, `offload` it to host memory until the unfreeze, or
     `drop` it. With `statistics`, a freeze holds the running statistics of modules (BatchNorm) whose parameters it freezes
-    completely, and an unfreeze releases them.
+    completely, and an unfreeze releases them. With `restore`, an unfreeze restores what commands have frozen, and leaves frozen
+    what the script has frozen (`gradtui.state.toggles`).
     """
 
     path: str
     trainable: bool
     state: StateOption = "keep"
     statistics: bool = True
+    restore: bool = False
 
 
 @dataclass(frozen=True, slots=True)

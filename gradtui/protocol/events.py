@@ -22,6 +22,7 @@ from gradtui.protocol.vocabulary import (
     BufferInfo,
     Changed,
     ExtendedOptimizer,
+    FreezeInForce,
     GroupSettings,
     HeldStep,
     ModelInfo,
@@ -229,6 +230,8 @@ class FreezeStateChanged(Event):
     frozen: tuple[int, ...]
     contending: tuple[int, ...]
     holding: tuple[int, ...]
+    in_force: tuple[FreezeInForce, ...] = ()
+    """The freezes that have these parameters, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,18 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class FreezeInForce:
+    """What one command has frozen and no other has unfrozen since."""
+
+    selection: str
+    """As the command named it, such as the path of a module."""
+    parameters: tuple[int, ...]
+    """Indexes, in order."""
+    is_divided: bool = False
+    """A command has unfrozen or frozen a part of it since."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExtendedOptimizer:
     """An optimizer to which commands have added parameters (paths); `own` counts the script's own parameters."""
 

@@ -66,6 +66,10 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
             frozen=tuple(sorted(mapping.kept_parameters(freezes.frozen))),
             contending=tuple(sorted(mapping.kept_parameters(freezes.contending))),
             holding=tuple(sorted(mapping.kept_modules(freezes.holding))),
+            in_force=tuple(
+                replace(each, parameters=tuple(sorted(mapping.kept_parameters(each.parameters))))
+                for each in freezes.in_force
+            ),
         )
     tree.checkpointed = frozenset(mapping.kept_modules(before.checkpointed))
     return tree

@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command, RunSteps, SetGroup, ShowRank
-from gradtui.state.selection import objection_to_expressions
+from gradtui.protocol.commands import (
+    Command,
+    RunSteps,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    ShowRank,
+    TraceGradient,
+    TrainOnly,
+)
+from gradtui.state.selection import NothingSelected, find, objection_to_expressions, spellings, unknown_path
 
 if TYPE_CHECKING:
     from gradtui.state.run_state import RunState
@@ -17,6 +27,8 @@ def objection_to(command: Command) -> str | None:
     """Return why no run could carry out this command; None if one could."""
     if isinstance(command, RunSteps) and command.count < 1:
         return f"the count of run_steps is from 1 on, not {command.count}"
+    if isinstance(command, SetTrainable) and command.restore and not command.trainable:
+        return "restore is for unfreeze: it restores what commands have frozen"
     if isinstance(command, ShowRank) and command.rank < 0:
         return f"ranks are numbered from 0 on: there is no rank {command.rank}"
     if isinstance(command, SetGroup):
@@ -26,6 +38,24 @@ def objection_to(command: Command) -> str | None:
         negative = [value for value in (command.optimizer, command.group, *numbers) if value < 0]
         return f"the numbers of set_group are from 0 on, not {negative[0]:g}" if negative else None
     return objection_to_expressions(getattr(command, "selection", getattr(command, "path", "")))
+
+
+def missing_target(state: RunState, command: Command) -> str | None:
+    """Return that a command names nothing that the models of the run have; None if it may, or if no model is known yet."""
+    tree = state.tree
+    if not tree.modules:
+        return None
+    if isinstance(command, (SetCheckpointing, SetMode)):
+        paths = {module.path for module in tree.modules}.union(*(info.names for info in tree.parameters))
+        is_there = any(spelling in paths for spelling in spellings(command.path, tree))
+        return None if is_there else unknown_path(command.path, tree)
+    if not isinstance(command, (SetTrainable, TrainOnly, TraceGradient)):
+        return None
+    try:
+        find(command.selection if isinstance(command, TrainOnly) else command.path, tree)
+    except NothingSelected as nothing:
+        return str(nothing)
+    return None
 
 
 def in_full(words: Mapping[str, Any], state: RunState | None) -> dict[str, Any]:

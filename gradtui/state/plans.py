@@ -79,7 +79,7 @@ def _trained(state: RunState) -> Iterator[PlanOffered]:
         words = f"last {blocks} blocks" if blocks > 1 else "last block"
         selection = f":last-{blocks}-blocks"
         yield from _train_only(
-            state, f"{words} + head" if head else words, f"{selection}, {head}" if head else selection
+            state, f"{words}, head" if head else words, f"{selection}, {head}" if head else selection
         )
     if head:
         yield from _train_only(state, "head", head)

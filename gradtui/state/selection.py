@@ -3,8 +3,9 @@
 The first reading that applies counts:
 
 1. the path of a module or parameter, as the tree has it: `encoder.layers.0`; the empty path is everything;
-2. `re:` and a regular expression that is searched for in every name of a parameter: `re:^layers\\.[0-3]\\.`;
-3. several selections with commas between them: `:head, :norms`;
+2. several selections with commas between them: `:head, :norms`. `+` joins them too; an expression extends to ` + ` or to the
+   end;
+3. `re:` and a regular expression that is searched for in every name of a parameter: `re:^layers\\.[0-3]\\.`;
 4. a preset: `:all`, `:head`, `:norms`, `:biases`, `:norms-and-biases`, `:lora`, `:last-N-blocks`
    (`gradtui.state.model_parts` defines them);
 5. a glob, as for file names, that a parameter or a module around it matches: `*.bias`, `encoder.layers.[0-3]`.
@@ -27,6 +28,7 @@ from gradtui.state.model_parts import Listing
 PRESETS = (":all", ":head", ":norms", ":biases", ":norms-and-biases", ":lora", ":last-N-blocks")
 
 _LAST_BLOCKS = re.compile(r":last-(\d+)-blocks?")
+_JOINER, _AFTER_EXPRESSION = re.compile(r"[,+]"), re.compile(r"\s\+\s")
 _MAX_COMPARED = 2_000
 """Maximum number of paths compared with an unknown one by `difflib`."""
 
@@ -50,13 +52,16 @@ def find(selection: str, tree: Listing) -> Selected:
     if known is not None:
         return known
     wanted = selection.strip()
+    several = joined(wanted)
+    if len(several) > 1:
+        each = [find(part, tree) for part in several if part]
+        if not each:
+            raise NothingSelected(unknown_path(selection, tree))
+        indices = sorted({index for one in each for index in one.indices})
+        return Selected(one_selection([one.shown or "the model" for one in each]), tuple(indices))
     if wanted.startswith("re:"):
         search = _expression(wanted).search
         return _some(wanted, {i for i, info in enumerate(tree.parameters) if any(map(search, info.names))}, tree)
-    if "," in wanted:
-        each = [find(part, tree) for part in map(str.strip, wanted.split(",")) if part]
-        indices = sorted({index for one in each for index in one.indices})
-        return Selected(", ".join(one.shown or "the model" for one in each), tuple(indices))
     if wanted.startswith(":"):
         return _some(wanted, _by_preset(wanted, tree), tree)
     if any(sign in wanted for sign in "*?["):
@@ -65,32 +70,28 @@ def find(selection: str, tree: Listing) -> Selected:
 
 
 def joined(selections: str) -> tuple[str, ...]:
-    """Return the selections that `+` joins: `head + *.bias` are two. In an expression only ` + ` with its spaces does so."""
+    """Return the selections that commas join: `head, *.bias` are two. `+` joins too; after an expression only ` + ` does."""
     found = []
     rest: str | None = selections
     while rest is not None:
-        part, plus, after = rest.strip().partition(" + " if rest.strip().startswith("re:") else "+")
+        rest = rest.strip()
+        joiner = _AFTER_EXPRESSION if rest.startswith("re:") else _JOINER
+        part, *after = joiner.split(rest, maxsplit=1)
         found.append(part.strip())
-        rest = after if plus else None
+        rest = after[0] if after else None
     return tuple(found)
 
 
-def one_selection(selections: Sequence[str]) -> str | None:
-    """Return several selections as one, as a command has it; None if that cannot be written."""
+def one_selection(selections: Sequence[str]) -> str:
+    """Return several selections as one, as a command has it."""
     expressions = [each for each in selections if each.startswith("re:")]
     others = [each for each in selections if not each.startswith("re:")]
-    if others and any("," in each for each in expressions):
-        return None
-    if not others and len(expressions) > 1:
-        expressions = ["re:" + "|".join(f"(?:{each.removeprefix('re:').strip()})" for each in expressions)]
-    return ", ".join((*others, *expressions))
+    return ", ".join([*others, " + ".join(expressions)] if expressions else others)
 
 
 def objection_to_expressions(selection: str) -> str | None:
     """Return why a regular expression in a selection is invalid, None if all are valid. This check needs no tree."""
-    wanted = selection.strip()
-    parts_of_it = [wanted] if wanted.startswith("re:") else [part.strip() for part in wanted.split(",")]
-    for part in parts_of_it:
+    for part in joined(selection):
         if part.startswith("re:"):
             try:
                 _expression(part)

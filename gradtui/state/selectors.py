@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 
-from gradtui.protocol.commands import Pause, Resume, RunSteps, RunTo, StopTraining, TrainOnly
+from gradtui.protocol.commands import Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import (
     PROBLEM_STATES,
@@ -21,7 +20,6 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.state.model_parts import children
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selection import NothingSelected, find
 from gradtui.state.series import Series, joint_norm
 from gradtui.state.shown_norms import shown_norms
 
@@ -196,30 +194,6 @@ def module_at(tree: TreeState, path: str) -> int | None:
     return next((index for index, module in enumerate(tree.modules) if module.path == path), None)
 
 
-def pending_parameters(state: RunState) -> dict[int, bool]:
-    """Return the parameters with a pending freeze (False) or unfreeze (True)."""
-    waiting: dict[int, bool] = {}
-    for command in state.pending_toggles():
-        if isinstance(command, TrainOnly):
-            chosen = set(_indices(state.tree, command.selection))
-            now = state.tree.trainable
-            # Only parameters that the command would change.
-            waiting |= {index: index in chosen for index, flag in enumerate(now) if (flag == "1") != (index in chosen)}
-        else:
-            waiting |= dict.fromkeys(_indices(state.tree, command.path), command.trainable)
-    return waiting
-
-
-def _indices(tree: TreeState, selection: str) -> Iterable[int]:
-    module = module_at(tree, selection)
-    if module is not None:
-        return subtree(tree.modules[module])
-    try:
-        return find(selection, tree).indices
-    except NothingSelected:
-        return ()
-
-
 class RunStatus(str, Enum):
     """The status of a run as a whole."""
 
@@ -364,17 +338,3 @@ def toggles_of(state: RunState, parameters: range) -> list[CommandApplied]:
         for applied in reversed(state.interventions)
         if any(parameter in parameters for parameter in applied.parameters)
     ]
-
-
-def trainable_wish(state: RunState, parameters: range) -> bool | None:
-    """Return what a toggle of these parameters does: freeze (False) if any of them trains or will, else unfreeze (True).
-
-    None while it is unknown of all of them whether they train.
-    """
-    pending = pending_parameters(state)
-    letters = state.tree.trainable[parameters.start : parameters.stop]
-    if pending:
-        letters = "".join(
-            str(int(pending[index])) if index in pending else letter for index, letter in zip(parameters, letters)
-        )
-    return False if "1" in letters else True if "0" in letters else None

@@ -30,7 +30,7 @@ def _group_words(command: commands.SetGroup) -> str:
         for name, value in (("learning rate", command.learning_rate), ("weight decay", command.weight_decay))
         if value is not None
     ]
-    return f"set {' and '.join(wished) or 'nothing'} of group {command.group}"
+    return f"set {' and '.join(wished) or 'the settings'} of group {command.group}"
 
 
 _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {

@@ -17,8 +17,9 @@ from gradtui.state.forecast import (
 )
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import is_classified, pending_parameters, trainable_wish
+from gradtui.state.selectors import is_classified
 from gradtui.state.step_peaks import step_peaks
+from gradtui.state.toggles import pending_parameters, toggle_of
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN
 from gradtui.text.no_forecast import why_by_rules
 from gradtui.text.units import count_text, plural, short_bytes
@@ -26,18 +27,19 @@ from gradtui.text.units import count_text, plural, short_bytes
 _SCALARS = {1: " and a step counter of 4 B", 2: " and two numbers of 4 B"}
 
 
-def derivation(state: RunState, parameters: range) -> list[tuple[str, str]]:
-    """Return labels and sentences: first what would change, then each number with its origin. Empty if nothing can be said."""
+def derivation(state: RunState, path: str, parameters: range) -> list[tuple[str, str]]:
+    """Return labels and sentences: first what a toggle of the row with this path and these parameters would change, then each
+    number with its origin. Empty if nothing can be said."""
     if state.ended is not None or not parameters or not is_classified(state.tree):
         return []
-    trainable = trainable_wish(state, parameters)
+    toggle = toggle_of(state, path, parameters)
     waiting = pending_parameters(state)
-    if trainable is None or len(parameters) > MOST_PARAMETERS or any(index in waiting for index in parameters):
+    if toggle is None or len(parameters) > MOST_PARAMETERS or any(index in waiting for index in parameters):
         return []
-    label, verb = ("unfreeze", "An unfreeze") if trainable else ("freeze", "A freeze")
-    if not trainable and leaves_nothing(state, parameters):
+    label, verb = ("unfreeze", "An unfreeze") if toggle.trainable else ("freeze", "A freeze")
+    if not toggle.trainable and leaves_nothing(state, parameters):
         return [(label, f"{NOTHING_WOULD_TRAIN}.")]
-    change = forecast(state, parameters, trainable, MOST_MODULES)
+    change = forecast(state, toggle.parameters, toggle.trainable, MOST_MODULES)
     changed = change.starts or change.stops
     if not changed or change.would_fail:
         return [(label, f"{NOTHING_WOULD_TRAIN}.")] if change.would_fail else []

@@ -28,6 +28,11 @@ def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[st
     return [f"{elements} parameter{'' if forecast.elements == 1 else 's'}", *memory_clauses(forecast, state)]
 
 
+def stay_frozen_clause(tensors: int) -> str:
+    """Return that an unfreeze that restores leaves tensors of the row frozen."""
+    return f"{plural(tensors, 'tensor')} stay{'s' if tensors == 1 else ''} frozen as before"
+
+
 def checkpoint_clauses(forecast: Forecast) -> list[str]:
     """Return what checkpointing a module, or the end of it, would change: the activations, and the work of a step."""
     clauses = [_activations(forecast)]

@@ -70,6 +70,7 @@ train_overridden = "the train() of {} does not change its mode".format
 NO_GRADIENTS = "no parameter has a gradient at this step boundary: the script clears them itself"
 NO_PARAMETERS = "it has no parameters"
 NOTHING_FROZEN = "no command has frozen a parameter"
+nothing_to_restore = "nothing in {} is frozen by a command: the script has frozen what does not train".format
 NOTHING_TRAINS = "nothing would train: loss.backward() would fail"
 JUST_UNFROZEN = " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)"
 UPDATED_BY_SCRIPT = "this script updates its parameters itself, by code that may not expect .grad to be None"

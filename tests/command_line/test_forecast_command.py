@@ -44,11 +44,11 @@ for step in range(6):
 """
 CHOICES = {
     "freeze encoder": ("--freeze", "encoder", "model.encoder.requires_grad_(False)"),
-    "train-only prompt + head": (
+    "train-only prompt, head": (
         "--train-only", "prompt+head",
         "model.requires_grad_(False); model.head.requires_grad_(); model.prompt.requires_grad_()",
     ),
-    "freeze encoder.0 + *.bias": (
+    "freeze encoder.0, *.bias": (
         "--freeze", "encoder.0+*.bias",
         "[each.requires_grad_(False) for name, each in model.named_parameters() if '.0.' in name or name.endswith('.bias')]",
     ),
@@ -259,8 +259,8 @@ def test_wrong_options_are_refused_before_the_script_runs(script: Path) -> None:
         ),
         (("--freeze", "re:(", script.name), "--freeze 're:('"),
         (("--freeze", " ", script.name), "--freeze ' ': it is empty"),
-        (("--freeze", "head + ", script.name), "--freeze 'head + ': nothing stands on one side of a +"),
-        (("--freeze", "head++encoder", script.name), "nothing stands on one side of a +"),
+        (("--freeze", "head + ", script.name), "--freeze 'head + ': nothing stands on one side of a comma or a +"),
+        (("--freeze", "head++encoder", script.name), "nothing stands on one side of a comma or a +"),
         (("--train-only", "head + re:(", script.name), "--train-only 'head + re:('"),
         (("--fit", "much", script.name), "'much' is not a size; write it like 8GiB or 500MB"),
         (("--batch-scale", "-1", script.name), "'-1' is not a factor; write a number above 0, such as 2 or 0.5"),

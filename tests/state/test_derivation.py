@@ -28,7 +28,7 @@ def said(state: RunState) -> dict[str, str]:
     """Return the words by label; those of a row without a label are at the label before it, behind a line break."""
     found: dict[str, str] = {}
     label = ""
-    for each, words in derivation(state, PARAMETERS):
+    for each, words in derivation(state, "a", PARAMETERS):
         label = each or label
         found[label] = f"{found[label]}\n{words}" if label in found else words
     return found
@@ -125,16 +125,16 @@ def test_what_is_not_exact_says_why(recorded: OperationsRecorded, unknown: tuple
 
 
 def test_what_cannot_be_done_has_no_numbers() -> None:
-    (only,) = derivation(run(), range(4))
+    (only,) = derivation(run(), "", range(4))
     assert only == ("freeze", "Nothing would train: loss.backward() would fail.")
-    assert derivation(run("----", "----", samples=0), PARAMETERS) == []
-    assert derivation(run(), range(0)) == []
+    assert derivation(run("----", "----", samples=0), "a", PARAMETERS) == []
+    assert derivation(run(), "a", range(0)) == []
     pending = run()
     pending.note_submitted(SetTrainable(1, "a", False))
-    assert derivation(pending, PARAMETERS) == []
+    assert derivation(pending, "a", PARAMETERS) == []
     ended = run()
     apply(ended, ev.RunEnded(9.0, 20, 0, None))
-    assert derivation(ended, PARAMETERS) == []
+    assert derivation(ended, "a", PARAMETERS) == []
 
 
 @pytest.mark.parametrize("row", [A, ~0])

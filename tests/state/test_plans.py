@@ -69,12 +69,12 @@ def by_name(run: Watched) -> dict[str, PlanOffered]:
 def test_there_is_a_plan_for_each_number_of_last_blocks_and_each_spacing_of_checkpoints(run: Watched) -> None:
     found = by_name(run)
     paths = [info.path for info in run.state.tree.parameters]
-    two = found["last 2 blocks + head"]
+    two = found["last 2 blocks, head"]
     assert [paths[index].partition(".")[0] for index in two.change.stops] == ["blocks"] * 8
     assert {paths[index].split(".")[1] for index in two.change.stops} == {"0", "1"}
     assert [make(7) for make in two.commands] == [TrainOnly(7, ":last-2-blocks, :head")]
-    assert {f"last {count} blocks + head" for count in (3, 2)} <= found.keys()
-    assert {"last block + head", "head", "norms"} <= found.keys()
+    assert {f"last {count} blocks, head" for count in (3, 2)} <= found.keys()
+    assert {"last block, head", "head", "norms"} <= found.keys()
     second = found["as now, every 2nd block checkpointed"]
     assert [make(1) for make in second.commands] == [SetCheckpointing(1, f"blocks.{at}", True) for at in (1, 3)]
     both = found["head, checkpointed"]

@@ -16,7 +16,7 @@ from torch import nn
 
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.model.tree_builder import build
-from gradtui.state.selection import PRESETS, NothingSelected, find, offered
+from gradtui.state.selection import PRESETS, NothingSelected, find, joined, offered, one_selection
 
 DEMO = Path(__file__).parents[2] / "demos" / "coop_like.py"
 
@@ -232,6 +232,18 @@ def test_globs_and_expressions() -> None:
     assert paths("transformer.h.0, :head , *.wpe", model) == paths("transformer.h.0", model) | {
         "transformer.wte.weight", "transformer.wpe.weight",
     }  # fmt: skip
+
+
+def test_selections_are_joined_by_commas_and_also_by_plus() -> None:
+    model = gpt()
+    both = paths("transformer.h.0, :head", model)
+    for written in ("transformer.h.0 + :head", "transformer.h.0+:head", r"re:h\.0\. + :head", r":head, re:h\.0\."):
+        assert paths(written, model) == both
+    assert find(r"re:h\.[0]+\. + :head", tree_of(model)).shown == r":head, re:h\.[0]+\."
+    for parts in (("a", "re:x,y"), ("re:x+", "re:y")):
+        assert joined(one_selection(parts)) == parts
+    with pytest.raises(NothingSelected):
+        find(" , ", tree_of(model))
 
 
 def test_a_path_counts_before_any_other_reading() -> None:

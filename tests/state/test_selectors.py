@@ -160,17 +160,6 @@ def test_the_toggles_of_a_parameter_the_newest_first() -> None:
     assert selectors.toggles_of(state, range(CTX + 2, CTX + 9)) == []
 
 
-def test_a_toggle_freezes_if_anything_trains_or_is_about_to() -> None:
-    state = running()
-    everything = range(len(MODEL.parameters))
-    assert selectors.trainable_wish(state, everything) is False
-    assert selectors.trainable_wish(state, range(CTX, CTX + 1)) is False
-    assert selectors.trainable_wish(state, range(CTX + 1, CTX + 3)) is True
-    state.note_submitted(SetTrainable(1, "ctx", False))
-    assert selectors.trainable_wish(state, everything) is True
-    assert selectors.trainable_wish(state_after(MODEL), everything) is None
-
-
 def test_what_a_module_keeps_is_kept_for_a_parameter_outside_of_it() -> None:
     state = running()
     blocks = row_of(MODEL, "text_encoder.blocks")

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
 from gradtui.own_frames import script_line
-from gradtui.probe.commands import preconditions, replayed_schedule, saved_files, trainability
+from gradtui.probe.commands import optimizer_state, preconditions, replayed_schedule, saved_files
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
@@ -254,7 +254,7 @@ class CommandDispatcher:
     def _report(self, step: int) -> None:
         """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
         self.freezes.report(step)
-        additions = trainability.additions(self._view)
+        additions = optimizer_state.additions(self._view)
         if additions != self._additions:
             self._additions = additions
             self._emit(OptimizersExtended(self._clock.at(), step, *additions))

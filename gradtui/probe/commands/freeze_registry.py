@@ -34,10 +34,14 @@ from gradtui.probe.frozen import (
 )
 from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ProbeContext, ranks
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
+from gradtui.protocol.vocabulary import FreezeInForce
 from gradtui.text import listed, plural, refusals
 
 _REPORT_EVERY = 1_000
 """If a script sets the same tensors back at every step, this is reported once in this many steps."""
+
+
+_NOTHING: tuple[object, ...] = ((), (), (), ())
 
 
 class FreezeRegistry:
@@ -68,7 +72,7 @@ class FreezeRegistry:
         """Since the last complete check there were steps in which only a part of the tensors was checked."""
         self._checked_at = -1
         """The step after which the version counters were last checked."""
-        self._in_force: tuple[tuple[int, ...], ...] = ((), (), ())
+        self._in_force: tuple[object, ...] = _NOTHING
         """The freeze state emitted last."""
         self._is_reported = True
 
@@ -97,22 +101,50 @@ class FreezeRegistry:
         """Whether this boundary must be crossed for the freezes."""
         return bool(self.freezes) and (not self._is_reported or self.is_watching or self.is_disturbed())
 
-    def add(self, command: int, step: int, named: Mapping[str, torch.Tensor], modules: Iterable[nn.Module]) -> None:
-        """Register parameters that a command has frozen, and hold the running statistics of the modules."""
+    def add(
+        self,
+        command: int,
+        step: int,
+        named: Mapping[str, torch.Tensor],
+        modules: Iterable[nn.Module],
+        selection: str = "",
+    ) -> None:
+        """Register parameters that a command has frozen, and hold the running statistics of the modules.
+
+        `selection` is what the command named.
+        """
         self.forget(named.values())
         held = list(modules)
         self.statistics.hold(held)
         tree = self._view.tree
         statistics = [(tree.modules[i].path if (i := tree.index_of(each)) >= 0 else "", each) for each in held]
-        self._verifier.add(Freeze(command, step, named.items(), statistics))
+        self._verifier.add(Freeze(command, step, named.items(), statistics, selection))
         self._checked_at = step
         self._forwards = self.statistics.forwards
 
-    def forget(self, tensors: Iterable[torch.Tensor], modules: Iterable[nn.Module] = ()) -> None:
-        """Remove these parameters and modules from every freeze."""
+    def in_force(self) -> tuple[FreezeInForce, ...]:
+        """Return each freeze with what it still holds frozen, oldest first."""
+        found = []
+        for freeze in self.freezes:
+            indices = self._view.tree.indices([tensor for _, tensor in freeze.parameters()])
+            listed = sorted({index for index in indices if index is not None})
+            if listed:
+                found.append(FreezeInForce(freeze.selection, tuple(listed), freeze.is_divided))
+        return tuple(found)
+
+    def statistics_with(self, tensors: Iterable[torch.Tensor]) -> set[int]:
+        """Return the ids of the modules whose statistics are held by freezes that have no parameters but these."""
+        ids = set(map(id, tensors))
+        whole = [each for each in self.freezes if all(id(tensor) in ids for _, tensor in each.parameters())]
+        return {id(module) for each in whole for reference in each.modules if (module := reference()) is not None}
+
+    def forget(
+        self, tensors: Iterable[torch.Tensor], modules: Iterable[nn.Module] = (), *, by_script: bool = False
+    ) -> None:
+        """Remove these parameters and modules from every freeze: a command has changed them, or the script."""
         released = list(modules)
         changed = [*tensors, *(buffer for module in released for buffer in module.buffers(recurse=False))]
-        self._verifier.forget(changed)
+        self._verifier.forget(changed, divides=not by_script)
         for tensor in changed:
             self._overridden.discard(tensor)
         self.statistics.release(released)
@@ -125,7 +157,7 @@ class FreezeRegistry:
 
     def tree_changed(self) -> None:
         """Emit the state again at the next boundary, since parameters and modules have new indexes."""
-        self._in_force, self._is_reported = ((), (), ()), False
+        self._in_force, self._is_reported = _NOTHING, False
 
     def at_boundary(self, step: int) -> None:
         """Freeze again, before a step begins, what the script has set back."""
@@ -156,7 +188,7 @@ class FreezeRegistry:
             given_up = str(refusal)
         self._report_override(step, tensors, given_up)
         if given_up is not None:
-            self.forget(tensors)
+            self.forget(tensors, by_script=True)
             return
         for tensor in tensors:
             tensor.requires_grad_(False)
@@ -255,6 +287,7 @@ class FreezeRegistry:
             tuple(sorted([index for index in tree.indices(frozen) if index is not None])),
             tuple(sorted(index for tensor in self._overridden.living() if (index := tree.owns(tensor)) is not None)),
             tuple(index for index, module in tree.live_modules() if id(module) in modules),
+            self.in_force(),
         )
         self._is_reported = True
         if now != self._in_force:

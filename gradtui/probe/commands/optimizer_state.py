@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.model import AddedParameters, direct_tensors
+from gradtui.probe.model import AddedParameters, ModelRegistry, direct_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
+from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.text import refusals, size_text
 
 Restore = Callable[[], None]
@@ -167,3 +168,25 @@ def _drop(found: Sequence[_State], put: Callable[[Optimizer, torch.Tensor, Any],
     # Closed explicitly: Python warns about a file that is left to the garbage collector.
     weakref.finalize(put_back, file.close)
     return put_back
+
+
+def additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]:
+    """Return the optimizers with the parameters that commands have added, and those taken out after they had trained."""
+    joined = view.joined
+    if not joined:
+        return (), ()
+
+    def paths(tensors: list[torch.Tensor]) -> tuple[str, ...]:
+        return tuple(
+            view.tree.parameters[index].path for tensor in tensors if (index := view.tree.owns(tensor)) is not None
+        )
+
+    extended, listed = [], set[int]()
+    for optimizer in view.live_optimizers():
+        owned = {id(tensor) for tensor in membership.parameters(optimizer)}
+        added = [tensor for tensor in joined.inside() if id(tensor) in owned]
+        # Optimizers that share their groups are reported once.
+        if added and not listed.intersection(map(id, added)):
+            extended.append(ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), paths(added)))
+        listed.update(map(id, added))
+    return tuple(extended), paths(joined.trained_outside())

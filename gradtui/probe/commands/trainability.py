@@ -17,13 +17,14 @@ from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
 from gradtui.probe.commands.preconditions import Training, module_at
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
-from gradtui.probe.model import IndexMapping, Lineage, ModelRegistry, is_same_model, lineage, lineages
+from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone, ranks
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
-from gradtui.protocol.vocabulary import Changed, ExtendedOptimizer, ParameterState
+from gradtui.protocol.vocabulary import Changed, ParameterState
 from gradtui.state.selection import spellings
+from gradtui.state.toggles import restored
 from gradtui.text import listed, plural, refusals
 from gradtui.transport.in_process import CommandQueue
 
@@ -79,7 +80,7 @@ class TrainabilityController:
 
     def set_trainable(self, command: SetTrainable) -> CommandResult:
         """Freeze or unfreeze the parameters that the command names. Raises `CommandRefused`."""
-        path, named = requires_grad.select(command.path, self._view.tree)
+        path, named = self._named(command)
         done = self._set(replace(command, path=path), named)
         return self._warned(done, {index: named[index] for index in done.parameters} if command.trainable else {})
 
@@ -90,7 +91,7 @@ class TrainabilityController:
         """
         tree = self._view.tree
         if isinstance(command, SetTrainable):
-            _, named = requires_grad.select(command.path, tree)
+            _, named = self._named(command)
             self._refuse(self._to_be_set(named, command.trainable), trainable=command.trainable)
             return
         _, wanted = requires_grad.select(command.selection, tree)
@@ -98,6 +99,17 @@ class TrainabilityController:
         self._refuse(self._to_be_set(wanted, True), trainable=True)
         # Before the unfreeze it is not known whether the freeze of the rest leaves nothing.
         self._refuse(self._to_be_set(rest, False), trainable=False, leaves_others=True)
+
+    def _named(self, command: SetTrainable) -> tuple[str, dict[int, torch.Tensor]]:
+        """Return the path as the tree spells it, and the parameters that the command is about. Raises `CommandRefused`."""
+        tree = self._view.tree
+        path, named = requires_grad.select(command.path, tree)
+        if not command.restore:
+            return path, named
+        back = restored(self.freezes.in_force(), path, named)
+        if not back:
+            raise NothingToDo(refusals.nothing_to_restore(path or "the model"))
+        return path, {index: tensor for index in back if (tensor := tree.parameter_refs[index]()) is not None}
 
     def _refuse(self, chosen: dict[int, torch.Tensor], *, trainable: bool, leaves_others: bool = False) -> None:
         training = self._training(measured=True)
@@ -136,6 +148,8 @@ class TrainabilityController:
         modules: list[nn.Module] = []
         if command.statistics and command.trainable:
             covered = {id(module) for module in norm_statistics.covered(self._view.tree, trainable=chosen.keys())}
+            # Modules that the script had frozen completely were held by the freeze that is now undone.
+            covered -= self.freezes.statistics_with(chosen.values()) if command.restore else set()
             modules = [module for module in self.freezes.statistics.live() if id(module) not in covered]
         elif command.statistics:
             frozen = norm_statistics.covered(self._view.tree, named.keys(), frozen=chosen.keys())
@@ -257,7 +271,9 @@ class TrainabilityController:
         to_host = [reference for reference in off if id(reference()) not in waited and command.state == "offload"]
         statistics = [weakref.ref(module) for module in modules]
         # State that was offloaded to host memory is offloaded again on undo.
-        back = replace(command, trainable=not command.trainable, state="offload" if offloaded else "keep")
+        back = replace(
+            command, trainable=not command.trainable, restore=False, state="offload" if offloaded else "keep"
+        )
 
         def undo() -> CommandResult:
             # The script had frozen these itself, so the decision about them is left to the script.
@@ -361,29 +377,7 @@ class TrainabilityController:
             # Whether a later unfreeze is possible must not depend on what each rank has measured.
             self._frozen |= indices if ranks.world_size() > 1 else indices - self._untried - self._unreached()
             named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
-            self.freezes.add(command.id, self._here()[0], named, modules)
-
-
-def additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple[str, ...]]:
-    """Return the optimizers with the parameters that commands have added, and those taken out after they had trained."""
-    joined = view.joined
-    if not joined:
-        return (), ()
-
-    def paths(tensors: list[torch.Tensor]) -> tuple[str, ...]:
-        return tuple(
-            view.tree.parameters[index].path for tensor in tensors if (index := view.tree.owns(tensor)) is not None
-        )
-
-    extended, listed = [], set[int]()
-    for optimizer in view.live_optimizers():
-        owned = {id(tensor) for tensor in membership.parameters(optimizer)}
-        added = [tensor for tensor in joined.inside() if id(tensor) in owned]
-        # Optimizers that share their groups are reported once.
-        if added and not listed.intersection(map(id, added)):
-            extended.append(ExtendedOptimizer(type(optimizer).__name__, len(owned) - len(added), paths(added)))
-        listed.update(map(id, added))
-    return tuple(extended), paths(joined.trained_outside())
+            self.freezes.add(command.id, self._here()[0], named, modules, command.path)
 
 
 def _both(done: CommandResult, moved: CommandResult) -> CommandResult:

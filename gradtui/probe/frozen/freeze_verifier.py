@@ -74,7 +74,10 @@ class Verdict:
 
 
 class Freeze:
-    """The tensors that one command has frozen, and the running statistics of `statistics`, (path of a module, module)."""
+    """The tensors that one command has frozen, and the running statistics of `statistics`, (path of a module, module).
+
+    `selection` is what the command named.
+    """
 
     def __init__(
         self,
@@ -82,13 +85,18 @@ class Freeze:
         step: int,
         tensors: Iterable[tuple[str, torch.Tensor]],
         statistics: Iterable[tuple[str, nn.Module]] = (),
+        selection: str = "",
     ) -> None:
-        self.command = command
+        self.command, self.selection = command, selection
         self.since_step = step
+        self.is_divided = False
+        """A command has changed a part of it since."""
+        self.modules: list[weakref.ref[nn.Module]] = []
         self.is_young = True
         """It has not been verified yet."""
         self.held = [_Held(path, tensor) for path, tensor in tensors]
         for path, module in statistics:
+            self.modules.append(weakref.ref(module))
             for name, buffer in module.named_buffers(path, recurse=False):
                 if buffer.layout is torch.strided and not buffer.is_inference():
                     self.held.append(_Held(name, buffer, is_statistic=True))
@@ -100,6 +108,10 @@ class Freeze:
     def tensors(self) -> int:
         """Number of the frozen parameters that are alive."""
         return sum(not held.is_statistic and held.tensor() is not None for held in self.held)
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Iterate over (path, parameter) of the parameters that are alive and must stay frozen."""
+        return ((held.path, tensor) for held in self.held if held.enforced and (tensor := held.tensor()) is not None)
 
     def news(self, *, of_statistics: bool = False) -> Verdict | None:
         """Return writes that have not been reported, by the counters alone; None if there are none.
@@ -171,11 +183,13 @@ class FreezeVerifier:
         self.freezes.append(freeze)
         self._expect()
 
-    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Remove tensors from every freeze, since they have been toggled again."""
+    def forget(self, tensors: Iterable[torch.Tensor], *, divides: bool = False) -> None:
+        """Remove tensors from every freeze, since they have been toggled again; `divides` says that a command did that."""
         changed = {id(tensor) for tensor in tensors}
         for freeze in self.freezes:
-            freeze.held = [held for held in freeze.held if id(held.tensor()) not in changed]
+            before = freeze.held
+            freeze.held = [held for held in before if id(held.tensor()) not in changed]
+            freeze.is_divided |= divides and len(freeze.held) < len(before)
         self._expect()
 
     def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -193,7 +207,7 @@ class FreezeVerifier:
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Iterate over (path, parameter) of the parameters that are alive and must stay frozen."""
-        return ((held.path, tensor) for held in self._held if held.enforced and (tensor := held.tensor()) is not None)
+        return (each for freeze in self.freezes for each in freeze.parameters())
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Return whether this parameter is one of those that must stay frozen."""

@@ -37,7 +37,8 @@ def _question(id: str, keys: tuple[str, ...], title: str, help: str) -> Action:
 ACTIONS: tuple[Action, ...] = (
     _request(
         "toggle_trainable", ("space",), "Freeze or unfreeze",
-        "Freeze the row under the cursor, or unfreeze it if nothing in it trains. "
+        "Freeze the row under the cursor; the next press restores what that froze. In a row where nothing trains it unfreezes "
+        "what commands have frozen, or all of it if they have frozen nothing. "
         "Applied at the next step boundary; ▽ and △ mark what is on its way. A change of several modules, of more than 5 % of "
         "what trains, or that would not fit into free memory waits for a second press.",
         footer=1, label="freeze", mouse="click on the state", on_row=True,
@@ -104,6 +105,10 @@ ACTIONS: tuple[Action, ...] = (
     _request(
         "freeze_offloading", (), "Freeze and offload optimizer state",
         "Freeze the row; what its optimizer keeps of it waits in host memory until the row is unfrozen.",
+    ),
+    _request(
+        "unfreeze_all", (), "Unfreeze everything in the row",
+        "Unfreeze all of the row, also what the script itself has frozen.",
     ),
     _request(
         "verify_freezes", (), "Verify freezes",

@@ -13,7 +13,6 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import (
     has_trained,
     optimizers_of,
-    pending_parameters,
     recomputed_bytes,
     state_of,
     subtree,
@@ -23,6 +22,7 @@ from gradtui.state.selectors import (
 )
 from gradtui.state.series import joint_norm
 from gradtui.state.shown_norms import shown_norms
+from gradtui.state.toggles import pending_parameters
 from gradtui.text import (
     STATE_MEANINGS,
     contending_text,
@@ -118,7 +118,7 @@ def _parameter(state: RunState, index: int) -> list[DetailRow]:
         *_norm_history(state, range(index, index + 1)),
         *text_rows("update", update_words(state, index)),
         *_curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:]),
-        *_change_facts(state, range(index, index + 1)),
+        *_change_facts(state, info.path, range(index, index + 1)),
         *_toggle_facts(state, range(index, index + 1)),
     ]
     return rows
@@ -167,7 +167,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("update", joint_update_words(state, subtree(module))),
         *_whole_run(state, module),
         *_norm_history(state, subtree(module)),
-        *_change_facts(state, subtree(module)),
+        *_change_facts(state, module.path, subtree(module)),
         *_toggle_facts(state, subtree(module)),
         *(row for label, words in model_lines(state, index) for row in text_rows(label, words)),
     ]
@@ -330,11 +330,11 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
     return [DetailRow("", line=line)]
 
 
-def _change_facts(state: RunState, parameters: range) -> list[DetailRow]:
+def _change_facts(state: RunState, path: str, parameters: range) -> list[DetailRow]:
     """What a freeze or an unfreeze would change, and where each number comes from."""
     first = True
     rows: list[DetailRow] = []
-    for label, words in derivation(state, parameters):
+    for label, words in derivation(state, path, parameters):
         rows += text_rows(label, printable(words), "strong" if first else "text")
         first = False
     return rows

@@ -20,9 +20,16 @@ from gradtui.state.forecast import MOST_MODULES, MOST_PARAMETERS, forecast, fore
 from gradtui.state.freshness import stale_norm_step, stale_ratio_step
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import is_classified, pending_parameters, row_parameters, trainable_wish
+from gradtui.state.selectors import is_classified, row_parameters
+from gradtui.state.toggles import pending_parameters, toggle_of
 from gradtui.text.ending import ended_words
-from gradtui.text.forecast import NOTHING_WOULD_TRAIN, checkpoint_clauses, forecast_clauses, shortage_clause
+from gradtui.text.forecast import (
+    NOTHING_WOULD_TRAIN,
+    checkpoint_clauses,
+    forecast_clauses,
+    shortage_clause,
+    stay_frozen_clause,
+)
 from gradtui.text.units import plural
 from gradtui.text.why import (
     MOST_JOINED,
@@ -100,30 +107,32 @@ def why(
         return Why(title, sentences, question=asked, checkpoint=checkpoint)
     if not is_classified(tree):
         return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
-    heading, clauses, first = _what_if(state, parameters, key, undo_key)
+    heading, clauses, first = _what_if(state, row_path(tree, row), parameters, key, undo_key)
     asked = asked if first is None else replace(first, then=asked)
     return Why(title, sentences, heading, clauses, asked, checkpoint, warning)
 
 
 def _what_if(
-    state: RunState, parameters: range, key: str, undo_key: str
+    state: RunState, path: str, parameters: range, key: str, undo_key: str
 ) -> tuple[tuple[Span, ...], tuple[str, ...], ForecastAsked | None]:
     waiting = pending_parameters(state)
     wish = next((waiting[index] for index in parameters if index in waiting), None) if waiting else None
     if wish is not None:
         return ((f"pending: {_verb(trainable=wish)} at the next step", "pending"),), (), None
-    trainable = trainable_wish(state, parameters)
-    if trainable is None:
+    toggle = toggle_of(state, path, parameters)
+    if toggle is None:
         return (), ("Whether it trains is not known before the first step.",), None
-    heading = ((key, "key"), (f" would {_verb(trainable=trainable)} it: ", "muted"))
-    if not trainable and leaves_nothing(state, parameters):
+    what = "what was frozen in it" if toggle.restores else "it"
+    heading = ((key, "key"), (f" would {_verb(trainable=toggle.trainable)} {what}: ", "muted"))
+    if not toggle.trainable and leaves_nothing(state, parameters):
         return heading, (NOTHING_WOULD_TRAIN,), None
     if len(parameters) > MOST_PARAMETERS:
         clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
         return heading, clauses, None
-    change = forecast(state, parameters, trainable, MOST_MODULES)
+    change = forecast(state, toggle.parameters, toggle.trainable, MOST_MODULES)
+    stay = (stay_frozen_clause(len(parameters) - len(toggle.parameters)),) if toggle.restores else ()
     undo = () if change.would_fail else (f"{undo_key} undoes it" if undo_key else "Undo reverts it",)
-    return heading, (*forecast_clauses(change), *undo), None if change.would_fail else question(state, change)
+    return heading, (*forecast_clauses(change), *stay, *undo), None if change.would_fail else question(state, change)
 
 
 def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...], ForecastAsked | None]:
@@ -168,6 +177,7 @@ def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
     until = "any other key cancels" if action.keys else f"to be chosen again within {SECONDS:.0f} seconds"
     tensors = plural(len(change.stops) + len(change.starts), "tensor")
     clauses = (tensors, *forecast_clauses(change, asked.state))
+    clauses = (*clauses, stay_frozen_clause(asked.stay)) if asked.stay else clauses
     warning = shortage_clause(asked.lacks) if asked.lacks is not None else ""
     clauses = (warning, *clauses) if warning else clauses
     return Why(f"{name} · {verb}? ({until})", (), heading, clauses, warning=warning)

@@ -9,6 +9,7 @@ from gradtui.state.forecast import Forecast, forecast
 from gradtui.state.free_memory import Shortage, shortage
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import row_parameters
+from gradtui.state.toggles import restored_by
 from gradtui.tui.requests.requests import Refusal, command_for
 
 SECONDS = 10.0
@@ -34,6 +35,8 @@ class Confirmation:
     """The time of the first request in seconds."""
     forecast: Forecast
     """What would change."""
+    stay: int = 0
+    """Number of tensors in the row that stay frozen, if the unfreeze restores what was frozen."""
     lacks: Shortage | None = None
     """The memory that it needs and that is not free; None if it fits, or if that is not known."""
 
@@ -54,9 +57,12 @@ def confirmation_for(
     command = None if isinstance(make, Refusal) else make(0)
     if row is None or not isinstance(command, SetTrainable):
         return None
-    change = forecast(state, row_parameters(state.tree, row), command.trainable)
+    inside = row_parameters(state.tree, row)
+    changed = restored_by(state.tree, command, inside) if command.restore else inside
+    change = forecast(state, changed, command.trainable)
     lacks = shortage(state, change)
-    asked = Confirmation(request, row, command.trainable, command.state, state.tree.version, now, change, lacks)
+    stay, version = len(inside) - len(changed), state.tree.version
+    asked = Confirmation(request, row, command.trainable, command.state, version, now, change, stay, lacks)
     if awaited is not None and _is_same(asked, awaited) and now - awaited.at <= SECONDS:
         return None
     return asked if lacks is not None or is_large(state, change) else None

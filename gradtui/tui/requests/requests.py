@@ -9,7 +9,8 @@ from typing import Literal
 
 from gradtui.protocol import commands
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, row_parameters, run_status, trainable_wish
+from gradtui.state.selectors import RunStatus, row_parameters, run_status
+from gradtui.state.toggles import toggle_of
 from gradtui.tui.tree import buffer_at, row_path
 
 Make = Callable[[int], commands.Command]
@@ -40,11 +41,13 @@ class Request:
         needs: what must be there.
         toggle_of: for a toggle, returns the value that the command reverses, or why it is unknown. A pending command counts as
             applied. Receives the row if `needs` names one.
+        of_row: makes the command from its row, instead of all others.
     """
 
     command: Callable[..., commands.Command]
     needs: Needs = "run"
     toggle_of: Callable[..., bool | Refusal] | None = None
+    of_row: Callable[[RunState, int], Make | Refusal] | None = None
 
 
 def command_for(name: str, state: RunState, row: int | None) -> Make | Refusal:
@@ -59,6 +62,8 @@ def command_for(name: str, state: RunState, row: int | None) -> Make | Refusal:
     refusal = refusal_of(request.needs, state, row)
     if refusal is not None:
         return refusal
+    if request.of_row is not None and row is not None:
+        return request.of_row(state, row)
     rows = (row,) if row is not None and request.needs in ("parameters", "module") else ()
     arguments: list[object] = [row_path(state.tree, row) for row in rows]
     if request.toggle_of is not None:
@@ -90,15 +95,15 @@ def refusal_of(needs: Needs, state: RunState, row: int | None = None) -> Refusal
     return None
 
 
-def _is_trained(state: RunState, row: int) -> bool | Refusal:
-    parameters = row_parameters(state.tree, row)
-    name = row_path(state.tree, row) or "the model"
+def _toggle_trainable(state: RunState, row: int) -> Make | Refusal:
+    parameters, path = row_parameters(state.tree, row), row_path(state.tree, row)
+    name = path or "the model"
     if not parameters:
         return Refusal(f"There is nothing to freeze in {name}: it has no parameters.")
-    wish = trainable_wish(state, parameters)
-    if wish is None:
+    toggle = toggle_of(state, path, parameters)
+    if toggle is None:
         return Refusal(f"Whether {name} trains is not known before the first step.")
-    return not wish
+    return lambda number: commands.SetTrainable(number, path, toggle.trainable, restore=toggle.restores)
 
 
 def _is_checkpointed(state: RunState, module: int) -> bool:
@@ -127,7 +132,8 @@ def _follows_micro_steps(state: RunState) -> bool:
 
 
 REQUESTS: dict[str, Request] = {
-    "toggle_trainable": Request(commands.SetTrainable, "parameters", toggle_of=_is_trained),
+    "toggle_trainable": Request(commands.SetTrainable, "parameters", of_row=_toggle_trainable),
+    "unfreeze_all": Request(partial(commands.SetTrainable, trainable=True), "parameters"),
     "freeze_dropping": Request(partial(commands.SetTrainable, trainable=False, state="drop"), "parameters"),
     "freeze_offloading": Request(partial(commands.SetTrainable, trainable=False, state="offload"), "parameters"),
     "verify_freezes": Request(commands.VerifyFreeze),

@@ -15,7 +15,8 @@ from textual.message import Message
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import has_trained, is_classified, next_problem, pending_parameters
+from gradtui.state.selectors import has_trained, is_classified, next_problem
+from gradtui.state.toggles import pending_parameters
 from gradtui.tui.actions import bindings, keymap_of
 from gradtui.tui.rendering import BLANK, Line, fit, wrap
 from gradtui.tui.tree.finding_rows import FindingRows

@@ -98,7 +98,9 @@ def test_nothing_can_be_asked_of_a_run_that_has_ended(name: str) -> None:
 @pytest.mark.parametrize("name", requests.REQUESTS)
 def test_without_a_row_only_what_needs_none_can_be_asked(name: str) -> None:
     answer = requests.command_for(name, RunState(), None)
-    on_a_row = {"toggle_trainable", "freeze_dropping", "freeze_offloading", "toggle_checkpointing", "toggle_mode"}
+    on_a_row = {
+        "toggle_trainable", "unfreeze_all", "freeze_dropping", "freeze_offloading", "toggle_checkpointing", "toggle_mode",
+    }  # fmt: skip
     assert isinstance(answer, requests.Refusal) == (name in on_a_row)
 
 

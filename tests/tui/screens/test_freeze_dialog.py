@@ -12,7 +12,7 @@ from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import covering
-from gradtui.state.selectors import pending_parameters
+from gradtui.state.toggles import pending_parameters
 from gradtui.tui.requests import freeze_choice
 from gradtui.tui.requests.freeze_choice import MODES
 from gradtui.tui.screens.freeze import FreezeDialog
