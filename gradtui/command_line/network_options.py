@@ -94,7 +94,12 @@ def run_options(command: F) -> F:
             "--token-file", **_FILE, help=f"The token of the run at --connect. Without it the variable {TOKEN} has it."
         ),
         click.option("--connect", metavar="HOST:PORT", help="A run on another machine, which has --listen."),
-        click.option("--run", "id_", metavar="ID", help="The run; without it the only live one."),
+        click.option(
+            "--run",
+            "id_",
+            metavar="ID",
+            help="The run, by its id or the beginning of it; without it the only live one.",
+        ),
     ):
         made = option(made)
     result: F = made

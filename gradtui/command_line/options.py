@@ -151,7 +151,16 @@ def _completed(
 
 def setting_options(command: F) -> F:
     """Add an option for each setting that files and the environment may give too. Its value is the text, None without it."""
-    for setting in reversed(SETTINGS):
+    return _with_settings(command, SETTINGS)
+
+
+def viewing_options(command: F) -> F:
+    """Add the same for the settings of a dashboard that shows what another process has measured."""
+    return _with_settings(command, [setting for setting in SETTINGS if setting.name != "budget"])
+
+
+def _with_settings(command: F, settings: Sequence[Setting]) -> F:
+    for setting in reversed(settings):
         command = click.option(
             f"--{setting.name}",
             callback=_validated(setting),
@@ -175,9 +184,9 @@ def settings_in_force(target: Target | None, options: dict[str, Any]) -> Configu
 
     Args:
         target: the program to run; None for any in the current directory.
-        options: the values of `setting_options`, by the names of parameters. They are removed from it.
+        options: the values of `setting_options` or `viewing_options`, by the names of parameters. They are removed from it.
     """
-    given = {setting.name: options.pop(setting.name.replace("-", "_")) for setting in SETTINGS}
+    given = {setting.name: options.pop(setting.name.replace("-", "_"), None) for setting in SETTINGS}
     return configuration(folder_of(target), given, os.environ)
 
 

@@ -10,8 +10,7 @@ import click
 
 from gradtui.command_line.live_commands import HELP_NAMES, JSON, LiveCommand
 from gradtui.command_line.network_options import run_options
-from gradtui.command_line.options import settings_in_force
-from gradtui.configuration.sources import SETTINGS
+from gradtui.command_line.options import settings_in_force, viewing_options
 from gradtui.live.client import (
     LiveError,
     RunChoice,
@@ -28,12 +27,16 @@ from gradtui.state.objections import in_full
 from gradtui.text import listed
 
 REFUSED = 3
-"""The exit code of `gradtui do --wait` if the run refused the command, or ended before it."""
+"""The exit code of `gradtui do` if the run refused the command, or ended before it."""
+_ANSWER_S = 2.0
+"""Seconds to wait for the answer without `--wait`: a run answers at its next step boundary."""
+_SENT = "sent; the run answers at its next step boundary (--wait waits for that)"
 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
-def _attach(run: RunChoice) -> None:
+@viewing_options
+def _attach(run: RunChoice, **options: Any) -> None:
     """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
     from gradtui.live.attach_screen import attach
     from gradtui.runner.terminal import why_no_screen
@@ -42,9 +45,8 @@ def _attach(run: RunChoice) -> None:
     trouble = why_no_screen()
     if trouble is not None:
         raise click.UsageError(f"no dashboard here: {trouble}; gradtui status prints what the run does")
-    settings = settings_in_force(None, {setting.name.replace("-", "_"): None for setting in SETTINGS})
     try:
-        attach(run.address(), settings)
+        attach(run.address(), settings_in_force(None, options))
     except (NoAnswerError, OSError) as error:
         raise live_error(error) from None
 
@@ -54,13 +56,16 @@ def _attach(run: RunChoice) -> None:
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": HELP_NAMES},
     epilog="COMMAND is a word of a schedule: freeze PATH, unfreeze PATH, train-only SELECTION, checkpoint PATH, set-lr RATE, "
-    "pause, resume, step N, undo, stop, and so on; further values as field=value. Exit code: 0 when it was sent, with --wait "
-    f"when it was applied, {REFUSED} if the run refused it, 2 if it cannot be sent.",
+    "pause, resume, step N, undo, stop, and so on; further values as field=value. Exit code: 0 when it was applied, or sent if "
+    f"the run has not answered in {_ANSWER_S:g} seconds (--wait waits on), {REFUSED} if the run refused it, 2 if it cannot be "
+    "sent.",
 )
 @run_options
 @JSON
 @click.option("--dry-run", is_flag=True, help="Change nothing: print what the command would change, or why not.")
-@click.option("--wait", is_flag=True, help="Wait for the answer of the run, and for the receipt of a change.")
+@click.option(
+    "--wait", is_flag=True, help="Wait as long as it takes for the answer of the run, and for the receipt of a change."
+)
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
@@ -77,13 +82,12 @@ def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, w
         _preview(asked_at(address, "preview", command=command), as_json=as_json)
         return
     sent = asked_at(address, "do", command=command, client=client)
-    answer: dict[str, Any] = {"id": sent["id"], **command}
-    if wait:
-        answer |= result_of(address, sent)
+    answer: dict[str, Any] = {"id": sent.get("id"), **command}
+    answer |= result_of(address, sent, None if wait else _ANSWER_S, measured=wait)
     if as_json:
         click.echo(json.dumps(answer, indent=1))
     else:
-        click.echo(printable(str(answer.get("refused") or answer.get("text") or "sent")))
+        click.echo(printable(str(answer.get("refused") or answer.get("text") or _SENT)))
         if "receipt" in answer:
             click.echo(printable(str(answer["receipt"]["text"])))
         elif "not_measured" in answer:

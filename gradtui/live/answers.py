@@ -31,7 +31,7 @@ from gradtui.protocol.events import (
 from gradtui.serving.follower import Follower
 from gradtui.serving.server import Answer, Stream
 from gradtui.state.findings import Status, by_gravity
-from gradtui.state.objections import in_full, objection_to
+from gradtui.state.objections import in_full, missing_target, objection_to
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -247,6 +247,10 @@ class LiveRun:
             raise BadEntry(objection)
         if self._is_over:
             raise BadEntry("the run has ended")
+        # A viewer has the state itself, and waits for the answer.
+        missing = self._look(lambda state: missing_target(state, command)) if id_ is None else None
+        if missing is not None:
+            return {"refused": missing}
         with self._changed:
             cursor = self._count
         self._commands.reopen()

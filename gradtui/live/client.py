@@ -68,7 +68,7 @@ class RunChoice:
             raise LiveError("bad_address", str(error)) from None
 
     def _local(self) -> Address:
-        from gradtui.serving import BadAddressError, address_of, socket_directory
+        from gradtui.serving import BadAddressError, socket_directory
 
         if self.token_file or self.is_encrypted or self.authority:
             raise BadAddressError("--token-file, --tls and --tls-ca need --connect")
@@ -82,7 +82,7 @@ class RunChoice:
         if "/" in id_ or not id_:
             raise BadAddressError(f"{id_!r} is no id of a run; gradtui runs lists them")
         try:
-            return address_of(socket_directory(), id_)
+            return _address_of(socket_directory(), id_)
         except OSError as error:
             raise BadAddressError(f"no directory of live runs: {error.strerror or error}") from None
 
@@ -112,6 +112,19 @@ class RunChoice:
             return check_token(token)
         except BadAddressError as error:
             raise BadAddressError(f"{TOKEN}: {error}") from None
+
+
+def _address_of(directory: Path, begin: str) -> Address:
+    """Return the address of the run with this id, or else of the one live run whose id begins so. Raises `LiveError`."""
+    from gradtui.serving import address_of
+
+    named = address_of(directory, begin)
+    if named.path.exists():
+        return named
+    found = [id_ for each in live_runs() if (id_ := str(each["id"])).startswith(begin)]
+    if len(found) > 1:
+        raise LiveError("several_runs", f"{len(found)} runs begin with {begin}; give one by --run: {', '.join(found)}")
+    return address_of(directory, found[0]) if found else named
 
 
 def asked(run: RunChoice, what: str, **more: Any) -> Any:
@@ -180,18 +193,23 @@ def events_after(
         raise live_error(error) from None
 
 
-def result_of(address: Address, sent: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
-    """Wait for what became of a command, for the receipt too if its effect is measured.
+def result_of(
+    address: Address, sent: Mapping[str, Any], seconds: float | None = None, *, measured: bool = True
+) -> dict[str, Any]:
+    """Wait for what became of a command and, with `measured`, for the receipt if its effect is measured.
 
     Args:
         address: where the run is.
         sent: its answer to the command.
         seconds: the longest to wait; None for no limit.
+        measured: see above.
 
     Returns:
         `text` and `step` of what was done, and `receipt` if its effect was measured, else `not_measured` with the reason; or
         `refused` with the reason. Empty if the time is over before the run has answered.
     """
+    if "refused" in sent:
+        return dict(sent)
     waiting = _Waiting(address, seconds)
     found: dict[str, Any] = {}
     for _, event in events_after(address, sent["cursor"], follow=True, until=waiting.is_over):
@@ -205,7 +223,7 @@ def result_of(address: Address, sent: Mapping[str, Any], seconds: float | None =
             return {**found, "receipt": fields_of_event(event)} if event.held else failed
         if isinstance(event, CommandApplied) and event.command.id == sent["id"]:
             found = {"text": event.text, "step": event.step}
-            if not event.is_measured:
+            if not event.is_measured or not measured:
                 return found
             waiting.applied_at = event.step
         elif isinstance(event, CommandApplied) and found and event.is_measured and event.step > found["step"]:

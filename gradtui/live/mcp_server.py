@@ -129,7 +129,7 @@ class _Tools:
             from_words(in_full(command, None), 0)
             address = self._chosen(run_id).address()
             sent = asked_at(address, "do", command=command, client="MCP")
-            return {"id": sent["id"], **result_of(address, sent, max(0.0, min(wait_seconds, _LONGEST_WAIT_S)))}
+            return {"id": sent.get("id"), **result_of(address, sent, max(0.0, min(wait_seconds, _LONGEST_WAIT_S)))}
 
         return _answer(done)
 

@@ -17,6 +17,7 @@ from gradtui.configuration.sources import SETTINGS, configuration
 from gradtui.diagnostics import FindingTracker
 from gradtui.live.answers import LiveRun
 from gradtui.live.attach_screen import AttachedRun, app_of
+from gradtui.live.client import result_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
 from gradtui.runner.plain import PlainReporter
@@ -165,6 +166,29 @@ def test_what_is_no_command_is_refused_in_one_line(training: Training, request_:
     with pytest.raises(NoAnswerError, match=reason):
         training.ask("do", **request_)
     assert training.commands.take() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"command": "freeze", "path": "text_encoder.block.0"}, "did you mean text_encoder.blocks.0"),
+        ({"command": "train_only", "selection": ":heads"}, "did you mean :head"),
+        ({"command": "set_checkpointing", "path": "text_encoder.blcks.0", "on": True}, "no module or parameter"),
+        ({"command": "set_mode", "path": "nothing", "training": True}, "no module or parameter"),
+        ({"command": "trace_gradient", "path": "ctxt"}, "did you mean ctx"),
+    ],
+)
+def test_a_command_that_names_nothing_is_refused_at_once(
+    training: Training, words: dict[str, Any], reason: str
+) -> None:
+    early = training.ask("do", command=words, client="me")
+    assert "refused" not in early, "before a model is found it may name something"
+    assert training.commands.take() is not None
+    training.emit(*EVENTS)
+    answer = training.ask("do", command=words, client="me")
+    assert reason in answer["refused"]
+    assert training.commands.take() is None
+    assert result_of(address(training.directory, training.server), answer) == answer
 
 
 def test_a_run_whose_screen_was_left_takes_commands_of_others(training: Training) -> None:

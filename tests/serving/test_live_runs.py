@@ -94,9 +94,12 @@ def test_a_run_is_changed_from_another_process_and_the_schedule_says_by_whom(pla
         assert (preview.returncode, json.loads(preview.stdout)["stops"]) == (0, ["bias"])
         refused = gradtui(place, "do", "--dry-run", "freeze", "nothing_of_it")
         assert (refused.returncode, refused.stdout.count("\n")) == (3, 1)
-        refused = gradtui(place, "do", "freeze", "nothing_of_it", "--wait")
-        assert refused.returncode == 3
-        assert "nothing_of_it" in refused.stdout
+        for more in ((), ("--wait",)):
+            refused = gradtui(place, "do", "freeze", "wieght", *more)
+            said = "there is no module or parameter 'wieght'; did you mean weight?\n"
+            assert (refused.returncode, refused.stdout) == (3, said)
+        answered = gradtui(place, "do", "unfreeze", "bias")
+        assert (answered.returncode, answered.stdout) == (3, "bias is already trainable\n")
         assert json.loads(gradtui(place, "do", "--wait", "--json", "pause").stdout)["text"] == "pause"
         held = json.loads(gradtui(place, "status", "--json").stdout)
         assert held["paused"] is True
