@@ -34,7 +34,7 @@ from gradtui.command_line.rank_options import CONNECT_OPTION, for_ranks
 from gradtui.command_line.subcommands import SUBCOMMANDS
 from gradtui.configuration.sources import REPLACED, SETTINGS
 from gradtui.printable import write_line
-from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.codec import BadEntry, typed_words
 from gradtui.protocol.schedule import Scheduled
 from gradtui.settings import DEFAULT_RECORD_LIMIT, USAGE_ERROR, Settings
 
@@ -180,6 +180,9 @@ def _command(
         click.echo(f"gradtui {__version__}")
         return None
     target = target_of(module, words)
+    meant = _meant(target.path) if target.path is not None else None
+    if meant is not None:
+        raise click.UsageError(f"there is no file {target.path!r}; did you mean gradtui {meant}?")
     found = settings_in_force(target, options)
     rules = selected_ids(found, select, ignore)
     if found.problems:
@@ -188,6 +191,18 @@ def _command(
     values = {setting.name.replace("-", "_"): found[setting.name] for setting in SETTINGS}
     where = listen_on(options)
     return Settings(target=target, rules=rules, keys=found.keys, listen_on=where, **values, **options)
+
+
+def _meant(word: str) -> str | None:
+    """Return which subcommand or launcher a first word may mean that is no file; None if none has a name like it."""
+    if os.path.lexists(word) or os.sep in word or word.endswith(".py"):
+        return None
+    if word in typed_words():
+        return f"do {word}"
+    from gradtui.runner.launchers import LAUNCHERS
+
+    near = difflib.get_close_matches(word, [*SUBCOMMANDS, *LAUNCHERS], n=1, cutoff=0.7)
+    return near[0] if near and near[0] != word else None
 
 
 def _unknown_option(written: str, command: click.Command) -> str:

@@ -27,6 +27,7 @@ _SCRIPTS = {
     "accelerate-launch": "accelerate.commands.launch",
 }
 """The console scripts of launchers, and the modules whose `main` they call."""
+LAUNCHERS = tuple(_SCRIPTS)
 
 _MODULES = {*_SCRIPTS.values(), "torch.distributed.launch"}
 
