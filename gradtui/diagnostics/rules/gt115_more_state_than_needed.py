@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from gradtui.diagnostics.parameters import elements, named, paths
@@ -10,15 +10,19 @@ from gradtui.diagnostics.rule import Match, Rule
 from gradtui.diagnostics.windows import needs_optimizer, optimizer_name
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
+from gradtui.state.toggles import freezes_in_force
 from gradtui.text import plural, size_text
 
 _NAMED = 3
+_CODE = "if they stay frozen, delete it: optimizer.state.pop(parameter, None)"
+_ACTION = "if they stay frozen, choose Freeze and drop optimizer state in the palette, on their row"
 
 
 def check(state: RunState) -> Iterator[Match]:
     """Match state of frozen parameters, and parameters that two optimizers which both step have in common."""
     unused = state.unused_state
     if unused is not None and unused.tensors:
+        by_command = _frozen_by_command(state, unused.parameters)
         more = f" and {unused.tensors - _NAMED:,} more" if unused.tensors > _NAMED else ""
         yield Match(
             f"optimizers keep {size_text(unused.bytes)} of state for {plural(unused.tensors, 'frozen tensor')}, unused since "
@@ -27,7 +31,8 @@ def check(state: RunState) -> Iterator[Match]:
             unused.parameters,
             first_step=unused.since_step,
             is_exact=True,
-            remedy="if they stay frozen, delete it: optimizer.state.pop(parameter, None)",
+            remedy=_ACTION if by_command is not None else _CODE,
+            command=f"freeze {by_command} state=drop" if by_command else None,
             key="frozen",
         )
     stepping = [
@@ -45,6 +50,17 @@ def check(state: RunState) -> Iterator[Match]:
                 is_exact=True,
                 key=f"{first} {second}",
             )
+
+
+def _frozen_by_command(state: RunState, parameters: Sequence[str]) -> str | None:
+    """Return what the command named that froze these parameters, empty if several did; None if the script froze one of them."""
+    freezes, infos = freezes_in_force(state.tree), state.tree.parameters
+    found = {infos[index].path: each.selection for each in freezes for index in each.parameters if index < len(infos)}
+    if any(path not in found for path in parameters):
+        return None
+    selections = {found[path] for path in parameters}
+    only = selections.pop() if len(selections) == 1 else ""
+    return only if only and only.isprintable() and " " not in only else ""
 
 
 RULE = Rule(

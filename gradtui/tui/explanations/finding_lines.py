@@ -9,8 +9,9 @@ from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, fit, line_width,
 _STATUS_WIDTH = max(len(word) for word in ("open", "suspected", "cleared")) + 2
 _LEVEL_WIDTH = len("warning") + 2
 _INDENT = 2
-_KEY_OF = {"freeze": "space on its row does so", "unfreeze": "space on its row does so"}
-"""How to give a command on the screen, by its first word."""
+_KEY_OF = {"freeze": "Freeze a choice… does so", "unfreeze": "Unfreeze everything in the row does so"}
+"""How to give a command on the screen, by its first word. Space would unfreeze a row whose parameters are frozen already."""
+_DROPS = "Freeze and drop optimizer state does so"
 
 
 def status_word(finding: Finding) -> str:
@@ -88,7 +89,7 @@ def _line(finding: Finding) -> str | None:
 def _command(command: str | None) -> list[DetailRow]:
     if command is None:
         return []
-    way = _KEY_OF.get(command.partition(" ")[0])
+    way = _DROPS if command.endswith("state=drop") else _KEY_OF.get(command.partition(" ")[0])
     return [DetailRow("command", ((printable(command), "key"), (f"  {way}" if way else "", "muted")))]
 
 

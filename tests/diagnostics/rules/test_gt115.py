@@ -5,7 +5,7 @@ from __future__ import annotations
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import OptimizerInfo
+from gradtui.protocol.vocabulary import FreezeInForce, OptimizerInfo
 from gradtui.reducer import apply
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState
@@ -47,3 +47,20 @@ def test_state_of_frozen_parameters() -> None:
     )
     apply(state, ev.OptimizerStateUnused(1.0, 41, (), 0, 0, 41))
     assert matches("GT115", state) == []
+
+
+def test_after_a_freeze_by_command_the_remedy_is_an_action_and_no_code() -> None:
+    state = run()
+    apply(state, ev.OptimizerStateUnused(1.0, 40, ("a.weight", "a.bias"), 2, 3 << 20, 12))
+    assert "optimizer.state.pop" in (match("GT115", state).remedy or "")
+    for in_force, command in (
+        ((FreezeInForce("a", (0, 1)),), "freeze a state=drop"),
+        ((FreezeInForce("a.weight", (0,)), FreezeInForce("a.bias", (1,))), None),
+        ((FreezeInForce("all but b", (0, 1)),), None),
+    ):
+        apply(state, ev.FreezeStateChanged(1.0, 40, (0, 1), (), (), in_force))
+        found = match("GT115", state)
+        assert "Freeze and drop optimizer state" in (found.remedy or "")
+        assert found.command == command
+    apply(state, ev.FreezeStateChanged(1.0, 41, (0,), (), (), (FreezeInForce("a.weight", (0,)),)))
+    assert "optimizer.state.pop" in (match("GT115", state).remedy or ""), "the script froze one of them"

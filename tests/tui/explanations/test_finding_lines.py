@@ -54,7 +54,7 @@ def test_a_page_has_everything_that_a_finding_knows() -> None:
         "why": ["nothing owns them"],
         "remedy": ["give them to an optimizer"],
         "line": ["train.py:12"],
-        "command": ["unfreeze a.weight  space on its row does so"],
+        "command": ["unfreeze a.weight  Unfreeze everything in the row does so"],
         "status": ["open since step 3, last seen at step 1,500"],
         "evidence": ["steps seen: 1,500", "ratio: 0.1235", "what: x", "sure: yes", "of: –"],
         "explains": ["GT201, GT112"],
