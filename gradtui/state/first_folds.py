@@ -8,7 +8,7 @@ from gradtui.protocol.vocabulary import ModuleInfo
 
 _FEWEST_BLOCKS = 3
 _BLANK_ROWS = 6
-"""If more rows than this would stay blank, the first stack is unfolded although not all of its blocks fit."""
+"""If more rows than this would stay blank, one module more is unfolded although not all that is in it fits."""
 
 
 def stacks_of(modules: Sequence[ModuleInfo]) -> dict[int, tuple[int, ...]]:
@@ -35,7 +35,8 @@ def first_folds(
     """Return the modules to fold so that the rows fill `room`. The first level is always shown.
 
     Modules are unfolded level by level as long as they fit: siblings of one type together, those with most parameters first.
-    Stacks stay folded until all else that fits is unfolded.
+    Stacks stay folded until all else that fits is unfolded. What does not fit is unfolded only where many rows would stay
+    blank: a stack first, then the module with most parameters.
 
     Args:
         modules: the modules, depth-first.
@@ -55,19 +56,23 @@ def first_folds(
     folded.difference_update(roots)
     level = [child for root in roots for child in children.get(root, ())]
     held: list[int] = []
+    large: list[int] = []
     while level:
         held += [index for index in level if index in stacks]
-        opened, rows = _unfold([index for index in level if index not in stacks], modules, sizes, folded, rows, room)
+        others = [index for index in level if index not in stacks and sizes[index]]
+        opened, rows = _unfold(others, modules, sizes, folded, rows, room)
+        large += [index for index in others if index in folded]
         level = [child for index in opened for child in children.get(index, ())]
-        if not level and held:
-            stack = next((index for index in held if rows + sizes[index] <= room), None)
-            if stack is None and room - rows > _BLANK_ROWS:
-                stack = held[0]
-            if stack is not None:
-                folded.discard(stack)
-                rows += sizes[stack]
-                held.remove(stack)
-                level = children[stack]
+        if not level:
+            chosen = next((index for index in held if rows + sizes[index] <= room), None)
+            if chosen is None and room - rows > _BLANK_ROWS:
+                by_size = sorted(large, key=lambda index: -modules[index].subtree_parameters)
+                chosen = next(iter(held or by_size), None)
+            if chosen is not None:
+                folded.discard(chosen)
+                rows += sizes[chosen]
+                (held if chosen in held else large).remove(chosen)
+                level = children.get(chosen, [])
     return folded
 
 

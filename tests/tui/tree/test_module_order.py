@@ -92,6 +92,19 @@ def test_a_deep_network_fills_the_screen() -> None:
     assert row_of(tree, "layers") in few, "six rows are shown, and the stack keeps its strip"
 
 
+def test_a_sequence_of_unlike_modules_that_does_not_fit_is_unfolded_all_the_same() -> None:
+    """The layers of YOLO are one module of 23 children. Folded, it would leave two rows and a blank panel."""
+    layers = tuple(Node(str(i), f"Layer{i}", (), (leaf("conv"), leaf("norm"))) for i in range(23))
+    tree = found(Node("Net", "Net", (), (Node("model", "Sequential", (), layers),)))
+    for room in (10, 17, 24, 36):
+        shown = paths(TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), room=room))
+        assert len(shown) >= room - 6
+    alike = tuple(Node(name, "Layer", (), (leaf("conv"), leaf("norm"))) for name in "abcdef")
+    groups = found(Node("Net", "Net", (), (Node("first", "Head", (), alike), Node("second", "Body", (), alike))))
+    shown = paths(TreeRows(TreeState(modules=groups.modules, parameters=groups.parameters), room=12))
+    assert len(shown) == 9, "one of two: that leaves few rows blank"
+
+
 def test_siblings_of_one_type_are_unfolded_together_or_not_at_all() -> None:
     rows = TreeRows(TreeState(modules=MODEL.modules, parameters=MODEL.parameters), room=18)
     folded = rows.folded_paths
