@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 _BAR = re.compile(
     r"(?P<name>[^|]*?)\s*\d{1,3}%\|[^|]*\|\s*"
     r"(?P<done>[\d.]+)(?P<done_unit>[kMGTP]?)/(?P<total>[\d.]+)(?P<total_unit>[kMGTP]?)[^\[]*"
-    r"\[[^<\]]*<(?:(?P<days>\d+) days?, )?(?P<time>\d+(?::\d\d){1,2}|\?)"
+    r"\[(?:(?P<days_over>\d+) days?, )?(?P<time_over>\d+(?::\d\d){1,2})?[^<\]]*"
+    r"<(?:(?P<days>\d+) days?, )?(?P<time>\d+(?::\d\d){1,2}|\?)"
 )
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _MAX_BARS = 8
@@ -23,11 +25,13 @@ class ProgressBar:
         name: its description, without the colon.
         total: the number of its iterations.
         seconds_left: the time left as tqdm estimates it.
+        seconds: the time from its begin to its end as tqdm estimates it, infinite where that is unknown.
     """
 
     name: str
     total: float
     seconds_left: float
+    seconds: float = math.inf
 
 
 def progress_bars(lines: Sequence[str]) -> list[ProgressBar]:
@@ -45,9 +49,14 @@ def progress_bars(lines: Sequence[str]) -> list[ProgressBar]:
         done, total = (float(match[key]) * _UNITS[match[f"{key}_unit"]] for key in ("done", "total"))
         if match["time"] == "?" or done >= total:
             continue
-        seconds = 0
-        for part in match["time"].split(":"):
-            seconds = seconds * 60 + int(part)
-        seconds += 86_400 * int(match["days"] or 0)
-        found.insert(0, ProgressBar(match["name"].strip().rstrip(":"), total, seconds))
+        left = _seconds(match["time"], match["days"])
+        whole = _seconds(match["time_over"], match["days_over"]) + left if match["time_over"] else math.inf
+        found.insert(0, ProgressBar(match["name"].strip().rstrip(":"), total, left, whole))
     return found
+
+
+def _seconds(time: str, days: str | None) -> int:
+    seconds = 0
+    for part in time.split(":"):
+        seconds = seconds * 60 + int(part)
+    return seconds + 86_400 * int(days or 0)

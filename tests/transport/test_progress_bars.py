@@ -10,11 +10,14 @@ from gradtui.transport.progress_bars import ProgressBar, progress_bars
 @pytest.mark.parametrize(
     ("line", "bar"),
     [
-        (" 40%|████      | 4/10 [00:01<00:02,  2.50it/s]", ProgressBar("", 10, 2)),
-        ("epoch 22/45:  40%|██████████   | 4/10 [00:01<00:02]", ProgressBar("epoch 22/45", 10, 2)),
-        ("train:   1%|          | 12.3k/1.20M [01:10<1:02:03, 318it/s, loss=0.2]", ProgressBar("train", 1.2e6, 3723)),
-        ("  0%|          | 1/1000 [01:10<2 days, 3:00:05, 1.2s/it]", ProgressBar("", 1000, 2 * 86_400 + 3 * 3600 + 5)),
-        ("  7%|##4       | 7/100 [00:07<01:33,  1.00s/it]", ProgressBar("", 100, 93)),
+        (" 40%|████      | 4/10 [00:01<00:02,  2.50it/s]", ProgressBar("", 10, 2, 3)),
+        ("epoch 22/45:  40%|██████████   | 4/10 [00:01<00:02]", ProgressBar("epoch 22/45", 10, 2, 3)),
+        (
+            "train:   1%|          | 12.3k/1.20M [01:10<1:02:03, 318it/s, loss=0.2]",
+            ProgressBar("train", 1.2e6, 3723, 3793),
+        ),
+        ("  0%|          | 1/1000 [01:10<2 days, 3:00:05, 1.2s/it]", ProgressBar("", 1000, 183_605, 183_675)),
+        ("  7%|##4       | 7/100 [00:07<01:33,  1.00s/it]", ProgressBar("", 100, 93, 100)),
     ],
 )
 def test_a_bar_tells_the_time_left(line: str, bar: ProgressBar) -> None:

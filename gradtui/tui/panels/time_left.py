@@ -17,6 +17,10 @@ _NOT_TRAINING = re.compile(
 )
 
 
+_SHORTEST_EPOCH_S = 10.0
+"""The time left of an epoch that takes less would change all the time, and be gone between two epochs."""
+
+
 @dataclass(frozen=True)
 class TimeLeft:
     """An estimate of the time left.
@@ -34,7 +38,7 @@ def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | N
     """Return the time left, None if it is unknown.
 
     The steps of `--steps` come first, then a progress bar over the whole run, then the epoch's steps, then a bar over an epoch.
-    Steps take the time of the recent ones.
+    Steps take the time of the recent ones. Of an epoch of a few seconds nothing is said.
 
     Args:
         state: the state of the run.
@@ -53,10 +57,11 @@ def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | N
     of_epoch = outer is not None and (outer.total == state.epoch_steps or _OF_EPOCH.search(outer.name) is not None)
     if outer is not None and not of_epoch:
         return TimeLeft(outer.seconds_left)
-    of_steps = _time_of(state, state.epoch_steps_left)
-    if of_steps is not None:
-        return TimeLeft(of_steps, is_of_epoch=True)
-    return TimeLeft(outer.seconds_left, is_of_epoch=True) if outer is not None else None
+    of_steps, whole = _time_of(state, state.epoch_steps_left), _time_of(state, state.epoch_steps)
+    if of_steps is None and outer is not None:
+        of_steps, whole = outer.seconds_left, outer.seconds
+    is_short = whole is not None and whole < _SHORTEST_EPOCH_S
+    return TimeLeft(of_steps, is_of_epoch=True) if of_steps is not None and not is_short else None
 
 
 def _time_of(state: RunState, steps: int | None) -> float | None:

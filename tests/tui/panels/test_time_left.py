@@ -49,6 +49,13 @@ def test_a_bar_over_an_epoch_is_not_that_of_the_run(of_epoch: ProgressBar) -> No
     assert time_left(state(100, None), [of_epoch]) == TimeLeft(2, is_of_epoch=True)
 
 
+def test_short_epochs_do_not_blink() -> None:
+    assert time_left(state(19, 10)) is None
+    assert time_left(state(20, 10)) == TimeLeft(5.0, is_of_epoch=True)
+    assert time_left(state(), [ProgressBar("epoch 22/45", 10, 2, 3)]) is None
+    assert time_left(state(), [ProgressBar("epoch 22/45", 10, 2, 30)]) == TimeLeft(2, is_of_epoch=True)
+
+
 def test_a_bar_over_all_epochs_is_that_of_the_run() -> None:
     assert time_left(state(), [bar(9, "Epochs")]) == TimeLeft(9)
 
