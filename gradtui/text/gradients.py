@@ -21,10 +21,14 @@ def norms_awaited(state: RunState) -> str:
         if has_trained(state):
             return "The script ended before a gradient norm was measured."
         return "The script never trained: no backward pass was seen, so there are no gradients."
+    if state.tree.norms is not None and state.tree.norms_step is not None:
+        return f"The tree has the norms of step {state.tree.norms_step:,}: the curve begins with the next ones."
     if state.step > 0:
         return (
             "There are many gradients: gradtui reads their first norms once that costs at most 5 % of the time so far."
         )
+    if has_trained(state):
+        return "Waiting for the first optimizer step: gradtui reads the norm of every gradient when it begins."
     return "Waiting for the first backward pass: gradtui reads the norm of every gradient when the optimizer steps."
 
 

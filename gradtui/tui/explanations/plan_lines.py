@@ -14,7 +14,8 @@ from gradtui.text.forecast import memory_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 
 _FRONT = "● On the Pareto front: no other plan needs less of memory or work without more of the other."
-_WORK = "Peaks are estimates. × is the work of a step: it tells which is faster, not by how much."
+_WORK = "Peaks are estimates, and so is the work of a step: it tells which is faster, not by how much."
+_TENTH = 1.05
 _MARK, _COLUMN, _WIDE = 2, 12, 100
 """Cells of the mark and of each column, and the width from which there are two more columns."""
 _SAME = 0.05
@@ -130,7 +131,9 @@ def _step(work: float | None) -> tuple[str, str]:
         return "–", "muted"
     if abs(work - 1.0) <= _SAME:
         return "same", "muted"
-    return (f"faster ×{work:.1f}", "good") if work < 1.0 else (f"slower ×{work:.1f}", "warning")
+    word, role, times = ("faster", "good", 1.0 / work) if work < 1.0 else ("slower", "warning", work)
+    # Less than a tenth is no number that an estimate can tell.
+    return (f"{times:.1f}× {word}" if times >= _TENTH else word), role
 
 
 def _details(offered: PlanFigures, width: int, *, asks: bool) -> list[Line]:

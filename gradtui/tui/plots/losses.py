@@ -7,6 +7,7 @@ from dataclasses import replace
 from gradtui.state.markers import model_breaks
 from gradtui.state.optimizer_turns import optimizer_turns, stride_of
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import has_trained
 from gradtui.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
@@ -18,7 +19,14 @@ from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
 _AWAITED = "Waiting for the first backward pass: gradtui reads the loss when it begins."
+_NO_NUMBER = "No loss was read so far: no backward pass has begun at a single number."
 _NONE = "The run had no loss: no backward pass of it began at a single number."
+
+
+def _why_none(state: RunState) -> str:
+    if state.ended is not None:
+        return _NONE
+    return _NO_NUMBER if has_trained(state) else _AWAITED
 
 
 def loss_curves(state: RunState) -> list[Curve]:
@@ -46,7 +54,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     curves = loss_curves(state)
     whole = run_range(state, curves)
     if whole is None:
-        return Plot(tuple(wrap(((_AWAITED if state.ended is None else _NONE, "muted"),), width)), None)
+        return Plot(tuple(wrap(((_why_none(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "log" if options.other_scale else "linear"
     above = legend_of(curves, ends, short, width, options, breaks=model_breaks(state))

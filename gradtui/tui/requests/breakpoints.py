@@ -51,15 +51,16 @@ def typed(text: str, state: RunState) -> Make | Refusal:
         return Refusal(f"{text.strip()} is no condition: write step 500, loss > 3 or finding.")
     metric = _METRICS.get(found["name"])
     if metric is None:
-        name = found["name"] or "nothing"
-        return Refusal(f"{name} is no metric: it is loss, norm, lr, memory or peak.")
+        wrong = f"{found['name']} is no metric" if found["name"] else f"Type a metric before {found['sign']}"
+        return Refusal(f"{wrong}: it is loss, norm, lr, memory or peak.")
     above = _SIGNS.get(found["sign"])
     if above is None:
         return Refusal(f"A breakpoint compares by > or <: write {text.strip().replace('=', '', 1)}.")
     value = _bytes(found["value"]) if metric in ("memory", "peak") else _number(found["value"])
     if value is None:
         example = "a size such as 2 GiB" if metric in ("memory", "peak") else "a number such as 0.1"
-        return Refusal(f"{found['value'] or 'nothing'} is not {example}.")
+        wrong = f"{found['value']} is not" if found["value"] else f"Type behind {found['sign']}"
+        return Refusal(f"{wrong} {example}.")
     return lambda number: SetBreakpoint(number, metric, value, above)
 
 

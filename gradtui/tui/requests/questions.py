@@ -46,10 +46,16 @@ def question_for(name: str, state: RunState) -> Question | Refusal:
     return refusal_of("run", state) or QUESTIONS[name](state)
 
 
+def _wanted(what: str, kind: str, text: str) -> Refusal:
+    """Return what is to be typed in a field, and what is wrong with the text that is there."""
+    text = text.strip()
+    return Refusal(f"{what} is {kind}, not {text}." if text else f"Type {what[0].lower()}{what[1:]}: {kind}.")
+
+
 def _steps(typed: Sequence[str]) -> Make | Refusal:
     count = _whole(typed[0])
     if count is None or count < 1:
-        return Refusal(f"A number of steps is a whole number from 1 on, not {typed[0].strip() or 'nothing'}.")
+        return _wanted("A number of steps", "a whole number from 1 on", typed[0])
     return lambda number: RunSteps(number, count)
 
 
@@ -59,7 +65,7 @@ def _run_to(state: RunState) -> Question:
     def answer(typed: Sequence[str]) -> Make | Refusal:
         step = _whole(typed[0])
         if step is None:
-            return Refusal(f"A step is a whole number, not {typed[0].strip() or 'nothing'}.")
+            return _wanted("A step", f"a whole number from {now + 1:,} on", typed[0])
         if step <= now:
             return Refusal(f"Step {step:,} is over: {now:,} steps have been executed.")
         return lambda number: RunTo(number, step)
@@ -73,7 +79,7 @@ def step_question(now: int, last: int) -> Question:
     def answer(typed: Sequence[str]) -> Make | Refusal:
         step = _whole(typed[0])
         if step is None or not 0 <= step <= last:
-            return Refusal(f"A step is a whole number from 0 to {last:,}, not {typed[0].strip() or 'nothing'}.")
+            return _wanted("A step", f"a whole number from 0 to {last:,}", typed[0])
         return lambda number: RunTo(number, step)
 
     return Question("Go to a step", (Field("step", hint=f"0 to {last}"),), answer, (f"Now: step {now:,}",))
@@ -141,7 +147,9 @@ def _group(typed: Sequence[str], groups: list[_Group]) -> Make | Refusal:
     index = _whole(typed[0])
     if index is None or not 0 <= index < len(groups):
         last = len(groups) - 1
-        return Refusal(f"There is no group {typed[0].strip() or 'without a number'}: they are 0 to {last}.")
+        known = f"they are 0 to {last}" if last else "there is only 0"
+        number = typed[0].strip()
+        return Refusal(f"There is no group {number}: {known}." if number else f"Type the number of a group: {known}.")
     optimizer, group, words = groups[index]
     rate = _setting("learning rate", typed[1], words)
     decay = _setting("weight decay", typed[2], words)
@@ -166,7 +174,7 @@ def _setting(name: str, text: str, words: str) -> float | Refusal | None:
         factor, text = now, text[1:].strip()
     value = _number(text)
     if value is None or value < 0:
-        return Refusal(f"A {name} is a number from 0 on, such as 3e-4, not {text or 'nothing'}.")
+        return _wanted(f"A {name}", "a number from 0 on, such as 3e-4", text)
     return value * factor
 
 

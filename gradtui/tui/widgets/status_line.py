@@ -95,7 +95,7 @@ def message_line(status: Status, width: int) -> Line:
     """Return a message in exactly `width` cells. Where it is cut, the line names the key that shows all of it."""
     sign, sign_role, role = _SIGNS[status.message.severity]
     texts = [printable(text) for text in (status.message.line, *status.message.shorter)]
-    right: Line = _hint(f"+{status.others} more", status.key) if status.others else ()
+    right: Line = _hint(f"{status.others} more", status.key) if status.others else ()
     room = width - width_of(sign) - (line_width(right) or 1)
     text = next((text for text in texts if width_of(text) <= room), texts[-1])
     if not right and width_of(text) > room:
@@ -105,7 +105,7 @@ def message_line(status: Status, width: int) -> Line:
 
 
 def _hint(words: str, key: str) -> Line:
-    return (f"  {words} ", "muted"), (key, "key"), (" ", "")
+    return ("  ", ""), (key, "key"), (f" {words} ", "muted")
 
 
 class StatusLine(LineView):

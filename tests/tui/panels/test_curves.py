@@ -16,6 +16,7 @@ from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
 from gradtui.reducer import apply
 from gradtui.state.markers import MarkerKind
 from gradtui.state.run_state import RunState
+from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.charts.sanitise import sanitise
 from gradtui.tui.panels.curves import (
@@ -202,6 +203,15 @@ def test_an_empty_panel_says_what_will_fill_it() -> None:
     assert "Waiting" in waiting_text(RunState())
     assert "never trained" in waiting_text(state_after(ev.RunEnded(1.0, 0, 0, None)))
     assert waiting_text(state_after(*coop_run(2))) == ""
+
+
+def test_nothing_waits_for_a_backward_that_has_been() -> None:
+    model = found(Node("Net", "Net", (("w", (2,)),), ()))
+    counted = ev.Progress(1.0, 0, 0, 3, 0, (), (), 0.0, 1, 1)
+    assert "first optimizer step" in waiting_text(state_after(model, counted))
+    measured = ev.GradientsMeasured(1.0, 1, 1.0, None, (1.0,))
+    state = state_after(model, measured)
+    assert norms_awaited(state).startswith("The tree has the norms of step 1: ")
 
 
 def test_thinning_is_said() -> None:

@@ -209,6 +209,8 @@ def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:
     waiting = loss_plot(RunState(), options, 100, 20)
     assert waiting.request is None
     assert "Waiting for the first backward pass" in text_of(waiting.above[0])
+    trained = RunState(step=3)
+    assert "no backward pass has begun at a single number" in text_of(loss_plot(trained, options, 100, 20).above[0])
 
 
 def test_the_total_before_clipping_is_not_drawn_beside_several_optimizers() -> None:

@@ -237,7 +237,7 @@ async def test_what_is_typed_is_asked_for(
     [
         ("run_steps", ["none"], "A number of steps is a whole number from 1 on, not none."),
         ("run_steps", ["0"], "A number of steps is a whole number from 1 on, not 0."),
-        ("run_steps", [""], "A number of steps is a whole number from 1 on, not nothing."),
+        ("run_steps", [""], "Type a number of steps: a whole number from 1 on."),
         ("run_to", ["7"], "Step 7 is over: 40 steps have been executed."),
         ("run_to", ["x"], "A step is a whole number, not x."),
         ("save_checkpoint", ["runs/"], "runs/ is a directory: name a file in it."),
@@ -280,7 +280,7 @@ async def test_a_group_that_is_not_there_is_said() -> None:
     async with session() as run:
         await ask(run, "set_group")
         await run.press("shift+tab", "backspace", "5", "enter")
-        assert wrong_in(form(run)) == "There is no group 5: they are 0 to 0."
+        assert wrong_in(form(run)) == "There is no group 5: there is only 0."
 
 
 async def test_keys_do_what_they_type_while_a_form_is_open() -> None:

@@ -70,7 +70,7 @@ async def test_figures_fill_in_where_they_belong() -> None:
         assert "●" in line
         assert "−2.00 MiB" in line
         assert "−3.00 MiB" in line
-        assert line.rstrip().endswith("faster ×0.5")
+        assert line.rstrip().endswith("2.0× faster")
         assert row(shown(run), "as it is now").split()[-2:] == ["–"] * 2 or "8.00 MiB" in row(
             shown(run), "as it is now"
         )

@@ -83,10 +83,10 @@ def text(status: Status, width: int) -> str:
 
 def test_a_line_names_the_severity_and_where_the_rest_is() -> None:
     assert text(Status(REFUSED, 0, "v"), 40).rstrip() == " ! Refused: there are none"
-    assert text(Status(FAILED, 2, "v"), 60) == " ✖ ctx moved while frozen".ljust(60 - 12) + "  +2 more v "
+    assert text(Status(FAILED, 2, "v"), 60) == " ✖ ctx moved while frozen".ljust(60 - 11) + "  v 2 more "
     cut = text(Status(StatusMessage("a word " * 20), 0, "V"), 40)
     assert cut.startswith(" › a word a word")
-    assert cut.endswith("…  more V ")
+    assert cut.endswith("…  V more ")
     two_lines = StatusMessage("Written to /state:\na.csv\nb.svg")
     assert text(Status(two_lines, 0, "v"), 60).rstrip() == " › Written to /state: a.csv b.svg"
 
