@@ -66,7 +66,7 @@ def change_of_command(state: RunState, command: Command) -> PlannedChange | None
         path, indices = find(command.path, state.tree)
         if command.restore:
             indices = restored_by(state.tree, replace(command, path=path), indices)
-        by_rules = forecast(state, sorted(indices), command.trainable)
+        by_rules = forecast(state, sorted(indices), command.trainable, restores=command.restore)
         return PlannedChange("", (command,), by_rules, keeps_state=command.state == "keep")
     if isinstance(command, commands.TrainOnly):
         by_rules = forecast_train_only(state, sorted(find(command.selection, state.tree).indices))

@@ -16,6 +16,7 @@ from gradtui.state.objections import objection_to
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import NothingSelected
 from gradtui.text import command_text, refusals
+from gradtui.text.forecast import statistics_clauses
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster
@@ -92,7 +93,8 @@ def _objection(state: RunState, command: Command) -> str | None:
     by_rules = change.forecast
     if by_rules.would_fail:
         return refusals.NOTHING_TRAINS
-    if not (by_rules.stops or by_rules.starts or by_rules.checkpoints or by_rules.keeps) and not _moves_state(command):
+    changes = (by_rules.stops, by_rules.starts, by_rules.checkpoints, by_rules.keeps, by_rules.holds, by_rules.releases)
+    if not any(changes) and not _moves_state(command):
         return refusals.ALREADY_SO
     return None
 
@@ -123,7 +125,7 @@ def _document(
         "stops": _paths(state, by_rules, "stops") if isinstance(command, (SetTrainable, TrainOnly)) else [],
         "starts": _paths(state, by_rules, "starts") if isinstance(command, (SetTrainable, TrainOnly)) else [],
         **forecast_document(now, choices),
-        "lines": lines,
+        "lines": [*(statistics_clauses(by_rules) if by_rules is not None and refused is None else ()), *lines],
     }
 
 

@@ -306,6 +306,8 @@ class FreezeInForce:
     """Indexes, in order."""
     is_divided: bool = False
     """A command has unfrozen or frozen a part of it since."""
+    statistics: tuple[int, ...] = ()
+    """Indexes of the modules whose running statistics it holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,11 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
             contending=tuple(sorted(mapping.kept_parameters(freezes.contending))),
             holding=tuple(sorted(mapping.kept_modules(freezes.holding))),
             in_force=tuple(
-                replace(each, parameters=tuple(sorted(mapping.kept_parameters(each.parameters))))
+                replace(
+                    each,
+                    parameters=tuple(sorted(mapping.kept_parameters(each.parameters))),
+                    statistics=tuple(sorted(mapping.kept_modules(each.statistics))),
+                )
                 for each in freezes.in_force
             ),
         )

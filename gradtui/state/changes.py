@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -10,6 +11,7 @@ from gradtui.protocol.commands import Command, Intervention, SetCheckpointing
 from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
 from gradtui.state.prediction import Prediction
 from gradtui.state.run_state import RunState
+from gradtui.state.running_statistics import Kinds
 
 CHANGES_LISTED = 200
 
@@ -39,6 +41,10 @@ class Change:
     """What was forecast of it; None if nothing was."""
     at: float | None = None
     """Seconds since the run started; None while it is pending."""
+    holds: Kinds = ()
+    """The modules whose running statistics it holds."""
+    releases: Kinds = ()
+    """The modules whose running statistics it has released."""
     more: int = 0
     """Number of the checkpointed modules after it that this entry stands for too: those of a plan. They have the same
     measurement."""
@@ -47,6 +53,9 @@ class Change:
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
     """Return the newest `most` changes. Those that still wait for a step boundary come last."""
     undone = {event.undone: event.step for event in state.interventions if event.undone is not None}
+    shown = state.interventions[-most:]
+    with_statistics = any(part.statistics for event in shown for part in event.changed)
+    types = {module.path: module.type_name for module in state.tree.modules} if with_statistics else {}
     done = [
         (
             event.at,
@@ -59,9 +68,11 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
                 _verification(state, event, undone.get(event.command.id)),
                 state.forecast_of.get(event.command.id),
                 event.at,
+                _statistics(types, event, trainable=False),
+                _statistics(types, event, trainable=True),
             ),
         )
-        for event in state.interventions[-most:]
+        for event in shown
     ]
     done += [
         (event.at, Change(event.step, event.command, ChangeStatus.REFUSED, event.reason, at=event.at))
@@ -75,6 +86,11 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
         if isinstance(command, Intervention)
     ]
     return [*(change for _, change in done), *waiting][-most:]
+
+
+def _statistics(types: Mapping[str, str], event: CommandApplied, *, trainable: bool) -> Kinds:
+    paths = [path for part in event.changed if part.trainable is trainable for path in part.statistics]
+    return tuple(Counter(types.get(path, "norm") for path in paths).items())
 
 
 def has_same_measurement(one: ReceiptTaken | None, other: ReceiptTaken | None) -> bool:

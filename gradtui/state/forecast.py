@@ -7,7 +7,7 @@ bytes of gradients and activations are exact where the planner has answered a `q
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
@@ -15,6 +15,7 @@ from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState,
 from gradtui.state.compiled import runs_compiled
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.state.run_state import RunState
+from gradtui.state.running_statistics import Kinds, held_by_freeze, released_by_unfreeze
 from gradtui.state.step_peaks import step_peaks
 
 MOST_PARAMETERS, MOST_MODULES = 2_000, 1_000
@@ -74,6 +75,10 @@ class Forecast:
     """Bytes that autograd keeps without the change; None if the planner has not answered."""
     largest: tuple[tuple[int, int], ...] = ()
     """The modules with the largest parts in `activations`, if the planner has answered: see `ForecastMade`."""
+    holds: Kinds = ()
+    """The modules whose running statistics would be held: they would run in eval mode."""
+    releases: Kinds = ()
+    """The modules whose running statistics are held now and would be collected again."""
 
     @property
     def change(self) -> Change:
@@ -82,28 +87,45 @@ class Forecast:
 
 
 def forecast(
-    state: RunState, parameters: Collection[int], trainable: bool, most_modules: int | None = None
+    state: RunState,
+    parameters: Collection[int],
+    trainable: bool,
+    most_modules: int | None = None,
+    *,
+    restores: bool = False,
 ) -> Forecast:
     """Return what a freeze (`trainable` False) or an unfreeze of these parameters changes.
 
-    `most_modules` bounds the time that this takes in very large models: see `freed_bytes`.
+    `most_modules` bounds the time that this takes in very large models: see `freed_bytes`. `restores` says that the unfreeze
+    restores what commands have frozen.
     """
     flags = state.tree.trainable
     wanted = "0" if trainable else "1"
     changed = tuple(index for index in parameters if flags[index] == wanted)
-    return _forecast(state, Change((), changed) if trainable else Change(changed), most_modules)
+    if trainable:
+        releases = released_by_unfreeze(state.tree, changed, restores=restores)
+        return replace(_forecast(state, Change((), changed), most_modules), releases=releases)
+    holds = held_by_freeze(state.tree, parameters, changed)
+    return replace(_forecast(state, Change(changed), most_modules), holds=holds)
 
 
 def forecast_train_only(state: RunState, parameters: Collection[int]) -> Forecast:
     """Return what changes if these parameters train and all others are frozen."""
     flags, chosen = state.tree.trainable, set(parameters)
     stops = tuple(index for index, flag in enumerate(flags) if flag == "1" and index not in chosen)
-    return _forecast(state, Change(stops, tuple(index for index in sorted(chosen) if flags[index] == "0")))
+    return forecast_change(state, Change(stops, tuple(index for index in sorted(chosen) if flags[index] == "0")))
 
 
 def forecast_change(state: RunState, change: Change) -> Forecast:
-    """Return what any change of what trains and of what is checkpointed would do."""
-    return _forecast(state, change)
+    """Return what any change of what trains and of what is checkpointed would do; a freeze as if it named all frozen ones."""
+    made = _forecast(state, change)
+    if not change.stops and not change.starts:
+        return made
+    stops, starts = set(change.stops), set(change.starts)
+    flags = state.tree.trainable
+    frozen = {index for index, flag in enumerate(flags) if index in stops or (flag == "0" and index not in starts)}
+    holds, releases = held_by_freeze(state.tree, frozen, stops), released_by_unfreeze(state.tree, starts)
+    return replace(made, holds=holds, releases=releases)
 
 
 def leaves_nothing(state: RunState, parameters: range) -> bool:

@@ -18,7 +18,14 @@ from gradtui.text.effects import (
 )
 from gradtui.text.ending import EndRow, closing_line, closing_lines, end_rows, ended_words
 from gradtui.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
-from gradtui.text.freezes import checkpoint_lines, contended_text, contending_text, holding_text, verified_text
+from gradtui.text.freezes import (
+    checkpoint_lines,
+    contended_text,
+    contending_text,
+    holding_text,
+    statistics_words,
+    verified_text,
+)
 from gradtui.text.frontier import called, record_sentence, stop_text, why_there
 from gradtui.text.memory import (
     growth_text,
@@ -183,6 +190,7 @@ __all__ = [
     "spike_words",
     "state_counts",
     "state_reason",
+    "statistics_words",
     "steps_text",
     "stop_text",
     "time_left_text",

@@ -14,7 +14,7 @@ from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import unexplained_at_load
 from gradtui.text.commands import command_text
-from gradtui.text.freezes import verified_result
+from gradtui.text.freezes import kinds_text, verified_result
 from gradtui.text.units import plural, size_text, three_digits
 
 _DONE = {
@@ -145,6 +145,9 @@ def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, 
     if change.status is ChangeStatus.REFUSED:
         return (f"refused: {change.text}",)
     results: list[str] = ["undone"] if change.status is ChangeStatus.UNDONE else []
+    if change.status is ChangeStatus.APPLIED:
+        results += [f"{kinds_text(change.holds)} in eval mode"] if change.holds else []
+        results += [f"{kinds_text(change.releases)} as the script has set it"] if change.releases else []
     receipt = change.receipt
     if receipt is not None:
         results += _results(receipt, change, only_largest=only_largest)

@@ -9,6 +9,7 @@ from gradtui.state.forecast import Forecast
 from gradtui.state.forecast_score import scores
 from gradtui.state.free_memory import Shortage
 from gradtui.state.run_state import RunState
+from gradtui.text.freezes import statistics_words
 from gradtui.text.units import count_text, plural, short_bytes
 
 _IN = {"peak": "the peak"}
@@ -21,11 +22,18 @@ def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[st
     `state` is what a freeze does with the optimizer's state.
     """
     if not forecast.stops and not forecast.starts:
-        return ["nothing would change"]
+        return statistics_clauses(forecast) or ["nothing would change"]
     if forecast.would_fail:
         return [NOTHING_WOULD_TRAIN]
     elements = count_text(forecast.elements).strip()
-    return [f"{elements} parameter{'' if forecast.elements == 1 else 's'}", *memory_clauses(forecast, state)]
+    parameters = f"{elements} parameter{'' if forecast.elements == 1 else 's'}"
+    return [parameters, *statistics_clauses(forecast), *memory_clauses(forecast, state)]
+
+
+def statistics_clauses(forecast: Forecast) -> list[str]:
+    """Return whose running statistics would be held, or collected again; empty if nobody's."""
+    held = [f"{statistics_words(forecast.holds, held=True)}, in eval mode"] if forecast.holds else []
+    return [*held, *filter(None, (statistics_words(forecast.releases, held=False),))]
 
 
 def stay_frozen_clause(tensors: int) -> str:

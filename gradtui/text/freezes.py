@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from gradtui.printable import printable
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.running_statistics import Kinds
 from gradtui.text.units import listed, plural
 
 _MAX_SAVED = 2
@@ -32,6 +34,20 @@ def verified_result(event: FreezeVerified) -> str:
     if event.moved:
         return f"{len(event.moved)} of {plural(event.parameters, 'tensor')} moved"
     return f"unchanged bit for bit for {plural(event.steps, 'step')}"
+
+
+def statistics_words(kinds: Kinds, *, held: bool) -> str:
+    """Return what becomes of modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for no modules."""
+    if not kinds:
+        return ""
+    one = sum(count for _, count in kinds) == 1
+    verb = ("holds its" if one else "hold their") if held else ("collects its" if one else "collect their")
+    return f"{kinds_text(kinds)} module{'' if one else 's'} {verb} statistics{'' if held else ' again'}"
+
+
+def kinds_text(kinds: Kinds) -> str:
+    """Return types of modules with their numbers: `2 BatchNorm1d and 1 InstanceNorm2d`."""
+    return " and ".join(f"{count:,} {printable(kind)}" for kind, count in kinds)
 
 
 def contended_text(event: FreezeOverridden) -> str:

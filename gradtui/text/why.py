@@ -15,7 +15,7 @@ from gradtui.state.job import NormRange
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, optimizers_of, saved_bytes, state_of, subtree, toggles_of
 from gradtui.state.usual_ratio import is_far_from_usual
-from gradtui.text.freezes import contending_text
+from gradtui.text.freezes import contending_text, holding_text
 from gradtui.text.frontier import backward_clause
 from gradtui.text.gradients import held_words, passing_words, ratio_words
 from gradtui.text.parameters import STATE_WORDS, why_so
@@ -117,6 +117,7 @@ def module_sentences(
     problems = _problems(tree, where) if counts_problems else None
     sentences = [
         problems,
+        holding_text(tree, index),
         *_unlike(state, where),
         _backward(tree, index, line),
         passing_sentence(state, index),

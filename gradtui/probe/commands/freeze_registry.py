@@ -13,7 +13,7 @@ gradtui restores no flag, and only removes the gradients, which it does at every
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -129,14 +129,21 @@ class FreezeRegistry:
             indices = self._view.tree.indices([tensor for _, tensor in freeze.parameters()])
             listed = sorted({index for index in indices if index is not None})
             if listed:
-                found.append(FreezeInForce(freeze.selection, tuple(listed), freeze.is_divided))
+                holding = [self._view.tree.index_of(module) for module in self._held(freeze)]
+                statistics = tuple(sorted(index for index in holding if index >= 0))
+                found.append(FreezeInForce(freeze.selection, tuple(listed), freeze.is_divided, statistics))
         return tuple(found)
 
     def statistics_with(self, tensors: Iterable[torch.Tensor]) -> set[int]:
         """Return the ids of the modules whose statistics are held by freezes that have no parameters but these."""
         ids = set(map(id, tensors))
         whole = [each for each in self.freezes if all(id(tensor) in ids for _, tensor in each.parameters())]
-        return {id(module) for each in whole for reference in each.modules if (module := reference()) is not None}
+        return {id(module) for each in whole for module in self._held(each)}
+
+    def _held(self, freeze: Freeze) -> Iterator[nn.Module]:
+        """Iterate over the modules whose statistics are held since this freeze."""
+        living = (module for reference in freeze.modules if (module := reference()) is not None)
+        return filter(self.statistics.holds, living)
 
     def forget(
         self, tensors: Iterable[torch.Tensor], modules: Iterable[nn.Module] = (), *, by_script: bool = False

@@ -12,22 +12,20 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import accumulate
 
 from torch import nn
 
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.protocol.vocabulary import Changed
-
-_BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "_u", "weight_u")
-"""Buffers that a forward in training mode writes: those of norm modules and of both kinds of spectral norm."""
+from gradtui.state.running_statistics import BUFFERS, wholly_frozen
+from gradtui.text import statistics_words
 
 
 def collects_statistics(module: nn.Module) -> bool:
     """Return whether a forward of this module writes running statistics in training mode, and does not in eval mode."""
     buffers = module._buffers  # noqa: SLF001 - only its own
-    return bool(buffers) and any(buffers.get(name) is not None for name in _BUFFERS)
+    return bool(buffers) and any(buffers.get(name) is not None for name in BUFFERS)
 
 
 class PinnedNormStats:
@@ -112,15 +110,7 @@ def covered(
         index in frozen or (index not in trainable and (tensor := reference()) is not None and not tensor.requires_grad)
         for index, reference in enumerate(tree.parameter_refs)
     ]
-    # Number of parameters before each index that are frozen, and that are named.
-    frozen_before = [0, *accumulate(flags)]
-    named_before = [0, *accumulate(named is None or index in named for index in range(len(flags)))]
-    whole: list[bool] = []
-    for info in tree.modules:
-        first, end = info.first_parameter, info.first_parameter + info.subtree_parameters
-        own = frozen_before[end] - frozen_before[first] == end - first and named_before[end] > named_before[first]
-        # A parent comes before its children.
-        whole.append(own or (info.parent >= 0 and whole[info.parent]))
+    whole = wholly_frozen(tree.modules, flags, named)
     for index, module in tree.live_modules():
         if whole[index] and collects_statistics(module):
             yield module
@@ -128,13 +118,7 @@ def covered(
 
 def words(modules: Collection[nn.Module], *, held: bool) -> str:
     """Return a phrase about these modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for no modules."""
-    if not modules:
-        return ""
-    counts = Counter(type(module).__name__ for module in modules)
-    named = [f"{count} {kind}" for kind, count in counts.items()]
-    one = len(modules) == 1
-    verb = ("holds its" if one else "hold their") if held else ("collects its" if one else "collect their")
-    return f"{' and '.join(named)} module{'' if one else 's'} {verb} statistics{'' if held else ' again'}"
+    return statistics_words(tuple(Counter(type(module).__name__ for module in modules).items()), held=held)
 
 
 def changed_words(changes: Sequence[Changed], find: Callable[[str], nn.Module | None]) -> list[str]:

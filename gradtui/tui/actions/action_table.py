@@ -40,7 +40,8 @@ ACTIONS: tuple[Action, ...] = (
         "Freeze the row under the cursor; the next press restores what that froze. In a row where nothing trains it unfreezes "
         "what commands have frozen, or all of it if they have frozen nothing. "
         "Applied at the next step boundary; ▽ and △ mark what is on its way. A change of several modules, of more than 5 % of "
-        "what trains, or that would not fit into free memory waits for a second press.",
+        "what trains, or that would not fit into free memory waits for a second press, and so does a freeze that puts "
+        "BatchNorm in eval mode.",
         footer=1, label="freeze", mouse="click on the state", on_row=True,
     ),
     Action(

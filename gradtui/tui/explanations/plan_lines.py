@@ -10,7 +10,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host
 from gradtui.state.step_peaks import step_peaks
 from gradtui.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
-from gradtui.text.forecast import memory_clauses
+from gradtui.text.forecast import memory_clauses, statistics_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 
 _FRONT = "● On the Pareto front: no other plan needs less of memory or work without more of the other."
@@ -145,7 +145,7 @@ def _details(offered: PlanFigures, width: int, *, asks: bool) -> list[Line]:
     made = offered.forecast
     if made.would_fail:
         return [*lines, *wrap((("Nothing would train: loss.backward() would fail.", "warning"),), width)]
-    clauses = _state_clauses(offered.plan) or memory_clauses(made)
+    clauses = _state_clauses(offered.plan) or [*statistics_clauses(made), *memory_clauses(made)]
     lines += wrap(((" · ".join(clauses), "muted"),), width)
     if made.why_not_exact:
         lines += wrap(((f"An estimate: {printable(', '.join(made.why_not_exact))}.", "warning"),), width)

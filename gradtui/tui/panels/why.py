@@ -129,7 +129,7 @@ def _what_if(
     if len(parameters) > MOST_PARAMETERS:
         clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
         return heading, clauses, None
-    change = forecast(state, toggle.parameters, toggle.trainable, MOST_MODULES)
+    change = forecast(state, toggle.parameters, toggle.trainable, MOST_MODULES, restores=toggle.restores)
     stay = (stay_frozen_clause(len(parameters) - len(toggle.parameters)),) if toggle.restores else ()
     undo = () if change.would_fail else (f"{undo_key} undoes it" if undo_key else "Undo reverts it",)
     return heading, (*forecast_clauses(change), *stay, *undo), None if change.would_fail else question(state, change)

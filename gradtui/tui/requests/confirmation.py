@@ -1,4 +1,6 @@
-"""Which freezes and unfreezes have to be requested twice: those that are large, or that would not fit into memory. Pure."""
+"""Which freezes and unfreezes have to be requested twice: those that are large, that hold running statistics, or that would not
+fit into memory. Pure.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def confirmation_for(
         return None
     inside = row_parameters(state.tree, row)
     changed = restored_by(state.tree, command, inside) if command.restore else inside
-    change = forecast(state, changed, command.trainable)
+    change = forecast(state, changed, command.trainable, restores=command.restore)
     lacks = shortage(state, change)
     stay, version = len(inside) - len(changed), state.tree.version
     asked = Confirmation(request, row, command.trainable, command.state, version, now, change, stay, lacks)
@@ -73,7 +75,10 @@ def _is_same(one: Confirmation, other: Confirmation) -> bool:
 
 
 def is_large(state: RunState, change: Forecast) -> bool:
-    """Return whether a change is of the tensors of several modules, or of more than 5 % of the trainable elements."""
+    """Return whether a change is of the tensors of several modules, or of more than 5 % of the trainable elements, or puts
+    modules with running statistics in eval mode."""
+    if change.holds:
+        return True
     infos = state.tree.parameters
     changed = (*change.stops, *change.starts)
     if len({infos[index].module for index in changed}) > 1:

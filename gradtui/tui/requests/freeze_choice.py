@@ -11,7 +11,7 @@ from gradtui.state.forecast import Forecast, forecast, forecast_train_only
 from gradtui.state.free_memory import Shortage, shortage
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selection import NothingSelected, Selected, covering, find, offered
-from gradtui.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses, shortage_clause
+from gradtui.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses, shortage_clause, statistics_clauses
 from gradtui.text.units import count_text, listed, plural
 
 MODES = ("train only", "freeze", "unfreeze")
@@ -53,13 +53,14 @@ class Choice:
         """What would stop training, and the change of memory, in words."""
         if self.forecast is None:
             return "what it changes is not known before the first step"
+        statistics = statistics_clauses(self.forecast)
         if not self.forecast.stops and not self.forecast.starts:
-            return "nothing would change"
+            return " · ".join(statistics) or "nothing would change"
         stops = [f"stops {self.stops}"] if self.stops else []
         if self.forecast.would_fail:
             return NOTHING_WOULD_TRAIN
         lacks = [shortage_clause(self.lacks)] if self.lacks is not None else []
-        return " · ".join([*lacks, *stops, *memory_clauses(self.forecast)])
+        return " · ".join([*lacks, *stops, *statistics, *memory_clauses(self.forecast)])
 
     def command(self, number: int) -> Command:
         """Make the command of this choice with the id `number`."""

@@ -6,21 +6,23 @@ from dataclasses import replace
 
 import pytest
 from app_session import session
-from fakes import coop_model, coop_run, large_model, row_of, started
-from scripted_run import run
+from fakes import Node, coop_model, coop_run, found, large_model, row_of, started
+from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOption
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
-from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Reach
+from gradtui.protocol.vocabulary import BufferInfo, Changed, FreezeInForce, GradientStats, Reach
 from gradtui.reducer import apply
 from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
 from gradtui.text.forecast import memory_clauses
 from gradtui.text.gradients import ratio_words
-from gradtui.tui.panels.why import Why, WhyPanel, why, why_lines
+from gradtui.tui.actions import ACTIONS
+from gradtui.tui.panels.why import Why, WhyPanel, preview, why, why_lines
 from gradtui.tui.rendering import BLANK, line_width
+from gradtui.tui.requests.confirmation import confirmation_for
 
 MODEL = coop_model()
 SIZES = [(78, 3), (62, 6), (84, 7)]
@@ -319,3 +321,25 @@ def test_a_freeze_says_what_becomes_of_the_optimizer_s_state(
 def test_an_unfreeze_says_what_gets_no_gradient(starts: int, without: int, clause: str) -> None:
     change = Forecast((), tuple(range(starts)), 2, 8, 0, 0, 0, False, (), 0, None, without, False)
     assert memory_clauses(change)[0] == clause
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_freeze_that_puts_batch_norm_in_eval_mode_says_so_before_and_after(size: tuple[int, int]) -> None:
+    norm = Node("norm", "BatchNorm1d", (("weight", (4,)), ("bias", (4,))))
+    listed = found(Node("Net", "Net", (), (Node("a", "Block", (), (linear("0"), norm)), linear("b"))))
+    row, index = 1, 3
+    assert listed.modules[index].path == "a.norm"
+    mean = BufferInfo("a.norm.running_mean", (4,), "float32", 4, 16, index, True)
+    state = run("TTTTTT", "111111", model=replace(listed, buffers=(mean,)), owned=range(6), reach="eeeee",
+                grad_modes="ggggg", training="11111", called=(1, 2, 3, 4, 5))  # fmt: skip
+    words = "1 BatchNorm1d module holds its statistics, in eval mode"
+    assert words in " ".join(said(why(state, row), *size).split())
+    asked = confirmation_for(state, "toggle_trainable", row, None, 0.0)
+    assert asked is not None
+    action = next(each for each in ACTIONS if each.id == "toggle_trainable")
+    assert words in " ".join(said(preview(state, asked, action), *size).split())
+    apply(state, ev.ParametersClassified(2.0, 21, "CCCCTT", "000011"))
+    in_force = FreezeInForce("a", (0, 1, 2, 3), statistics=(index,))
+    apply(state, ev.FreezeStateChanged(2.0, 21, (0, 1, 2, 3), (), (index,), (in_force,)))
+    assert why(state, row).sentences[0] == "In eval mode until unfrozen: 1 module in it (BatchNorm1d)."
+    assert "1 BatchNorm1d module collects its statistics again" in why(state, row).clauses

@@ -239,7 +239,7 @@ async def test_what_is_typed_is_asked_for(
         ("run_steps", ["0"], "A number of steps is a whole number from 1 on, not 0."),
         ("run_steps", [""], "Type a number of steps: a whole number from 1 on."),
         ("run_to", ["7"], "Step 7 is over: 40 steps have been executed."),
-        ("run_to", ["x"], "A step is a whole number, not x."),
+        ("run_to", ["x"], "A step is a whole number from 41 on, not x."),
         ("save_checkpoint", ["runs/"], "runs/ is a directory: name a file in it."),
         ("set_group", ["-1"], "A learning rate is a number from 0 on, such as 3e-4, not -1."),
         ("set_group", ["nan"], "A learning rate is a number from 0 on, such as 3e-4, not nan."),

@@ -1,0 +1,80 @@
+"""Whose running statistics a freeze holds, and an unfreeze releases, is said before it is made, and listed with the changes."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="operator,union-attr,index,arg-type,no-untyped-call,unused-ignore"
+from __future__ import annotations
+
+import pytest
+import torch
+from toggling import answers, normed, step
+from torch import nn
+from watched import Watched, watched
+
+from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
+from gradtui.state.changes import changes
+from gradtui.state.forecast import Forecast, forecast, forecast_train_only
+from gradtui.state.selection import find
+from gradtui.text.effects import change_results
+from gradtui.text.forecast import forecast_clauses, statistics_clauses
+from gradtui.tui.requests.confirmation import is_large
+
+
+def said(seen: Watched, command: Command) -> Forecast:
+    state = seen.state
+    if isinstance(command, TrainOnly):
+        return forecast_train_only(state, find(command.selection, state.tree).indices)
+    assert isinstance(command, SetTrainable)
+    named = find(command.path, state.tree).indices
+    return forecast(state, named, command.trainable, restores=command.restore)
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [SetTrainable(1, "1", False), SetTrainable(2, "1", True)],
+        [SetTrainable(1, "0", False), SetTrainable(2, "0.0", True), SetTrainable(3, "0", True)],
+        [SetTrainable(1, "1.weight", False), SetTrainable(2, "1.bias", False)],
+        [TrainOnly(1, "2"), TrainOnly(2, "1"), SetTrainable(3, "", True)],
+    ],
+    ids=["a layer", "a part of it", "the last tensor of it", "all but one"],
+)
+def test_the_forecast_is_what_happens(commands: list[Command]) -> None:
+    model = normed()
+    forecasts: list[str] = []
+    with watched(budget=1.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(2 + 2 * len(commands)):
+            turn, is_due = divmod(number - 2, 2)
+            if number >= 2 and not is_due:
+                expected = statistics_clauses(said(seen, commands[turn]))
+                forecasts.append("; ".join(each.removesuffix(", in eval mode") for each in expected))
+                seen.submit(lambda _, turn=turn: commands[turn])
+            step(model, optimizer)
+        texts = answers(seen)
+        results = [change_results(change) for change in changes(seen.state)]
+    assert len(texts) == len(commands)
+    for expected, text, result in zip(forecasts, texts, results):
+        assert text.endswith(expected)
+        assert ("statistics" in text) == bool(expected)
+        assert any("BatchNorm1d" in words for words in result) == bool(expected)
+
+
+def test_a_freeze_of_what_the_script_has_frozen_holds_its_statistics_and_waits_for_a_second_press() -> None:
+    model = normed()
+    model[1].requires_grad_(False)
+    with watched(budget=1.0) as seen:
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(3):
+            step(model, optimizer)
+        change = said(seen, SetTrainable(1, "1", False))
+    assert forecast_clauses(change) == ["1 BatchNorm1d module holds its statistics, in eval mode"]
+    assert is_large(seen.state, change)
+
+
+def test_a_model_without_statistics_says_nothing() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    with watched(budget=1.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            step(model, optimizer)
+        assert not said(seen, SetTrainable(1, "1", False)).holds
