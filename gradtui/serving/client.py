@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gradtui.serving.sockets import SUFFIX
 _CONNECT_S = 2.0
 _CONNECT_TCP_S = 10.0
 _ANSWER_S = 20.0
+_NEW_S = 60.0
 
 
 class NoAnswerError(Exception):
@@ -151,6 +153,14 @@ def live_runs(directory: Path) -> list[dict[str, Any]]:
             if isinstance(status, dict):
                 found.append({"id": address.name, **status})
     return sorted(found, key=lambda each: str(each.get("since")), reverse=True)
+
+
+def remove_old(directory: Path) -> None:
+    """Remove the sockets that killed runs have left. The run of a new one may not listen yet."""
+    for path in directory.glob(f"*{SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _NEW_S and _is_stale(UnixAddress(path)):
+                path.unlink()
 
 
 def _is_stale(address: UnixAddress) -> bool:

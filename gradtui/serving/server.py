@@ -16,7 +16,7 @@ from typing import Any
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.serving.addresses import TcpAddress, UnixAddress, keep_alive
-from gradtui.serving.client import address_of
+from gradtui.serving.client import address_of, remove_old
 from gradtui.serving.listeners import Listener
 from gradtui.serving.messages import MOST_REQUEST, PROTOCOL, PROTOCOLS, Connection, objection_to_greeting
 
@@ -78,7 +78,8 @@ class RunServer:
         """Where it listens on TCP; None for nowhere."""
 
     def listen(self, directory: Path) -> UnixAddress:
-        """Listen on a socket of its own in a directory. Raises OSError."""
+        """Listen on a socket of its own in a directory, where killed runs may have left theirs. Raises OSError."""
+        remove_old(directory)
         self.id = f"{os.getpid()}-{os.urandom(2).hex()}"
         address = address_of(directory, self.id)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:

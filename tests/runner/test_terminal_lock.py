@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import signal
@@ -83,6 +84,47 @@ def test_a_terminal_is_free_once_it_is_released(terminals: list[int], tmp_path: 
         command, pass_fds=terminals, input="\n\n", capture_output=True, text=True, env=env, check=True
     )
     assert found.stdout == "None\n"
+
+
+def test_no_file_is_left_at_the_end(terminals: list[int], tmp_path: Path) -> None:
+    ours = lock(terminals[0], tmp_path)
+    assert ours.acquire("train.py") is None
+    assert len(list(tmp_path.iterdir())) == 1
+    ours.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_of_a_killed_run_is_removed_by_the_next_one_on_any_terminal(
+    other: subprocess.Popen[str], terminals: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "gradtui-terminal-notes").touch()
+    ours = lock(terminals[1], tmp_path)
+    assert ours.acquire("train.py") is None
+    assert len(list(tmp_path.glob("*.lock"))) == 2, "the other one runs"
+    ours.release()
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    assert ours.acquire("train.py") is None
+    assert [str(path) for path in tmp_path.glob("*.lock")] == [ours._path]
+    ours.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["gradtui-terminal-notes"]
+
+
+def test_a_file_that_was_removed_before_it_was_locked_is_made_anew(
+    terminals: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, original, removed = lock(terminals[0], tmp_path), fcntl.lockf, []
+
+    def lockf(descriptor: int, flags: int) -> None:
+        if not removed:
+            removed.append(os.unlink(ours._path))
+        original(descriptor, flags)
+
+    monkeypatch.setattr("fcntl.lockf", lockf)
+    assert ours.acquire("train.py") is None
+    assert removed
+    assert Path(ours._path).read_text() == f"process {os.getpid()} (train.py)"
+    ours.release()
 
 
 def test_a_link_is_not_followed_and_keeps_no_run_from_its_screen(terminals: list[int], tmp_path: Path) -> None:

@@ -150,6 +150,19 @@ def test_sockets_of_runs_that_are_gone_are_removed(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.sock"))
 
 
+def test_a_run_that_begins_removes_the_sockets_of_killed_ones(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        for name in ("1-ab", "2-cd"):
+            gone = stack.enter_context(socket.socket(socket.AF_UNIX))
+            gone.bind(str(tmp_path / f"{name}.sock"))
+    os.utime(tmp_path / "1-ab.sock", (0, 0))
+    server = run_server(tmp_path, {"status": status})
+    names = {path.name for path in tmp_path.glob("*.sock")}
+    assert names == {"2-cd.sock", f"{server.id}.sock"}, "a new one may belong to a run that does not listen yet"
+    server.start()
+    server.close()
+
+
 def test_the_directory_is_private_and_the_first_that_can_be(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, state = short / "run", short / "state"
     runtime.mkdir()
