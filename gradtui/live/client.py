@@ -18,6 +18,7 @@ from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ReceiptTaken, RunEnded
 from gradtui.protocol.json_values import named
 from gradtui.rank_environment import TOKEN
+from gradtui.text.effects import NOT_MEASURED
 
 if TYPE_CHECKING:
     from gradtui.serving import Address
@@ -223,8 +224,10 @@ def result_of(
             return {**found, "receipt": fields_of_event(event)} if event.held else failed
         if isinstance(event, CommandApplied) and event.command.id == sent["id"]:
             found = {"text": event.text, "step": event.step}
-            if not event.is_measured or not measured:
+            if not measured:
                 return found
+            if not event.is_measured:
+                return {**found, "not_measured": NOT_MEASURED.partition(": ")[2]} if event.changed else found
             waiting.applied_at = event.step
         elif isinstance(event, CommandApplied) and found and event.is_measured and event.step > found["step"]:
             return {**found, "not_measured": "another change came before it was measured"}

@@ -183,7 +183,8 @@ class CommandApplied(Event):
     undone: int | None = None
     """The id of the command that it has undone, if it is an undo."""
     is_measured: bool = False
-    """Whether its effect is measured over the next steps: a `ReceiptTaken` follows, unless no steps can be compared."""
+    """Whether its effect is measured over the next steps: a `ReceiptTaken` follows, unless no steps can be compared. False too
+    where no step before it was measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Change:
     """The modules whose running statistics it holds."""
     releases: Kinds = ()
     """The modules whose running statistics it has released."""
+    is_measured: bool = True
+    """Whether a receipt of it may come. False where no step before it was measured."""
     more: int = 0
     """Number of the checkpointed modules after it that this entry stands for too: those of a plan. They have the same
     measurement."""
@@ -70,6 +72,7 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
                 event.at,
                 _statistics(types, event, trainable=False),
                 _statistics(types, event, trainable=True),
+                event.is_measured,
             ),
         )
         for event in shown

@@ -31,6 +31,8 @@ _DONE = {
 }
 """What becomes of the first word of `command_text` once the command is applied."""
 
+NOT_MEASURED = "not measured: there was no step before it to compare with"
+
 _BRIEF = {"peak": "peak ", "total": "", "activations": "activations "}
 _LONG = {"peak": "memory peak ", "total": "memory at the end of backward ", "activations": "activations "}
 """By the name in `StepMemory`: what stands before the sizes."""
@@ -144,11 +146,13 @@ def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, 
         return ("waits for the next step",)
     if change.status is ChangeStatus.REFUSED:
         return (f"refused: {change.text}",)
+    receipt = change.receipt
     results: list[str] = ["undone"] if change.status is ChangeStatus.UNDONE else []
     if change.status is ChangeStatus.APPLIED:
         results += [f"{kinds_text(change.holds)} in eval mode"] if change.holds else []
         results += [f"{kinds_text(change.releases)} as the script has set it"] if change.releases else []
-    receipt = change.receipt
+        # Before its first step every run lacks what to compare with.
+        results += [NOT_MEASURED] if change.step == 0 and not change.is_measured and receipt is None else []
     if receipt is not None:
         results += _results(receipt, change, only_largest=only_largest)
     if change.verified is not None:

@@ -20,6 +20,7 @@ from gradtui.protocol.effects import Effect
 from gradtui.state.changes import Change, ChangeStatus, changes
 from gradtui.state.run_state import RunState
 from gradtui.text import command_text, effect_text
+from gradtui.text.effects import NOT_MEASURED
 
 T = TypeVar("T")
 
@@ -206,6 +207,8 @@ class Receipt:
             raise NotAppliedError(f"cannot {command_text(self._command)}: {change.text}")
         if receipt is not None and not receipt.held:
             raise NotAppliedError(receipt.text)
+        if receipt is None and not change.is_measured:
+            return _result(change, NOT_MEASURED)
         if receipt is None and not is_over:
             rounds = self._run.ask(lambda state: (state.step - change.step) / max(1, len(state.optimizers))) or 0
             return None if rounds < _PATIENCE else _result(change, "not measured: no steps could be compared")

@@ -15,6 +15,7 @@ from watched import watched
 import gradtui
 from gradtui.probe.session import Viewer
 from gradtui.state.run_state import RunState
+from gradtui.text.effects import NOT_MEASURED
 from gradtui.watching.receipt import Receipt
 from gradtui.watching.watched_training import Watch, WatchInRun
 
@@ -166,16 +167,23 @@ def test_after_the_run_it_says_that_it_ended(loop: Loop) -> None:
         loop.train(1)
         late = watch.freeze("1")
     result = first.result(timeout=60)
-    assert (result.step, result.measured, result.effect) == (0, "not measured: the run ended", None)
+    assert (result.step, result.measured, result.effect) == (0, NOT_MEASURED, None)
     for command in (late, watch.unfreeze("1")):
         with pytest.raises(gradtui.NotAppliedError, match=r"the run ended before the next step$"):
             command.result()
 
 
-def test_without_steps_to_compare_it_waits_no_longer(loop: Loop, watch: Watch) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_change_without_a_step_to_compare_with_says_so_at_once(loop: Loop, watch: Watch, before: int) -> None:
+    loop.train(before)
     receipt = watch.freeze("0.bias")
-    loop.train(60)
-    assert receipt.result().measured == "not measured: no steps could be compared"
+    loop.train(1)
+    assert receipt.done()
+    assert receipt.result(timeout=0).measured == "not measured: there was no step before it to compare with"
+    loop.train(3)
+    later = watch.freeze("0.weight")
+    loop.train(8)
+    assert later.result(timeout=0).effect is not None
 
 
 def test_checkpointing_has_a_receipt_too(loop: Loop, watch: Watch) -> None:

@@ -398,16 +398,17 @@ class CommandDispatcher:
             self._emit(CommandRejected(self._clock.at(), self._step, command, applied))
             return
         is_measured = bool(applied.changed) or applied.is_measured
+        joined = joined_optimizers(applied.changed, self._view.live_optimizers())
+        has_receipt = is_measured and self.receipts.can_measure(bool(joined), is_of_activations=applied.is_measured)
         self._emit(
             CommandApplied(
                 self._clock.at(), self._step, command, applied.text, applied.parameters, applied.changed,
                 self._counter.left_out, self._view.found_at > 0, applied.undone,
-                is_measured or isinstance(command, SetCheckpointing),
+                has_receipt or isinstance(command, SetCheckpointing),
             )
         )  # fmt: skip
         if is_measured:
             title = title_of_answer(applied.text)
-            joined = joined_optimizers(applied.changed, self._view.live_optimizers())
             self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
             self._undo.applied(command.id, applied)

@@ -120,6 +120,16 @@ class Receipts:
         rounds = _rounds(settled or newest, length)
         return Baseline(tuple(rounds), self._widths(), tuple(self._durations(self._changed_at)[-_TIME_ROUNDS:]))
 
+    def can_measure(self, joined: bool, *, is_of_activations: bool) -> bool:
+        """Return whether a change that is made now would get a receipt: there must be something to compare with."""
+        if any(not each.is_emitted for each in self.open):
+            return True
+        baseline = self.baseline()
+        if not baseline.memories or is_of_activations or joined:
+            return bool(baseline.memories)
+        before = baseline.comparable(baseline.memories[-1])
+        return any(getattr(before, name) is not None for name in _VALUES)
+
     def _samples(self) -> list[StepMemory]:
         """Return the memory of the sampled steps. The first step counts twice until its optimizer is known."""
         return list({each.step: each for each in self._sampler.memories}.values())
