@@ -149,8 +149,11 @@ def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, 
     receipt = change.receipt
     results: list[str] = ["undone"] if change.status is ChangeStatus.UNDONE else []
     if change.status is ChangeStatus.APPLIED:
-        results += [f"{kinds_text(change.holds)} in eval mode"] if change.holds else []
-        results += [f"{kinds_text(change.releases)} as the script has set it"] if change.releases else []
+        held, free = (
+            (" in eval", " out of eval") if only_largest else (" held in eval mode", " no longer held in eval mode")
+        )
+        results += [kinds_text(change.holds) + held] if change.holds else []
+        results += [kinds_text(change.releases) + free] if change.releases else []
         # Before its first step every run lacks what to compare with.
         results += [NOT_MEASURED] if change.step == 0 and not change.is_measured and receipt is None else []
     if receipt is not None:

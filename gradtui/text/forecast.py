@@ -9,7 +9,7 @@ from gradtui.state.forecast import Forecast
 from gradtui.state.forecast_score import scores
 from gradtui.state.free_memory import Shortage
 from gradtui.state.run_state import RunState
-from gradtui.text.freezes import statistics_words
+from gradtui.text.freezes import kinds_text
 from gradtui.text.units import count_text, plural, short_bytes
 
 _IN = {"peak": "the peak"}
@@ -32,8 +32,8 @@ def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[st
 
 def statistics_clauses(forecast: Forecast) -> list[str]:
     """Return whose running statistics would be held, or collected again; empty if nobody's."""
-    held = [f"{statistics_words(forecast.holds, held=True)}, in eval mode"] if forecast.holds else []
-    return [*held, *filter(None, (statistics_words(forecast.releases, held=False),))]
+    held = [f"{kinds_text(forecast.holds)} held in eval mode"] if forecast.holds else []
+    return [*held, f"{kinds_text(forecast.releases)} no longer held in eval mode"] if forecast.releases else held
 
 
 def stay_frozen_clause(tensors: int) -> str:
