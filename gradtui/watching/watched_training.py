@@ -172,9 +172,12 @@ class Watch:
         """
         return self._submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
 
-    def unfreeze(self, path: str) -> Receipt:
-        """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary. Return the receipt."""
-        return self._submit(lambda id_: SetTrainable(id_, path, True))
+    def unfreeze(self, path: str, *, restore: bool = False) -> Receipt:
+        """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary. Return the receipt.
+
+        With `restore` only those that commands have frozen: what the script has frozen itself stays frozen.
+        """
+        return self._submit(lambda id_: SetTrainable(id_, path, True, restore=restore))
 
     def checkpoint(self, path: str, on: bool = True) -> Receipt:
         """Turn activation checkpointing of a module on or off at the next step boundary. The step that follows tries it first.
