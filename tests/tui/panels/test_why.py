@@ -194,7 +194,7 @@ def test_the_title_says_since_when() -> None:
 
 
 def test_problems_come_first_in_a_module() -> None:
-    assert why(run("TUNT"), NET).sentences[0] == "Of its 4 tensors: 1 unreached, 1 NaN."
+    assert why(run("TUNT"), NET).sentences[0] == "Of its 4 tensors: 1 unreached, 1 NaN/Inf."
 
 
 def test_without_a_model_it_says_what_will_stand_here() -> None:
