@@ -86,7 +86,7 @@ async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
         await run.pilot.pause()
         assert (run.dashboard.tree_view.has_focus, keys.text) == (True, usual)
         assert run.dashboard.pane.filter_input.display
-        await run.press("m")
+        await run.press("m", "m")
         assert keys.text.startswith(" ↑↓ phase  esc tree  ")
         assert "space" not in keys.text, "it acts on the tree alone"
         before = run.dashboard.memory.text
