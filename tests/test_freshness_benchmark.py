@@ -18,7 +18,7 @@ TITLE = "│ head ││ ╭─ Memory  by phase · step {} · host memory ─�
 
 @pytest.mark.parametrize(("written", "step"), [("7", 7), ("1,234", 1234), ("12,345,678", 12_345_678)])
 def test_the_step_of_each_part_is_read(written: str, step: int) -> None:
-    screen = "\n".join((HEADER.format(written), LEGEND.format("41"), TITLE.format("42, 30+ steps ago")))
+    screen = "\n".join((HEADER.format(written), LEGEND.format("41"), TITLE.format("42, before the last change")))
     assert {part: freshness.step_shown(part, screen) for part in freshness.PLACES} == {
         "header": step, "curves": 41, "memory": 42,
     }  # fmt: skip

@@ -6,7 +6,8 @@ import platform
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import Queue
 
 import pytest
@@ -56,10 +57,11 @@ def viewer() -> Iterator[Viewer]:
     found.end()
 
 
-def test_the_growth_of_the_viewers_thread_is_known_and_that_of_others_is_not_in_it(viewer: Viewer) -> None:
+# In processes of their own, whose threads and arenas are known
+
+
+def growth_of_the_viewers_thread(viewer: Viewer) -> None:
     assert abs(viewer.grow(40)) < 40
-    if not viewer.memory._arenas:
-        pytest.skip("threads share arenas here")
     others = [bytearray(4 * KIB) for _ in range(500)]
     assert 380 <= viewer.grow(400) < 500
     viewer.held.clear()
@@ -67,26 +69,35 @@ def test_the_growth_of_the_viewers_thread_is_known_and_that_of_others_is_not_in_
     assert len(others) == 500
 
 
-def test_another_thread_may_read_what_the_viewer_has_not_yet(viewer: Viewer) -> None:
+def refresh_by_another_thread(viewer: Viewer) -> None:
     viewer.grow(0)
-    if not viewer.memory._arenas:
-        pytest.skip("threads share arenas here")
     viewer.updates = False
     assert abs(viewer.grow(400)) < 40
     viewer.memory.refresh()
     assert 380 <= viewer.memory.grown // KIB < 500
 
 
+def main_thread_without_an_arena(_: Viewer) -> None:
+    memory = OwnMemory()
+    memory.update()
+    assert not memory._arenas
+
+
+@pytest.mark.parametrize(
+    "check", [growth_of_the_viewers_thread, refresh_by_another_thread, main_thread_without_an_arena]
+)
+def test_what_the_viewers_thread_takes_is_known(check: Callable[[Viewer], None]) -> None:
+    code = f"import {__name__} as tests; viewer = tests.Viewer()\ntry: tests.{check.__name__}(viewer)\nfinally: viewer.end()"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, timeout=60)
+
+
+# In this one
+
+
 def test_threads_that_may_share_arenas_are_left_alone(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_memory, "_ARENAS_PER_CORE", 0)
     assert viewer.grow(400) == 0
     assert viewer.grow(400) == 0
-
-
-def test_the_main_thread_has_no_arena_of_its_own() -> None:
-    memory = OwnMemory()
-    memory.update()
-    assert not memory._arenas
 
 
 def test_another_c_library_gives_no_figure(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ class ProbeParts:
         """Handle the end of that load, successful or not."""
         self.dispatcher.loaded()
 
-    def on_wait(self, now: int, on: bool) -> None:
+    def note_wait(self, now: int, on: bool) -> None:
         """Handle that the script begins or ends to wait for what the user types. That time belongs to no phase."""
         if on:
             self.cost.pause_began(now)

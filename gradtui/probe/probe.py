@@ -72,7 +72,7 @@ class Probe:
 
     def waits_for_user(self, on: bool) -> None:
         """The script waits for what the user types, until the call with False. Call it on the thread that waits."""
-        self.hooks.run("input", self.parts.on_wait, on)
+        self.hooks.run("input", self.parts.note_wait, on)
 
     def _catch_up(self, *, at_end: bool = False) -> None:
         if at_end and self.step_sampler.is_exempt:

@@ -18,7 +18,6 @@ PHASES_OF_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 """The phases whose memory makes up that of a step, in their order."""
 _TIMED = tuple(phase for phase in Phase if phase not in (Phase.LOAD, Phase.EVAL))
 """The phases whose times make up the time of the steps."""
-_OLD_STEPS = 20
 _STEADY = 0.05
 
 
@@ -111,12 +110,3 @@ def steady_shares(before: Mapping[Phase, float], now: Mapping[Phase, float]) -> 
     shares then rarely moves."""
     moved = any(abs(before.get(phase, 0.0) - now.get(phase, 0.0)) > _STEADY for phase in {*before, *now})
     return now if moved else before
-
-
-def age_floor(state: RunState, step: int) -> int | None:
-    """Return how many steps ago `step` was, rounded down to one digit: 94 is 90. None below twenty."""
-    age = state.step - step
-    if age < _OLD_STEPS:
-        return None
-    power = int(10 ** (len(str(age)) - 1))
-    return age // power * power

@@ -189,11 +189,16 @@ def test_a_child_that_cannot_be_watched_trains(child: SpawnedRank, capsys: pytes
     [(None, 0), (KeyboardInterrupt(), 0), (SystemExit(), 0), (SystemExit(3), 3), (SystemExit("no"), 1)],
 )
 def test_the_exit_code_is_that_of_torchs_process(error: BaseException | None, code: int) -> None:
-    assert _ending(error) == (code, None)
+    ending, report, found = _ending(error)
+    assert (ending, report) == (code, None)
+    assert (found is None) == (code == 0)
 
 
 def test_the_report_on_an_error_is_its_traceback() -> None:
-    assert _ending(ValueError("lost")) == (1, "ValueError: lost\n")
+    code, report, found = _ending(ValueError("lost"))
+    assert (code, report) == (1, "ValueError: lost\n")
+    assert found is not None
+    assert found.headline == "ValueError: lost"
 
 
 # The script again

@@ -9,7 +9,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.state.step_curve import PhaseTotals, age_floor, steady_shares, step_curve, time_shares
+from gradtui.state.step_curve import PhaseTotals, steady_shares, step_curve, time_shares
 
 MODEL = coop_model()
 F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
@@ -87,8 +87,3 @@ def test_shares_stay_until_one_has_moved_by_more_than_a_twentieth() -> None:
     assert steady_shares(before, {F: 0.44, B: 0.56}) is before
     assert steady_shares(before, {F: 0.46, B: 0.54}) == {F: 0.46, B: 0.54}
     assert steady_shares({}, before) is before
-
-
-@pytest.mark.parametrize(("step", "age"), [(329, None), (310, None), (309, 20), (235, 90), (12, 300)])
-def test_an_age_is_rounded_down(step: int, age: int | None) -> None:
-    assert age_floor(state_after(progress(329)), step) == age

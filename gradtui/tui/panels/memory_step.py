@@ -14,7 +14,7 @@ from gradtui.state.peak_owners import peak_owners
 from gradtui.state.run_memory import MemoryPeak, above_load, memory_peak
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host, unexplained_at_load, unexplained_parts
-from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, age_floor, step_curve
+from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, step_curve
 from gradtui.text import BEFORE_TRAINING, DASH, MemoryPart, no_profile_text, parts_at_peak, parts_of_memory, short_bytes
 from gradtui.tui.panels.memory_curve import (
     SHORT_NAMES,
@@ -392,9 +392,7 @@ def step_title(state: RunState, width: int) -> str:
 
 
 def step_words(state: RunState, step: int, width: int = 100) -> str:
-    """Return the number of a step and, if there is room, that it was before the newest change, or long ago."""
-    age, words = age_floor(state, step), f"step {step:,}"
-    full = words if age is None else f"{words}, {age:,}+ steps ago"
-    if step <= state.changed_after:
-        full = f"{words}, before the last change"
+    """Return the number of a step and, if there is room, that it was before the newest change."""
+    words = f"step {step:,}"
+    full = f"{words}, before the last change" if step <= state.changed_after else words
     return full if len(full) <= width else words

@@ -164,7 +164,7 @@ def cursor_words(words: str) -> Line:
 def _value_text(curve: Curve, reading: Reading, value: Value, options: PlotOptions, breaks: Sequence[int]) -> str:
     if reading.value is None:
         return DASH
-    text = f"{curve.bound}{value(reading.value)}"
+    text = value(reading.value)
     if options.smoothing <= 0 or not curve.can_be_smooth:
         return text
     end = reading.index + 1

@@ -12,7 +12,7 @@ from gradtui.state.optimizer_turns import iteration_stride
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host, unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP
-from gradtui.text import peak_bound, short_bytes, spike_count_text, spike_words
+from gradtui.text import short_bytes, spike_count_text, spike_words
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, lines_below, run_range, table_of, visible_part
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.plot_state import MemoryPhases
@@ -20,6 +20,8 @@ from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import PHASE_ROLES, wrap
 
+_HIGHEST = "highest at phase ends"
+"""What the peak curve is called where no allocator keeps a peak: the peak of a step is higher than its totals."""
 PEAK_ROLE, TOTAL_ROLE = "curve-1", "curve-4"
 _LIMIT_FITS = 1.5
 """The limit of the device is drawn beside curves near whose highest visible value it is: at most this many times as high."""
@@ -27,15 +29,14 @@ _LIMIT_FITS = 1.5
 
 def memory_curves(state: RunState, phases: MemoryPhases = "step") -> list[Curve]:
     """Return the curves in bytes, the peak last, without the bytes from before the first forward."""
-    stride, bound = iteration_stride(state), peak_bound(state)
+    stride = iteration_stride(state)
     return [
         Curve(
-            curve.name,
+            _HIGHEST if curve.phase is None and not state.step_memory.peaks_exact else curve.name,
             PEAK_ROLE if curve.phase is None else TOTAL_ROLE if phases == "step" else PHASE_ROLES[curve.phase],
             curve.steps,
             curve.values,
             can_be_smooth=False,
-            bound=bound if curve.phase is None else "",
             stride=stride,
         )
         for curve in memory_over_steps(state, _chosen(phases))

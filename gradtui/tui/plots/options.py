@@ -50,8 +50,6 @@ class Curve:
     """The name of its column in a table, if it is not that of the curve."""
     means: Sequence[float] | None = None
     """By value: the mean of the values for which it stands, if the curve may lack some. Averages are made of these."""
-    bound: str = ""
-    """What stands before its values: `≥` for lower bounds."""
     stride: float | None = None
     """The distance of neighbours, if the curve may lack some (`charts.request.Series.stride`)."""
 

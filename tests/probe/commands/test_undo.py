@@ -145,7 +145,7 @@ def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -
 def test_a_command_that_cannot_be_undone_is_not_the_one_that_an_undo_has_undone() -> None:
     seen = train(model_of_three(), {2: [freeze("0")], 3: [SkipStep], 5: [Undo]})
     assert listed(seen) == [(1, "undone"), (2, "applied"), (3, "applied")]
-    assert marked(seen) == ["freeze 0", "unfreeze 0"]
+    assert marked(seen) == ["freeze 0", "change step skipped", "unfreeze 0"]
 
 
 def test_the_end_of_a_checkpointing_that_never_ran_is_not_what_an_undo_has_undone() -> None:

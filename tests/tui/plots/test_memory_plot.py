@@ -66,7 +66,7 @@ def test_the_legend_has_the_newest_values_and_their_step(width: int) -> None:
     newest, shown = totals(60), text(plot.above)
     for name in PHASES:
         assert f"{name} {short_bytes(getattr(newest, name) - BEFORE)}" in shown
-    assert f"peak ≥{short_bytes((newest.peak or 0) - BEFORE)}" in shown
+    assert f"highest at phase ends {short_bytes((newest.peak or 0) - BEFORE)}" in shown
     assert "step 60" in shown
     assert len(plot.above) <= 2
     assert all(line_width(line) <= width for line in (*plot.above, *plot.below))
@@ -85,14 +85,14 @@ def test_totals_of_different_steps_each_have_their_step() -> None:
 def test_zoomed_the_legend_is_of_the_visible_steps() -> None:
     plot = memory_plot(state(60), PlotOptions(window=Window(20.0, 40.0)), 110, 30)
     assert "step 40" in text(plot.above)
-    assert f"peak ≥{short_bytes((totals(40).peak or 0) - BEFORE)}" in text(plot.above)
+    assert f"highest at phase ends {short_bytes((totals(40).peak or 0) - BEFORE)}" in text(plot.above)
     assert "steps 20–40 of 60" in plot.note
 
 
 def test_at_the_cursor_every_curve_is_read() -> None:
     plot = memory_plot(state(60, {20: 300 * MIB}), PlotOptions(cursor=20.0, phases="all"), 110, 30)
     shown = text(plot.above)
-    assert shown.startswith("│ step 20   ── peak ≥")
+    assert shown.startswith("│ step 20   ── highest at phase ends ")
     assert f"forward {short_bytes((totals(20, 300 * MIB).forward or 0) - BEFORE)}" in shown
     assert "@" not in shown
     assert [mark.step for mark in plot.marks if mark.kind is MarkerKind.SPIKE] == [20]
