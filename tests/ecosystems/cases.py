@@ -105,7 +105,7 @@ def look(session: TerminalSession, case: Case, log: Path) -> None:
     if case.bar is None:
         return
     session.wait_for("pause")
-    session.send("po")
+    session.send("p")
     session.wait_until(lambda: re.search(r"‖ .* step \d.* paused ", session.text), "the pause")
     paused = re.search(r"‖ .* step (\d+)\b.* paused ", session.text)
     assert paused is not None

@@ -46,13 +46,13 @@ def is_shown(session: TerminalSession, log: Path) -> bool:
 
 
 def is_laid_out(session: TerminalSession) -> bool:
-    """Whether there are frames, or on a small screen titles, between the header and the keys, and nothing below them."""
+    """Whether there are frames, or on a small screen titles, between the two lines of the header and the keys, and nothing below."""
     display, columns = session.screen.display, session.screen.columns
-    framed = all(line[0] in "╭│╰" and line[columns - 1] in "╮│╯" for line in display[1:-1])
-    titled = any(line.startswith("─Model") for line in display[1:3]) and any("─Output" in line for line in display)
+    framed = all(line[0] in "╭│╰" and line[columns - 1] in "╮│╯" for line in display[2:-1])
+    titled = display[2].startswith("─Model") and any("─Output" in line for line in display)
     return (
         (framed or titled)
         and display[0].lstrip()[:1] in "‖●"
-        and "leave" in display[-1]
+        and "help" in display[-1]
         and not STRAY.search(session.text)
     )

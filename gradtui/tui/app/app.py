@@ -331,11 +331,12 @@ class GradtuiApp(App[str]):
         self._show_status()
 
     def _show_status(self) -> None:
-        """Show the gravest unread message above the footer and in the open dialog."""
+        """Show the gravest unread message above the footer, or in the open dialog."""
         status = self.messages.status(monotonic(), self.keymap.action("show_events").key_text)
-        self._front.show_status(status)
-        if isinstance(self.screen, Dialog):
-            self.screen.show_status(status)
+        dialog = self.screen if isinstance(self.screen, Dialog) else None
+        if dialog is not None:
+            dialog.show_status(status)
+        self._front.show_status(status if dialog is None else None)
 
     # User input
 

@@ -126,6 +126,7 @@ async def test_a_message_stands_below_a_dialog(key: str) -> None:
         await run.put(REFUSAL)
         await run.pump()
         assert "there are none" in bottom(run)
+        assert "there are none" not in above_keys(run)
         assert box == dialog.query("#dialog, #question, #freezing").first().region, "nothing moves"
         await run.press("down")
         assert "there are none" not in bottom(run)
