@@ -46,7 +46,7 @@ def is_shown(session: TerminalSession, log: Path) -> bool:
 
 
 def is_laid_out(session: TerminalSession) -> bool:
-    """Whether there are frames, or on a small screen titles, between the two lines of the header and the keys, and nothing below."""
+    """Whether there are frames, or on a small screen titles, between the header with its verdict and the keys."""
     display, columns = session.screen.display, session.screen.columns
     framed = all(line[0] in "╭│╰" and line[columns - 1] in "╮│╯" for line in display[2:-1])
     titled = display[2].startswith("─Model") and any("─Output" in line for line in display)
