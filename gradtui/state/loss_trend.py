@@ -28,8 +28,8 @@ class LossTrend(str, Enum):
     __str__ = str.__str__
 
 
-def loss_trend(state: RunState) -> LossTrend | None:
-    """Return the direction of the run's newest losses: those of one model, and of the main optimizer.
+def loss_trend(state: RunState) -> tuple[LossTrend, int] | None:
+    """Return the direction of the run's newest losses, those of one model and of the main optimizer, and their number.
 
     None where it is unknown: with few losses, with one that is not finite, and where several optimizers step in turns, because
     the losses of a GAN have no direction that is a good one.
@@ -37,8 +37,9 @@ def loss_trend(state: RunState) -> LossTrend | None:
     if optimizer_turns(state).shown:
         return None
     since = max((state.main_since, *(step + 1 for step in model_breaks(state))))
-    first = bisect_left(state.loss.steps, since)
-    return trend_of(state.loss.values[max(first, len(state.loss) - COMPARED) :])
+    first = max(bisect_left(state.loss.steps, since), len(state.loss) - COMPARED)
+    trend = trend_of(state.loss.values[first:])
+    return (trend, len(state.loss) - first) if trend is not None else None
 
 
 def trend_of(values: Sequence[float]) -> LossTrend | None:

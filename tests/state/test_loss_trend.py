@@ -39,9 +39,9 @@ def test_a_short_course_and_one_without_noise() -> None:
 def test_only_the_losses_of_the_present_main_optimizer_count() -> None:
     state = RunState()
     state.loss.extend(range(1, 61), [*map(float, range(40, 0, -1)), *map(float, range(20))])
-    assert loss_trend(state) is LossTrend.FALLING
+    assert loss_trend(state) == (LossTrend.FALLING, 60)
     state.main_since = 41
-    assert loss_trend(state) is LossTrend.RISING
+    assert loss_trend(state) == (LossTrend.RISING, 20)
     state.main_since = 55
     assert loss_trend(state) is None
 
@@ -49,9 +49,9 @@ def test_only_the_losses_of_the_present_main_optimizer_count() -> None:
 def test_the_losses_of_a_former_model_do_not_count() -> None:
     state = RunState()
     state.loss.extend(range(1, 61), [9.0] * 30 + [1.0] * 30)
-    assert loss_trend(state) is LossTrend.FALLING
+    assert loss_trend(state) == (LossTrend.FALLING, 60)
     state.model_changes.append(ModelChange(30, "Net", replaces=True))
-    assert loss_trend(state) is LossTrend.FLAT
+    assert loss_trend(state) == (LossTrend.FLAT, 30)
 
 
 def test_optimizers_that_step_in_turns_have_no_common_direction() -> None:

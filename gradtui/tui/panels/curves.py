@@ -69,9 +69,14 @@ def curves_title(state: RunState, width: int = 100) -> str:
     losses = _losses_title(state, turns)
     norms = f"L2{of}{often}{left_out}"
     trend = loss_trend(state) if state.ended is None else None
-    direction = f"loss {trend}" if trend is not None else ""
+    direction = f"loss {trend[0]}" if trend is not None else ""
+    of_last = f"{direction}, last {trend[1]}" if trend is not None else ""
     exceptions = f"{often}{left_out}".strip(", ")
     forms = (
+        (of_last, losses, norms),
+        (of_last, norms),
+        (of_last, f"L2{often}{left_out}"),
+        *(((of_last,),) if of_last and not exceptions else ()),
         (direction, losses, norms),
         (direction, norms),
         (direction, f"L2{often}{left_out}"),

@@ -271,7 +271,7 @@ class TreeCells:
             is_old = self.totals.ages.old and self.totals.is_ratio_old(where)
             ratio = self.totals.ratio(where)
             far = "warning" if is_far_from_usual(ratio) else ""
-            role = STALE if is_old else far or ("muted" if row >= 0 else "text")
+            role = far or (STALE if is_old else "muted" if row >= 0 else "text")
             return _number_cell(ratio, width, role)
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]

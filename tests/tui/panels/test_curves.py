@@ -298,3 +298,13 @@ def test_figures_of_another_step_than_the_legends_name_it(width: int) -> None:
     for value, step in (("0.75", 301), ("0.125", 299)):
         assert (value in shown) is (str(step) in shown)
     assert ("300" in shown) or "0.75" not in shown
+
+
+@pytest.mark.parametrize(
+    ("width", "words"),
+    [(40, "loss falling, last 100 · L2"), (24, "loss falling, last 100"), (16, "loss falling"), (11, "")],
+)
+def test_the_title_says_where_the_loss_goes(width: int, words: str) -> None:
+    state = RunState()
+    state.loss.extend(range(1, 201), [1 / step for step in range(1, 201)])
+    assert curves_title(state, width) == words
