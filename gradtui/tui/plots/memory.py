@@ -125,8 +125,6 @@ def _words(state: RunState) -> str:
     if memory.spikes:
         many = spike_count_text(state) + (", the newest" if memory.spike_count > 1 else "")
         words.append(f"{many} {spike_words(state, memory.spikes[-1])[0]}.")
-    if not memory.peaks_exact:
-        words.append("Peak ≥: the highest of the totals.")
     if before is not None:
         words.append(f"Without {short_bytes(before)} from before training.")
     return " ".join(words)

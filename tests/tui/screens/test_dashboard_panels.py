@@ -172,7 +172,7 @@ async def test_m_turns_from_the_curve_within_a_step_to_those_over_steps_and_to_t
         assert memory.has_focus
         await run.put(step_memory.events(40)[-1])
         assert "over steps" in str(memory.border_title)
-        assert {"peak", "total"} <= set(memory.text.splitlines()[0].replace(":", " ").split())
+        assert {"highest", "total"} <= set(memory.text.splitlines()[0].replace(":", " ").split())
         await run.press("m")
         assert [line.split()[0] for line in memory.text.splitlines()[:2]] == ["load", "▸forward"]
         assert "by phase" in str(memory.border_title)
