@@ -76,7 +76,10 @@ class Run(TerminalSession):
         """Press space, which asks what a large change would do, and press it again."""
         self.answer(" ", f"Press space again to {question}")
         assert answer not in self.text
-        self.answer(" ", answer)
+        # The line of the events may be gone before it is read; the list of changes has it with its step.
+        verb = answer.split()[0]
+        self.send(" ")
+        self.wait_until(lambda: answer in self.text or re.search(rf"\d {verb} ", self.text), answer)
 
 
 @pytest.fixture
