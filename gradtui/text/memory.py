@@ -9,13 +9,13 @@ from gradtui.state.model_records import peak_owner
 from gradtui.state.run_memory import above_load, includes, largest_spike, run_peak
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import (
+    held_since_load,
     is_frozen,
     is_on_host,
     kept_for,
     most_saved,
     saved_bytes,
     subtree,
-    unexplained_at_load,
 )
 from gradtui.text.frontier import called
 from gradtui.text.units import plural, short_bytes, size_text
@@ -93,7 +93,7 @@ def peak_text(state: RunState) -> str:
         f"peak {'' if peak.is_exact else '≥ '}{size_text(peak.bytes)}{f' at step {peak.step:,}' if peak.step else ''}"
     )
     text += f" in {peak.phase}{f' with {owner}' if owner else ''}"
-    before = unexplained_at_load(state)
+    before = held_since_load(state)
     if before is not None:
         text += f", and {size_text(before)} from before training"
     return text + _spike_words(state, peak.step)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_at_load, unexplained_parts
+from gradtui.state.selectors import held_since_load, unexplained_parts
 from gradtui.state.step_curve import step_curve
 
 BEFORE_TRAINING = "at_load"
@@ -94,7 +94,7 @@ def parts_at_peak(state: RunState) -> list[MemoryPart]:
         sizes[TEMPORARIES] = curve.peak - (measured.held.total or 0)
     if not sizes:
         return []
-    sizes["other"] = sizes.get("other", 0) - (unexplained_at_load(state) or 0)
+    sizes["other"] = sizes.get("other", 0) - (held_since_load(state) or 0)
     order = [role for role in (*MEMORY_CATEGORIES, TEMPORARIES) if sizes.get(role)]
     return [MemoryPart(role, sizes[role], memory_part_name(role), _SHORT_NAMES[role]) for role in order]
 

@@ -18,7 +18,7 @@ from gradtui.text import reached_text
 
 GIB = 2**30
 MEASURED = ev.MemoryMeasured(
-    1.0, 41, Phase.BACKWARD, MemoryBytes(0, 0, 0, 0, 0, 0, total=2 * GIB), 3 * GIB, True, True, ()
+    1.0, 41, Phase.BACKWARD, MemoryBytes(0, 0, 0, 0, 0, 2 * GIB, total=2 * GIB), 3 * GIB, True, True, ()
 )
 FOUND = Finding("GT203", Level.ERROR, Status.CONFIRMED, "a", "b", "c", 1, 2)
 

@@ -9,7 +9,7 @@ from fakes import MIB, coop_run, held, started
 from step_memory import BEFORE, events, state, totals
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_memory import (
     above_load,
@@ -22,6 +22,7 @@ from gradtui.state.run_memory import (
     run_peak,
 )
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import held_since_load
 
 
 def test_nothing_is_known_at_first() -> None:
@@ -121,3 +122,15 @@ def test_another_device_starts_again() -> None:
     assert run_peak(run) is None
     assert run.phases[Phase.FORWARD].peak_step == 0
     assert run.step_memory.peaks_exact
+
+
+def test_what_imports_have_left_is_subtracted_only_while_it_is_held() -> None:
+    """8 MiB in no category at the first forward, of which 3 MiB are freed before the first step ends."""
+    state = RunState()
+    apply(
+        state, ev.MemoryMeasured(0.1, 0, Phase.LOAD, MemoryBytes(0, 0, 0, 0, 0, 8 * MIB, 8 * MIB), 8 * MIB, True, True)
+    )
+    assert (held_since_load(state), memory_now(state)) == (8 * MIB, 0)
+    held = MemoryBytes(MIB, 0, 0, 0, 0, 5 * MIB, 6 * MIB)
+    apply(state, ev.MemoryMeasured(1.0, 1, Phase.OPTIMIZER, held, 7 * MIB, True, True))
+    assert (held_since_load(state), memory_now(state)) == (5 * MIB, MIB)

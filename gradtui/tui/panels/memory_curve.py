@@ -133,16 +133,16 @@ def curve_lines(
     is_old: bool = False,
     says_from: bool = False,
 ) -> list[Line]:
-    """Return the area in `height` rows with the axis at its left, and the peak's mark and `owner` where nothing is drawn.
+    """Return the area in `height` rows with the axis at its left, and the peak's mark and `owner` above it.
 
-    `baseline` is subtracted from every total. The first form of `owner` that fits is the label. If there is no blank space
-    beside the peak, the label gets a row of its own. It is dim if the step is old.
+    `baseline` is subtracted from every total. The first form of `owner` that fits is the label, with its mark over the peak. If
+    the cells there are not blank, the label gets a row of its own. It is dim if the step is old.
     """
     labels, margin, room = axis_labels(scale), margin_of(scale, says_from=says_from), len(columns)
     peak_at = max(range(room), key=lambda at: columns[at].total)
     rows = height
     levels = _levels(columns, scale, baseline, rows)
-    label = _beside(levels, peak_at, rows, owner)
+    label = _over_peak(levels, peak_at, rows, owner)
     if label is None and height > 2 and room >= _MIN_LABEL:
         rows = height - 1
         levels = _levels(columns, scale, baseline, rows)
@@ -196,29 +196,20 @@ def _row(roles: Sequence[str], levels: Sequence[int], row: int) -> list[Span]:
     ]
 
 
-def _beside(levels: Sequence[int], peak_at: int, rows: int, owner: Sequence[str]) -> tuple[int, str] | None:
-    """Return the column and the text of a label in the blank cells of the top row, beside the peak; None if they are few."""
+def _over_peak(levels: Sequence[int], peak_at: int, rows: int, owner: Sequence[str]) -> tuple[int, str] | None:
+    """Return the column and the text of a label in the blank cells of the top row; None if the peak's own cell is not blank, or
+    the others are few."""
     blank = [level <= (rows - 1) * _EIGHTHS for level in levels]
-    right = peak_at
-    while right < len(blank) and not blank[right]:
-        right += 1
-    end = right
-    while end < len(blank) and blank[end]:
-        end += 1
-    left = peak_at
-    while left > 0 and not blank[left - 1]:
-        left -= 1
-    begin = left
-    while begin > 0 and blank[begin - 1]:
-        begin -= 1
-    # A mark in a blank cell above the peak is at its column, and one beside it leaves a gap.
-    first, last = (peak_at, peak_at) if blank[peak_at] else (right + 1, left - 2)
-    after, before = end - first, last - begin + 1
+    if not blank[peak_at]:
+        return None
+    end = next((at for at in range(peak_at, len(blank)) if not blank[at]), len(blank))
+    begin = next((at + 1 for at in range(peak_at, -1, -1) if not blank[at]), 0)
+    after, before = end - peak_at, peak_at + 1 - begin
     if after >= width_of(owner[0]) + 2 or (after >= before and after >= _MIN_LABEL):
-        return first, "▲ " + _shortened(owner, after - 2)
+        return peak_at, "▲ " + _shortened(owner, after - 2)
     if before >= _MIN_LABEL:
         text = _shortened(owner, before - 2) + " ▲"
-        return last + 1 - width_of(text), text
+        return peak_at + 1 - width_of(text), text
     return None
 
 

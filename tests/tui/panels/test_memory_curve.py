@@ -117,13 +117,15 @@ def test_the_baseline_is_subtracted() -> None:
     assert text(curve_lines(columns, ("",), Scale(0, 80), 50, 1))[0].endswith("▁▁█")
 
 
-def test_the_peak_is_labelled_where_nothing_is_drawn() -> None:
+def test_the_mark_of_the_peak_is_over_its_column() -> None:
     columns = [Column(10, F)] * 5 + [Column(100, B)] * 2 + [Column(10, B)] * 30
-    top = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))[0]
-    assert top.startswith("100┤     ██ ▲ backward, a.b ")
+    lines = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))
+    assert lines[0] == "   │     ▲ backward, a.b".ljust(len(lines[0]))
+    assert lines[1].startswith("100┤     ██ ")
     columns.reverse()
-    top = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))[0]
-    assert top.endswith("backward, a.b ▲ ██     ")
+    lines = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))
+    assert lines[0].endswith(" backward, a.b ▲      ")
+    assert lines[1].endswith(" ██     ")
     # Above a peak below the top row, the mark is in the peak's own column.
     top = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 200), 0, 3))[0]
     assert top.index("▲") == len("200┤") + 30

@@ -114,7 +114,7 @@ def test_spikes_are_marked_and_the_newest_is_named() -> None:
 
 def test_what_was_there_before_training_is_looked_up_once_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RunState] = []
-    monkeypatch.setattr(memory_over_steps, "unexplained_at_load", lambda state: asked.append(state))
+    monkeypatch.setattr(memory_over_steps, "held_since_load", lambda state: asked.append(state))
     assert [len(curve.steps) for curve in memory_curves(state(60), "all")] == [60] * 4
     assert len(asked) == 1
 
