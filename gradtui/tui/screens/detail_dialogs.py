@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.explanations.memory_device import device_facts, device_lines
@@ -86,7 +85,7 @@ class StepDialog(TextDialog[None]):
         if step is None:
             return lines
         request = self._curve.request(
-            width, CURVE_ROWS, lambda w, h: step_request(step, w, h, held_since_load(state) or 0)
+            width, CURVE_ROWS, lambda w, h: step_request(step, w, h, state.held_since_load or 0)
         )
         picture = self._pictures.picture("step", request).lines if request is not None else ()
         return [*lines, *picture, *closing_lines(width)]

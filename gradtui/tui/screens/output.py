@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from textual.app import ComposeResult
 from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from gradtui.state.selectors import run_status
@@ -20,10 +20,11 @@ from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import OutputLine
 from gradtui.transport.text_styles import StyledLine
 from gradtui.tui.actions import ACTIONS, SHARED_WITH_OUTPUT, applicable, bindings, keymap_of, output_footer
-from gradtui.tui.panels import FindingLine, Header, HeaderState, OutputPanel
+from gradtui.tui.panels import OutputPanel
 from gradtui.tui.rendering import Line, fit, printable, styled_spans, width_of
 from gradtui.tui.screens.action_context import ActionContext
-from gradtui.tui.widgets import KeyBar, ScrollLines, Status, StatusLine
+from gradtui.tui.screens.front_screen import FrontScreen
+from gradtui.tui.widgets import ScrollLines
 
 MOST_LINES = 100_000
 MOST_BYTES = 32 << 20
@@ -179,35 +180,25 @@ class OutputText(ScrollLines):
         return f"{self.pattern!r}: line {at:,} of {len(self.matches):,} that have it"
 
 
-class OutputScreen(ModalScreen[None]):
+class OutputScreen(FrontScreen, ModalScreen[None]):
     """The header, the output, and a footer with its keys."""
 
     BINDINGS = bindings("output", *SHARED_WITH_OUTPUT)
     AUTO_FOCUS = "#output-text"
 
     def __init__(self, context: ActionContext, panel: OutputPanel) -> None:
-        super().__init__()
-        self._state, self._panel = context.state, panel
-        self.header = Header(context.state, id="header")
-        self.finding = FindingLine(context.state, has_rows=False, id="finding")
+        super().__init__(context.state)
+        self._panel = panel
         self.text = OutputText(panel)
         self.input = Input(placeholder="text to find", compact=True, id="search")
         self.input.display = False
         self.input.cursor_blink = False
-        self.keys = KeyBar([], id="keys")
-        self._status_line = StatusLine()
         self._shown: tuple[str, ...] = ()
 
-    def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.finding
-        yield self.text
-        yield self.input
-        yield self.keys
-        yield self._status_line
+    def contents(self) -> Iterable[Widget]:
+        return self.text, self.input
 
     def on_mount(self) -> None:
-        self.finding.update()
         self._panel.follows = True  # a panel that does not follow says nothing of new output
         self._readings = self.set_interval(_READ_S, self._read)
         self.call_after_refresh(self.draw, "output")
@@ -223,17 +214,6 @@ class OutputScreen(ModalScreen[None]):
         """Return the visible parts: there is only "output"."""
         return ["output"]
 
-    def draw_header(self, facts: HeaderState) -> None:
-        """Repaint the header, the line of the gravest finding, and the footer."""
-        self.header.facts = facts
-        self.header.redraw()
-        self.finding.update()
-        self._show_keys()
-
-    def show_status(self, status: Status | None) -> None:
-        """Show a message above the keys, or nothing."""
-        self._status_line.show_status(status)
-
     def draw(self, part: str) -> None:  # noqa: ARG002 - there is one
         """Show new output."""
         try:
@@ -247,7 +227,7 @@ class OutputScreen(ModalScreen[None]):
     def collect_pictures(self) -> None:
         """Do nothing: there is no chart."""
 
-    def _show_keys(self) -> None:
+    def show_keys(self) -> None:
         keys = keymap_of(self.app)
         others = tuple(action for action in ACTIONS if action.id in SHARED_WITH_OUTPUT)
         shown = output_footer(others, has_search=bool(self.text.pattern), has_ranks=self._panel.has_ranks)
@@ -323,7 +303,7 @@ class OutputScreen(ModalScreen[None]):
 
     def _after_key(self) -> None:
         self._update_frame()
-        self._show_keys()
+        self.show_keys()
 
 
 def _history(panel: OutputPanel) -> LogTail | None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from textual import events
 from textual.app import ComposeResult
-from textual.screen import Screen
 
 from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
@@ -17,8 +16,6 @@ from gradtui.tui.panels import (
     ChangesPanel,
     CurvesPanel,
     EventsPanel,
-    FindingLine,
-    Header,
     HeaderState,
     MemoryPanel,
     OutputPanel,
@@ -28,12 +25,13 @@ from gradtui.tui.panels import (
 )
 from gradtui.tui.plots.rows import is_part, selection_of
 from gradtui.tui.screens.action_context import ActionContext
+from gradtui.tui.screens.front_screen import FrontScreen
 from gradtui.tui.screens.panel_layout import PANELS, PanelLayout
 from gradtui.tui.tree import ModuleTree, TreePane
-from gradtui.tui.widgets import KeptContainer, KeptStrips, KeyBar, LineView, Status, StatusLine
+from gradtui.tui.widgets import KeptContainer, KeptStrips, LineView
 
 
-class PanelScreen(Screen[None], KeptStrips):
+class PanelScreen(FrontScreen, KeptStrips):
     """The tree on the left, the curves and the memory beside it, below it why the selected row is in its state, and tabs."""
 
     AUTO_FOCUS = "#tree"
@@ -41,11 +39,9 @@ class PanelScreen(Screen[None], KeptStrips):
     """Whether this is the screen of a recording."""
 
     def __init__(self, context: ActionContext, log: LogTail | JobTail | None) -> None:
-        super().__init__()
-        self._action_context, self._state = context, context.state
+        super().__init__(context.state, has_rows=True)
+        self._action_context = context
         state, pictures = context.state, context.pictures
-        self.header = Header(state, id="header")
-        self.finding = FindingLine(state, id="finding")
         self.pane = TreePane(state, id="tree-pane")
         self.memory = MemoryPanel(state, pictures, id="memory")
         self.gradients = CurvesPanel(state, pictures, id="gradients")
@@ -54,8 +50,6 @@ class PanelScreen(Screen[None], KeptStrips):
         self.output = OutputPanel(state, log, id="output")
         self.events = EventsPanel(state, id="events")
         self.ranks = RanksPanel(state, id="ranks")
-        self.keys = KeyBar(footer_actions(), id="keys")
-        self._status_line = StatusLine()
         self._panels = PanelLayout()
         self._titles: dict[str, tuple[PanelLayout, str]] = {}
         self._draw: dict[str, Callable[[], None]] = {
@@ -76,9 +70,7 @@ class PanelScreen(Screen[None], KeptStrips):
         """The model tree."""
         return self.pane.tree_view
 
-    def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.finding
+    def contents(self) -> ComposeResult:
         # The container keeps the panels out of the compositing of a header that changed.
         with KeptContainer(id="body"):
             # The grid places them in this order.
@@ -90,8 +82,6 @@ class PanelScreen(Screen[None], KeptStrips):
             yield self.output
             yield self.events
             yield self.ranks
-        yield self.keys
-        yield self._status_line
 
     def on_mount(self) -> None:
         actions = map(self._action, ("toggle_trainable", "toggle_checkpointing", "undo"))
@@ -104,9 +94,9 @@ class PanelScreen(Screen[None], KeptStrips):
         self._arrange(replace(self._panels, width=event.size.width, height=event.size.height))
 
     def on_descendant_focus(self) -> None:
-        self._show_keys()
+        self.show_keys()
 
-    def _show_keys(self) -> None:
+    def show_keys(self) -> None:
         focused = self.focused.id if self.focused is not None else None
         self.keys.show(footer_actions(focused, run_status(self._state), replays=self.replays))
 
@@ -120,14 +110,7 @@ class PanelScreen(Screen[None], KeptStrips):
         """Repaint the header, the line of the gravest finding, and the footer (which depends on the run's status)."""
         if self._state.job is not None and not self._panels.has_ranks:
             self._arrange(replace(self._panels, has_ranks=True, below="ranks"))
-        self.header.facts = facts
-        self.header.redraw()
-        self.finding.update()
-        self._show_keys()
-
-    def show_status(self, status: Status | None) -> None:
-        """Show a message above the footer, or nothing."""
-        self._status_line.show_status(status)
+        super().draw_header(facts)
 
     def draw(self, part: str) -> None:
         """Redraw a part of the screen. If that raises, the part shows the error."""

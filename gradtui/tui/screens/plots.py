@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from textual import events
-from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
+from textual.widget import Widget
 
 from gradtui.state.markers import Marker
 from gradtui.state.run_state import RunState
@@ -18,7 +18,7 @@ from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, 
 from gradtui.tui.charts.cursor import columns_of, with_cursor, x_at
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.explanations.mark_lines import mark_words
-from gradtui.tui.panels import FindingLine, Header, HeaderState
+from gradtui.tui.panels import FindingLine
 from gradtui.tui.plots.cursor import marks_at
 from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.plot_state import PlotState, Span
@@ -33,8 +33,9 @@ from gradtui.tui.screens.action_context import (
     open_finding,
     open_findings_list,
 )
+from gradtui.tui.screens.front_screen import FrontScreen
 from gradtui.tui.tree import ModuleTree
-from gradtui.tui.widgets import KeyBar, LineView, Status, StatusLine
+from gradtui.tui.widgets import LineView
 
 _FRAME = 4
 """Cells of the frame beside its title."""
@@ -114,35 +115,26 @@ class PlotView(LineView):
             self.post_message(self.Clicked(at))
 
 
-class PlotScreen(ModalScreen[None]):
+class PlotScreen(FrontScreen, ModalScreen[None]):
     """The header, one view of the plots, and a footer with its keys."""
 
     BINDINGS = bindings("plots", *SHARED_WITH_PLOTS)
 
     def __init__(self, context: ActionContext, tree: ModuleTree, settings: PlotSettings) -> None:
-        super().__init__()
-        self._action_context, self._state, self._tree, self._plot_settings = context, context.state, tree, settings
-        self.header = Header(context.state, id="header")
-        self.finding = FindingLine(context.state, has_rows=False, id="finding")
+        super().__init__(context.state)
+        self._action_context, self._tree, self._plot_settings = context, tree, settings
         self.plot_view = PlotView(context.state, context.pictures, tree, settings)
         self._others = tuple(
             next(action for action in ACTIONS if action.id == id) for id in SHARED_WITH_PLOTS if id != _ABOVE
         )
-        self.keys = KeyBar(self._actions(), id="keys")
-        self._status_line = StatusLine()
         self._shown: tuple[object, ...] = ()
         self._watches: tuple[str, ...] = ()
         """Paths of the parameters for which the view, as last drawn, needs detailed measurements."""
 
-    def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.finding
-        yield self.plot_view
-        yield self.keys
-        yield self._status_line
+    def contents(self) -> Iterable[Widget]:
+        return (self.plot_view,)
 
     def on_mount(self) -> None:
-        self.finding.update()
         self.call_after_refresh(self._chosen)
 
     # Contents
@@ -164,16 +156,8 @@ class PlotScreen(ModalScreen[None]):
         """Return the visible parts: there is only "plots"."""
         return ["plots"]
 
-    def draw_header(self, facts: HeaderState) -> None:
-        """Repaint the header, the line of the gravest finding, and the footer (which depends on the run's status)."""
-        self.header.facts = facts
-        self.header.redraw()
-        self.finding.update()
+    def show_keys(self) -> None:
         self.keys.show(self._actions())
-
-    def show_status(self, status: Status | None) -> None:
-        """Show a message above the footer, or nothing."""
-        self._status_line.show_status(status)
 
     def draw(self, part: str) -> None:  # noqa: ARG002 - there is one
         """Redraw the view with the current data."""
