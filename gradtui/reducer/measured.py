@@ -15,6 +15,7 @@ from gradtui.reducer.trainable import take_trainable, without_norms_before_freez
 from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.text import growth_text, moved_text, nonfinite_text
 
 HISTOGRAMS_KEPT = 256
@@ -139,6 +140,13 @@ def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
     if state.step_memory.newest is None and event.held.total is not None:
         # Until the totals of every step come; old recordings have none.
         record.totals.append(event.step, event.held.total)
+    other = event.held.other
+    # Where a category is an estimate, what is in none may come out negative, and says nothing.
+    if other is not None and other > 0:
+        if event.phase is Phase.LOAD:
+            state.held_since_load = other
+        elif event.phase in PHASES_OF_STEP and state.held_since_load is not None:
+            state.held_since_load = min(state.held_since_load, other)
     if event.phase is Phase.OPTIMIZER and state.unexplained_first is None:
         state.unexplained_first = event.held.other
     growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None

@@ -142,7 +142,8 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
         record.peak_step, record.peak_models = 0, ()
         record.device_seconds, record.device_steps = 0.0, 0
     state.step_memory = StepMemoryCurves()
-    state.growth, state.unexplained_first, state.traced, state.operations = GrowthWatch(), None, None, None
+    state.growth, state.traced, state.operations = GrowthWatch(), None, None
+    state.held_since_load = state.unexplained_first = None
 
 
 def _progress(state: RunState, event: ev.Progress) -> None:

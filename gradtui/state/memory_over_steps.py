@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load
 from gradtui.state.step_curve import PHASES_OF_STEP
 
 PEAK, TOTAL = "peak", "total"
@@ -34,7 +33,7 @@ def memory_over_steps(state: RunState, phases: Sequence[Phase] = ()) -> list[Mem
     The peak is the last curve. Curves without a measured step are left out. Where no allocator keeps a peak
     (`StepMemoryCurves.peaks_exact`), it is the highest of the totals.
     """
-    before = held_since_load(state) or 0
+    before = state.held_since_load or 0
     ends = [(phase.value, phase) for phase in phases] or _step_end(state)
     curves = [(name, phase, state.phases[phase].totals) for name, phase in ends]
     return [

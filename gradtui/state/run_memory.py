@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_state import PhaseRecord, RunState
-from gradtui.state.selectors import held_since_load
 from gradtui.state.step_curve import StepCurve, step_curve
 from gradtui.state.step_peaks import profiled_peaks
 
@@ -82,7 +81,7 @@ def is_peak_exact(state: RunState, record: PhaseRecord) -> bool:
 
 def above_load(state: RunState, size: int) -> int:
     """Return a total without the bytes from before the first forward."""
-    return max(0, size - (held_since_load(state) or 0))
+    return max(0, size - (state.held_since_load or 0))
 
 
 def memory_now(state: RunState) -> int | None:

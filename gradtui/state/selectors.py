@@ -270,24 +270,12 @@ def unexplained_at_load(state: RunState) -> int | None:
     return other if other is not None and other > 0 else None
 
 
-def held_since_load(state: RunState) -> int | None:
-    """Estimate how many bytes of `unexplained_at_load` are still held: at most what any newest reading has in no category.
-
-    The screen subtracts these. What imports have left may be freed later, and totals less all of it would be too low.
-    """
-    at_load = unexplained_at_load(state)
-    if at_load is None:
-        return None
-    others = [record.last.held.other for record in state.phases.values() if record.last is not None]
-    return max(0, min(at_load, *(other for other in others if other is not None))) or None
-
-
 def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
     """Divide the bytes in no category into those from before the first forward, and those that training has added since.
 
     The first value is None if it was not measured; then the second is all of them. Both are None if there is no total.
     """
-    before = unexplained_at_load(state)
+    before = state.held_since_load
     if held.other is None or before is None:
         return None, held.other
     at_load = max(0, min(before, held.other))

@@ -12,7 +12,6 @@ from gradtui.state.changes import Change, ChangeStatus
 from gradtui.state.prediction import Prediction
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load
 from gradtui.text.commands import command_text
 from gradtui.text.freezes import kinds_text, verified_result
 from gradtui.text.units import plural, size_text, three_digits
@@ -88,7 +87,7 @@ def receipt_texts(receipt: ReceiptTaken, forecast: Prediction | None) -> tuple[s
 def counted(state: RunState, receipt: ReceiptTaken) -> ReceiptTaken:
     """Return a receipt without the bytes from before training, as the screen counts memory; its event has the allocator's."""
     effect = receipt.effect
-    if effect is None or effect.before is None or effect.after is None or not held_since_load(state):
+    if effect is None or effect.before is None or effect.after is None or not state.held_since_load:
         return receipt
     before, after = (
         replace(

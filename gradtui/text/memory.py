@@ -9,7 +9,6 @@ from gradtui.state.model_records import peak_owner
 from gradtui.state.run_memory import above_load, includes, largest_spike, run_peak
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import (
-    held_since_load,
     is_frozen,
     is_on_host,
     kept_for,
@@ -93,7 +92,7 @@ def peak_text(state: RunState) -> str:
         f"peak {'' if peak.is_exact else '≥ '}{size_text(peak.bytes)}{f' at step {peak.step:,}' if peak.step else ''}"
     )
     text += f" in {peak.phase}{f' with {owner}' if owner else ''}"
-    before = held_since_load(state)
+    before = state.held_since_load
     if before is not None:
         text += f", and {size_text(before)} from before training"
     return text + _spike_words(state, peak.step)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load, unexplained_parts
+from gradtui.state.selectors import unexplained_parts
 from gradtui.state.step_curve import step_curve
 
 BEFORE_TRAINING = "at_load"
@@ -94,7 +94,8 @@ def parts_at_peak(state: RunState) -> list[MemoryPart]:
         sizes[TEMPORARIES] = curve.peak - (measured.held.total or 0)
     if not sizes:
         return []
-    sizes["other"] = sizes.get("other", 0) - (held_since_load(state) or 0)
+    other = max(0, sizes.get("other", 0))
+    sizes["other"] = other - min(state.held_since_load or 0, other)
     order = [role for role in (*MEMORY_CATEGORIES, TEMPORARIES) if sizes.get(role)]
     return [MemoryPart(role, sizes[role], memory_part_name(role), _SHORT_NAMES[role]) for role in order]
 

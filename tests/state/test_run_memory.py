@@ -22,7 +22,6 @@ from gradtui.state.run_memory import (
     run_peak,
 )
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load
 
 
 def test_nothing_is_known_at_first() -> None:
@@ -130,7 +129,7 @@ def test_what_imports_have_left_is_subtracted_only_while_it_is_held() -> None:
     apply(
         state, ev.MemoryMeasured(0.1, 0, Phase.LOAD, MemoryBytes(0, 0, 0, 0, 0, 8 * MIB, 8 * MIB), 8 * MIB, True, True)
     )
-    assert (held_since_load(state), memory_now(state)) == (8 * MIB, 0)
+    assert (state.held_since_load, memory_now(state)) == (8 * MIB, 0)
     held = MemoryBytes(MIB, 0, 0, 0, 0, 5 * MIB, 6 * MIB)
     apply(state, ev.MemoryMeasured(1.0, 1, Phase.OPTIMIZER, held, 7 * MIB, True, True))
-    assert (held_since_load(state), memory_now(state)) == (5 * MIB, MIB)
+    assert (state.held_since_load, memory_now(state)) == (5 * MIB, MIB)

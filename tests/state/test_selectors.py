@@ -124,7 +124,7 @@ def test_what_is_unexplained_is_divided_by_whether_it_was_there_at_load(
 
 @pytest.mark.parametrize(
     ("first", "other", "parts"),
-    [(None, 9, (None, 4)), (7, 9, (2, 2)), (7, 6, (1, 0)), (3, 9, (0, 4)), (7, 2, (0, 0)), (7, None, (None, None))],
+    [(None, 9, (None, 4)), (7, 9, (2, 2)), (7, 6, (1, 0)), (3, 9, (0, 6)), (7, 2, (0, 0)), (7, None, (None, None))],
 )
 def test_what_training_adds_to_the_unexplained_is_divided_by_whether_it_came_with_the_first_step(
     first: int | None, other: int | None, parts: tuple[int | None, int | None]

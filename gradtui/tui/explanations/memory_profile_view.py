@@ -5,7 +5,6 @@ from __future__ import annotations
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load
 from gradtui.text import bytes_text, no_profile_text, plural, share_text, short_bytes
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.rendering import BLANK, PHASE_ROLES, Line, elide_start, fit, pad, printable, wrap
@@ -24,7 +23,7 @@ def step_lines(state: RunState, width: int) -> list[Line]:
     if step is None:
         return []
     where = "" if step.peak_module < 0 else f" at {_path(state, step.peak_module)}"
-    before = min(held_since_load(state) or 0, step.peak)
+    before = min(state.held_since_load or 0, step.peak)
     peak = f"{short_bytes(step.peak - before)} at its highest, in {step.peak_phase}{where}"
     lines = [*wrap(((f"Step {step.step:,}: ", "strong"), (peak, "text")), width), BLANK]
     lines += [fit(line, width) for line in _holdings(state, step, before, width)]

@@ -13,7 +13,7 @@ from gradtui.state.freshness import is_memory_stale, is_stale
 from gradtui.state.peak_owners import peak_owners
 from gradtui.state.run_memory import MemoryPeak, above_load, memory_peak
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load, is_on_host, unexplained_parts
+from gradtui.state.selectors import is_on_host
 from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, step_curve
 from gradtui.text import BEFORE_TRAINING, DASH, MemoryPart, no_profile_text, parts_at_peak, parts_of_memory, short_bytes
 from gradtui.tui.panels.memory_curve import (
@@ -65,7 +65,7 @@ class Drawing:
 def scale_of(state: RunState, before: Drawing) -> Scale | None:
     """Return the axis for the newest step and for what is held: at least that of `before`, unless the models have changed."""
     step, held = step_curve(state), newest(state)
-    baseline = held_since_load(state) or 0
+    baseline = state.held_since_load or 0
     lows = [min(min(part.totals) for part in step.parts)] if step is not None else []
     highs = [step.peak] if step is not None else []
     if step is None and held is not None and held.held.total is not None:
@@ -147,7 +147,12 @@ def owner_line(state: RunState, width: int) -> list[Line]:
         spans += [(f"  {name} ", "muted"), (number, _role(state, traced.step))]
         rest -= size
     return [
-        (*spans, ("  elsewhere ", "muted"), (f"{in_unit(rest, unit[1]).strip()}", "text"), (f" {unit[0]}", "muted"))
+        (
+            *spans,
+            ("  elsewhere ", "muted"),
+            (f"{in_unit(max(0, rest), unit[1]).strip()}", "text"),
+            (f" {unit[0]}", "muted"),
+        )
     ]
 
 
@@ -193,7 +198,7 @@ def _curve(
     margin = margin_of(scale, says_from=is_near)
     if rows <= _MIN_CURVE_ROWS or width <= margin:
         return []
-    baseline = held_since_load(state) or 0
+    baseline = state.held_since_load or 0
     owner = owner_of(state, step, is_wide=width >= _WIDE)
     is_old = is_stale(state, step.step)
     return [*_chart(step, owner, tuple(shares.items()), scale, baseline, width - margin, rows - 1, is_old, is_near)]
@@ -364,8 +369,7 @@ def _name(part: MemoryPart, state: RunState) -> str:
 
 def _before_lines(state: RunState, width: int) -> list[Line]:
     """Return the bytes from before training, which have no place in the bar; empty in a narrow panel, where they are a part."""
-    held = newest(state)
-    size = unexplained_parts(state, held.held)[0] if held is not None else None
+    size = state.held_since_load
     if not size or width < _WIDE:
         return []
     words = f"+{short_bytes(size)} held before training"

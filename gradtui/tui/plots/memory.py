@@ -10,7 +10,7 @@ from gradtui.state.markers import Marker, MarkerKind
 from gradtui.state.memory_over_steps import PEAK, memory_over_steps
 from gradtui.state.optimizer_turns import iteration_stride
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import held_since_load, is_on_host
+from gradtui.state.selectors import is_on_host
 from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.text import short_bytes, spike_count_text, spike_words
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, lines_below, run_range, table_of, visible_part
@@ -120,7 +120,7 @@ def _size(value: float | None) -> str:
 
 def _words(state: RunState) -> str:
     """Return the newest spike, and what the figures leave out."""
-    memory, before = state.step_memory, held_since_load(state)
+    memory, before = state.step_memory, state.held_since_load
     words = []
     if memory.spikes:
         many = spike_count_text(state) + (", the newest" if memory.spike_count > 1 else "")

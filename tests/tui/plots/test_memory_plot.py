@@ -11,11 +11,10 @@ from step_memory import BEFORE, state, totals
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
-from gradtui.state import memory_over_steps
 from gradtui.state.markers import MarkerKind
 from gradtui.state.run_state import RunState
 from gradtui.text import short_bytes
-from gradtui.tui.plots.memory import PEAK_ROLE, TOTAL_ROLE, memory_curves, memory_plot, memory_plot_table
+from gradtui.tui.plots.memory import PEAK_ROLE, TOTAL_ROLE, memory_plot, memory_plot_table
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering import PHASE_ROLES, Line, line_width
@@ -110,13 +109,6 @@ def test_spikes_are_marked_and_the_newest_is_named() -> None:
     assert f"2 spikes, the newest at step 40 in forward: ≥{short_bytes(more[40] - BEFORE)}" in below
     assert f"(+{short_bytes(more[40] - usual)})" in below
     assert f"Without {short_bytes(BEFORE)} from before training." in below
-
-
-def test_what_was_there_before_training_is_looked_up_once_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[RunState] = []
-    monkeypatch.setattr(memory_over_steps, "held_since_load", lambda state: asked.append(state))
-    assert [len(curve.steps) for curve in memory_curves(state(60), "all")] == [60] * 4
-    assert len(asked) == 1
 
 
 def test_where_an_allocator_keeps_the_peak_it_is_no_lower_bound() -> None:
