@@ -32,7 +32,7 @@ class RunPeak:
 
 @dataclass(frozen=True)
 class MemoryPeak:
-    """The peak that the screen shows: the highest total since the newest change, in bytes."""
+    """The peak that the screen shows, in bytes: see `memory_peak`."""
 
     bytes: int
     step: int

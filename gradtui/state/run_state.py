@@ -322,8 +322,8 @@ class RunState:
     together: ChangesTogether | None = None
     """The newest changes of what trains or is checkpointed, those at one step boundary."""
     held_since_load: int | None = None
-    """An estimate of the bytes from before the first forward that are still held: what was in no category then, or the least that
-    a phase of a step has had in none if that is less. The screen subtracts it. None while unknown."""
+    """An estimate of the bytes from before the first forward that are still held: what was in no category then, or the least
+    that a phase of a step has had in none if that is less. The screen subtracts it. None while unknown."""
     unexplained_first: int | None = None
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None

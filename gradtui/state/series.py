@@ -114,16 +114,16 @@ class Series(_History):
 
     def append(self, step: int, value: float) -> None:
         """Add a point. Steps must be in order."""
+        self.means.append(value)
         self.steps.append(step)
         self.values.append(value)
-        self.means.append(value)
         self._thin(self._capacity)
 
     def extend(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Add several points. Steps must be in order."""
+        self.means.extend(values)
         self.steps.extend(steps)
         self.values.extend(values)
-        self.means.extend(values)
         self._thin(self._capacity)
 
     def cut(self, step: int) -> None:

@@ -233,8 +233,8 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "show_gradients", ("g",), "Curves, then the plots",
-        "Show the panel Loss and gradient norm; once more, and plots fill the screen: norms, how far steps move the weights, "
-        "how a gradient is spread, norm by layer, memory over steps. From the panel Memory they open with its plot.",
+        "Show the panel Loss and gradient norm; once more, and plots fill the screen: losses, norms, how far steps move the "
+        "weights, how a gradient is spread, norm by layer, memory over steps. From the panel Memory they open with its plot.",
         "Screen", "dashboard", footer=12, label="plots", mouse="click on the panel",
     ),
     Action(

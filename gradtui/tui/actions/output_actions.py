@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.tui.actions.action import LEFT_RIGHT, UP_DOWN, Action
 
-SHARED_WITH_OUTPUT = ("help",)
+SHARED_WITH_OUTPUT = ("help", "findings")
 """Actions of the dashboard and the app that have the same keys there."""
 
 

@@ -254,7 +254,7 @@ def held_shown(state: RunState) -> HeldShown | None:
     curve, peak, parts = step_curve(state), memory_peak(state), parts_at_peak(state)
     if curve is not None and parts:
         is_of_peak = peak is not None and peak.step == curve.step
-        moment = f"at {'the peak' if is_of_peak else 'the highest'}, step {curve.step:,}"
+        moment = f"at {'the peak' if is_of_peak else 'its highest'}, step {curve.step:,}"
         return HeldShown(tuple(parts), curve.step, moment, is_stale(state, curve.step))
     held = _held_at(state, peak) or newest(state)
     if held is None:

@@ -63,9 +63,7 @@ def series_of(curve: Curve, first: float, last: float, smoothing: float) -> list
     The average is taken over all points, so that it does not change as the window moves.
     """
     shown = in_sight(curve, first, last)
-    if not curve.can_be_smooth:
-        return [_series(shown, shown.role)]
-    if smoothing <= 0:
+    if not curve.can_be_smooth or smoothing <= 0:
         return [_series(shown, shown.role)]
     average = in_sight(replace(curve, values=curve.smoothed(smoothing), means=None), first, last)
     return [_series(shown, f"{shown.role}-raw"), _series(average, shown.role)]

@@ -15,7 +15,7 @@ from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.actions import ACTIONS, bindings, keymap_of
-from gradtui.tui.panels import FindingLine, memory_table
+from gradtui.tui.panels import memory_table
 from gradtui.tui.plots.table import Table
 from gradtui.tui.requests.shown_rank import show_rank
 from gradtui.tui.screens.action_commands import ActionCommands
@@ -26,7 +26,6 @@ from gradtui.tui.screens.action_context import (
     export_schedule,
     open_explanation,
     open_finding,
-    open_findings_list,
     open_memory,
     open_question,
 )
@@ -131,13 +130,7 @@ class Dashboard(PanelScreen):
     def on_ranks_panel_rank_chosen(self) -> None:
         self.action_show_rank(self.ranks.current)
 
-    def action_findings(self) -> None:
-        open_findings_list(self.app, self._action_context, self._show_row)
-
-    def on_finding_line_pressed(self, message: FindingLine.Pressed) -> None:
-        open_finding(self.app, self._action_context, message.finding, self._show_row)
-
-    def _show_row(self, row: int | None) -> None:
+    def show_row(self, row: int | None) -> None:
         if row is not None:
             self.tree_view.focus()
             self.tree_view.show_row(row)
@@ -277,9 +270,9 @@ class Dashboard(PanelScreen):
         finding, self._visited = found[at], keys[at]
         row = first_row(self._state.tree, finding)
         if row is None:
-            open_finding(self.app, self._action_context, finding, self._show_row)
+            open_finding(self.app, self._action_context, finding, self.show_row)
             return
-        self._show_row(row)
+        self.show_row(row)
         if finding is not found[0]:
             # The line under the header shows another one.
             self._action_context.say(StatusMessage(finding.message, f"{finding.level} {finding.rule}"))

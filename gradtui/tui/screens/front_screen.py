@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
-from gradtui.state.run_state import RunState
 from gradtui.tui.panels import FindingLine, Header, HeaderState
+from gradtui.tui.screens.action_context import ActionContext, open_finding, open_findings_list
 from gradtui.tui.widgets import KeyBar, Status, StatusLine
 
 
@@ -17,15 +17,15 @@ class FrontScreen(Screen[None]):
     """A screen that the application draws part by part.
 
     Args:
-        state: the run.
+        context: what its actions need.
         has_rows: whether a key of the screen goes to the rows that a finding concerns.
     """
 
-    def __init__(self, state: RunState, *, has_rows: bool = False) -> None:
+    def __init__(self, context: ActionContext, *, has_rows: bool = False) -> None:
         super().__init__()
-        self._state = state
-        self.header = Header(state, id="header")
-        self.finding = FindingLine(state, has_rows=has_rows, id="finding")
+        self._action_context, self._state = context, context.state
+        self.header = Header(context.state, id="header")
+        self.finding = FindingLine(context.state, has_rows=has_rows, id="finding")
         self.keys = KeyBar([], id="keys")
         self._status_line = StatusLine()
 
@@ -58,3 +58,12 @@ class FrontScreen(Screen[None]):
     def show_status(self, status: Status | None) -> None:
         """Show a message above the keys, or nothing."""
         self._status_line.show_status(status)
+
+    def show_row(self, row: int | None) -> None:
+        """Show a row of the tree, on screens that have one."""
+
+    def action_findings(self) -> None:
+        open_findings_list(self.app, self._action_context, self.show_row)
+
+    def on_finding_line_pressed(self, message: FindingLine.Pressed) -> None:
+        open_finding(self.app, self._action_context, message.finding, self.show_row)

@@ -237,7 +237,7 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     (
         "falling, rising, flat",
         f"the newer half of the last {COMPARED} losses against the older half; flat is a difference that chance explains "
-        "(a Mann-Whitney test at 1 %)",
+        "(a Mann-Whitney test at 1 %: an estimate, because it takes losses as independent)",
     ),
     ("until", "the next step at which training pauses: a breakpoint, or the one to which it runs"),
     (

@@ -19,7 +19,7 @@ from gradtui.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import OutputLine
 from gradtui.transport.text_styles import StyledLine
-from gradtui.tui.actions import ACTIONS, SHARED_WITH_OUTPUT, applicable, bindings, keymap_of, output_footer
+from gradtui.tui.actions import ACTIONS, SHARED_WITH_OUTPUT, applicable, bindings, output_footer
 from gradtui.tui.panels import OutputPanel
 from gradtui.tui.rendering import Line, fit, printable, styled_spans, width_of
 from gradtui.tui.screens.action_context import ActionContext
@@ -41,7 +41,7 @@ _MATCH, _THIS_MATCH = "ground on warning", "ground on accent"
 
 
 class OutputText(ScrollLines):
-    """The lines, cut at the width of the screen. They are numbered from the first one of the log, also if that is not kept."""
+    """The lines, cut at the width of the screen. They are numbered from the first one that was read."""
 
     def __init__(self, panel: OutputPanel) -> None:
         super().__init__(id="output-text")
@@ -96,6 +96,7 @@ class OutputText(ScrollLines):
         self.top += earlier
         if self.match is not None:
             self.match += self.first + earlier
+            self.matches = self._found()
         elif self.pattern:
             self.go_to_match(-1 if self.follows else 1)
 
@@ -139,11 +140,7 @@ class OutputText(ScrollLines):
 
     def go_to_match(self, further: int) -> None:
         """Go to the next line with the text (1), or the one before (-1), from the line that was found last."""
-        self.matches = [
-            self.first + index
-            for index, line in enumerate(self.source)
-            if next(_found_in(line.text, self.pattern), None) is not None
-        ]
+        self.matches = self._found()
         if not self.matches:
             self.match = None
             self.redraw()
@@ -155,6 +152,14 @@ class OutputText(ScrollLines):
             at = bisect_left(self.matches, self.match + (further > 0)) - (further < 0)
         self.match = self.matches[at % len(self.matches)]
         self._show_match()
+
+    def _found(self) -> list[int]:
+        """Return the numbers of the lines with the pattern."""
+        return [
+            self.first + index
+            for index, line in enumerate(self.source)
+            if next(_found_in(line.text, self.pattern), None) is not None
+        ]
 
     def _show_match(self) -> None:
         size = self.content_size
@@ -187,7 +192,7 @@ class OutputScreen(FrontScreen, ModalScreen[None]):
     AUTO_FOCUS = "#output-text"
 
     def __init__(self, context: ActionContext, panel: OutputPanel) -> None:
-        super().__init__(context.state)
+        super().__init__(context)
         self._panel = panel
         self.text = OutputText(panel)
         self.input = Input(placeholder="text to find", compact=True, id="search")
@@ -228,10 +233,9 @@ class OutputScreen(FrontScreen, ModalScreen[None]):
         """Do nothing: there is no chart."""
 
     def show_keys(self) -> None:
-        keys = keymap_of(self.app)
         others = tuple(action for action in ACTIONS if action.id in SHARED_WITH_OUTPUT)
         shown = output_footer(others, has_search=bool(self.text.pattern), has_ranks=self._panel.has_ranks)
-        self.keys.show(keys.apply(applicable(shown, run_status(self._state))))
+        self.keys.show(applicable(shown, run_status(self._state)))
 
     def _update_frame(self) -> None:
         text = self.text
@@ -290,6 +294,7 @@ class OutputScreen(FrontScreen, ModalScreen[None]):
         self._panel.show_next_rank()
         self.text.follows = True
         self.draw("output")
+        self.text.search(self.text.pattern)
 
     def action_close_output(self) -> None:
         if self.input.display:

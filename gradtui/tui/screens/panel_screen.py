@@ -39,8 +39,7 @@ class PanelScreen(FrontScreen, KeptStrips):
     """Whether this is the screen of a recording."""
 
     def __init__(self, context: ActionContext, log: LogTail | JobTail | None) -> None:
-        super().__init__(context.state, has_rows=True)
-        self._action_context = context
+        super().__init__(context, has_rows=True)
         state, pictures = context.state, context.pictures
         self.pane = TreePane(state, id="tree-pane")
         self.memory = MemoryPanel(state, pictures, id="memory")

@@ -14,11 +14,10 @@ from textual.widget import Widget
 from gradtui.state.markers import Marker
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import run_status
-from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, plot_footer
+from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, keymap_of, plot_footer
 from gradtui.tui.charts.cursor import columns_of, with_cursor, x_at
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.explanations.mark_lines import mark_words
-from gradtui.tui.panels import FindingLine
 from gradtui.tui.plots.cursor import marks_at
 from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.plot_state import PlotState, Span
@@ -30,8 +29,6 @@ from gradtui.tui.screens.action_context import (
     ActionContext,
     export_plots,
     open_explanation,
-    open_finding,
-    open_findings_list,
 )
 from gradtui.tui.screens.front_screen import FrontScreen
 from gradtui.tui.tree import ModuleTree
@@ -39,8 +36,6 @@ from gradtui.tui.widgets import LineView
 
 _FRAME = 4
 """Cells of the frame beside its title."""
-_ABOVE = "findings"
-"""The action that the line under the header shows; the footer leaves it out."""
 
 
 class PlotView(LineView):
@@ -103,7 +98,8 @@ class PlotView(LineView):
         if not marks:
             return fit((("No change, spike or finding is marked here.", "faint"),), width)
         where = () if is_at else ((f"nearest, step {marks[0].step:,}:  ", "muted"),)
-        return fit((*where, *mark_words(marks), ("   enter says more", "faint")), width)
+        more = f"   {keymap_of(self.app).action('explain').key_text} says more"
+        return fit((*where, *mark_words(marks), (more, "faint")), width)
 
     def on_click(self, event: events.Click) -> None:
         """Read the curves at the place that was clicked."""
@@ -121,11 +117,11 @@ class PlotScreen(FrontScreen, ModalScreen[None]):
     BINDINGS = bindings("plots", *SHARED_WITH_PLOTS)
 
     def __init__(self, context: ActionContext, tree: ModuleTree, settings: PlotSettings) -> None:
-        super().__init__(context.state)
-        self._action_context, self._tree, self._plot_settings = context, tree, settings
+        super().__init__(context)
+        self._tree, self._plot_settings = tree, settings
         self.plot_view = PlotView(context.state, context.pictures, tree, settings)
         self._others = tuple(
-            next(action for action in ACTIONS if action.id == id) for id in SHARED_WITH_PLOTS if id != _ABOVE
+            next(action for action in ACTIONS if action.id == id) for id in SHARED_WITH_PLOTS if id != "findings"
         )
         self._shown: tuple[object, ...] = ()
         self._watches: tuple[str, ...] = ()
@@ -222,13 +218,7 @@ class PlotScreen(FrontScreen, ModalScreen[None]):
         else:
             open_explanation(self.app, self._action_context, self._tree.current)
 
-    def action_findings(self) -> None:
-        open_findings_list(self.app, self._action_context, self._show_row)
-
-    def on_finding_line_pressed(self, message: FindingLine.Pressed) -> None:
-        open_finding(self.app, self._action_context, message.finding, self._show_row)
-
-    def _show_row(self, row: int | None) -> None:
+    def show_row(self, row: int | None) -> None:
         if row is not None:
             self._tree.show_row(row)
             self._plot_settings.changes += 1
