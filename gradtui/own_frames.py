@@ -109,8 +109,7 @@ def innermost(entries: Sequence[Entry]) -> Entry | None:
 
     Entries of installed packages count only if there are no others.
     """
-    known = [each for each in entries if not each[0].startswith((PACKAGE_DIRECTORY, _HIDDEN, "<"))]
-    known = [each for each in known if not _is_library(each[0])]
+    known = [each for each in entries if not (each[0].startswith((PACKAGE_DIRECTORY, "<")) or _is_library(each[0]))]
     own = [each for each in known if not any(part in each[0] for part in _PACKAGES)]
     return next(reversed(own or known), None)
 

@@ -2,7 +2,7 @@
 
 glibc gives each thread an arena of its own, from which its blocks come, and `malloc_info` lists the arenas. Curves, texts and
 the caches of the screen grow there: by a megabyte in some thousand steps. What the script's threads allocate for gradtui is
-small. Where other threads may share the viewer's arena nothing is taken off any more. Standard library only.
+small. Once other threads may share the viewer's arena, the amount that is taken off no longer changes. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ARENA = re.compile(
     rb'<system type="current" size="(\d+)"/>',
     re.DOTALL,
 )
-_UNKNOWN = (OSError, AttributeError, ValueError, IndexError)
+_UNKNOWN = (OSError, AttributeError, TypeError, ValueError, IndexError)
 """What is raised where there is no glibc, or another one."""
 
 

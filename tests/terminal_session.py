@@ -129,6 +129,14 @@ class TerminalSession:
                 raise AssertionError(f"not seen in {DEADLINE} s: {what}\n" + "\n".join(self.screen.display))
             self.read()
 
+    @property
+    def changes(self) -> str:
+        """What the panel of changes says, in one line; empty while the panel is not there."""
+        lines = self.text.splitlines()
+        top = next((row for row, line in enumerate(lines) if "╭─ Changes" in line), len(lines))
+        inside = (line[lines[top].index("Changes") - 2 :].strip("│ ") for line in lines[top + 1 :])
+        return " ".join(" ".join(inside).partition("╰")[0].split())
+
     def wait_for(self, text: str) -> None:
         """Read until `text` is on the screen."""
         self.wait_until(lambda: text in self.text, repr(text))

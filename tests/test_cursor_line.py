@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,26 @@ def test_lines_of_gradtui_stand_between_nested_bars_on_a_pipe() -> None:
     lines = run.stdout.decode().split("\n")
     own = [line for line in lines if "gradtui:" in line]
     assert own == ["gradtui: progress"] * 4 + ["gradtui: the end"]
+
+
+_INTERRUPTED = """
+import contextlib
+from gradtui.runner import standard_streams
+
+standard_streams.note_lines()
+
+def interrupt(descriptor, data):
+    raise KeyboardInterrupt
+
+standard_streams.STDERR_LINE.note = interrupt
+for number in range(3):
+    with contextlib.suppress(KeyboardInterrupt):
+        print(f"epoch {number}", flush=True)
+"""
+
+
+def test_an_interrupt_while_a_line_is_noted_never_writes_it_twice() -> None:
+    command = [sys.executable, "-c", _INTERRUPTED]
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    written = subprocess.run(command, capture_output=True, check=True, text=True, env=buffered).stdout
+    assert all(written.count(f"epoch {number}") <= 1 for number in range(3))

@@ -47,6 +47,8 @@ with open("steps", "w", buffering=1) as steps:
 WIDE, NARROW = (160, 50), (80, 24)
 CURVE = re.compile("┤[^│]*[⠁-⣿]|│ [⠁-⣿]{3}")
 """A curve of dots, beside its axis or without one."""
+PEAK = re.compile(r"▲ |Memory  ≥?[\d.]+ [KM]iB \w+ @\d")
+"""The peak's mark above its column, or its size, phase and step in the title of a panel without room for the mark."""
 GREY = range(232, 256)
 """The grey levels among 256 colours."""
 
@@ -66,14 +68,6 @@ class Run(TerminalSession):
     def steps(self) -> int:
         """How many steps the script has done."""
         return (self.directory / "steps").read_text(encoding="utf-8").count("\n")
-
-    @property
-    def changes(self) -> str:
-        """What the panel of changes says, in one line."""
-        lines = self.text.splitlines()
-        top, left = next((row, line.index("Changes")) for row, line in enumerate(lines) if "╭─ Changes" in line)
-        inside = (line[left - 2 :].strip("│ ") for line in lines[top + 1 :])
-        return " ".join(" ".join(inside).partition("╰")[0].split())
 
     def hold(self) -> None:
         """Let the script wait at its next step."""
@@ -108,7 +102,7 @@ class Run(TerminalSession):
         for title in ("Model", "Loss", "Memory", "net · ", "Output", *titles):
             self.wait_for(title)
         self.wait_until(lambda: CURVE.search(self.text), "a curve")
-        self.wait_until(lambda: "▲ " in self.text, "the peak within a step")
+        self.wait_until(lambda: PEAK.search(self.text), "the peak within a step")
         self.wait_for("printed by the script")
         self.wait_for("space would freeze it")
         self.wait_until(lambda: self.state_of("prompt") == "trains", "the state of a row")

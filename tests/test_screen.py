@@ -107,7 +107,7 @@ def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(fresh_run: Run) -> No
         show_events(run)
         run.select("body.0.weight")
         run.toggle("freeze body.0.weight", "froze body.0.weight: 1 tensor")
-        run.wait_for("unchanged bit for bit for 10 steps")
+        run.wait_until(lambda: "unchanged bit for bit for 10 steps" in run.changes, "the receipt")
         seen = run.sums("body.0.weight")
         still = next(step for step, value in enumerate(seen) if value == seen[-1])
         assert len(seen) - still >= 10

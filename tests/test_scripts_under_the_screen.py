@@ -97,7 +97,7 @@ def test_the_terminal_is_the_script_s_while_it_asks_and_the_dashboard_s_afterwar
         (tmp_path / "go").touch()
         answer(run, "who?", "me\n")
         # What was printed before is above the question, and the dashboard does not return in between.
-        assert "comes back when it goes on\nline 10\n" in run.text
+        assert "comes back when the script goes on\nline 10\n" in run.text
         run.wait_for("hello me")
         run.send("a line\n")
         run.wait_for("line: 'a line\\n'")

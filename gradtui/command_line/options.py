@@ -154,9 +154,10 @@ def setting_options(command: F) -> F:
     return _with_settings(command, SETTINGS)
 
 
-def viewing_options(command: F) -> F:
-    """Add the same for the settings of a dashboard that shows what another process has measured."""
-    return _with_settings(command, [setting for setting in SETTINGS if setting.name != "budget"])
+def viewing_options(*left_out: str) -> Callable[[F], F]:
+    """Return what adds the same for the settings of a dashboard that shows what another process has measured, without some."""
+    names = {"budget", "notify", *left_out}
+    return lambda command: _with_settings(command, [setting for setting in SETTINGS if setting.name not in names])
 
 
 def _with_settings(command: F, settings: Sequence[Setting]) -> F:

@@ -35,7 +35,7 @@ _SENT = "sent; the run answers at its next step boundary (--wait waits for that)
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
-@viewing_options
+@viewing_options()
 def _attach(run: RunChoice, **options: Any) -> None:
     """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
     from gradtui.live.attach_screen import attach

@@ -294,7 +294,7 @@ def _print_table(rows: list[tuple[str, str, str]]) -> None:
     help="No dashboard: what was reported, on stderr. Also with --summary.",
 )
 @SUMMARY
-@viewing_options
+@viewing_options("alert")
 @click.argument("file", metavar="FILE", shell_complete=complete_files)
 def _replay(file: str, plain: bool, summary: Path | None, **options: Any) -> None:
     """Open a recording of a run: gradtui --record FILE SCRIPT writes one."""

@@ -201,7 +201,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "notify", (), _parse_command, lambda words: shlex.join(words) or "none",
-        "COMMAND", "Run COMMAND then, unless somebody is at the keyboard, with the facts in variables such as GRADTUI_MESSAGE.",
+        "COMMAND", "Run COMMAND at the events of --alert if the user is away; GRADTUI_MESSAGE and others have the facts.",
     ),
 )  # fmt: skip
 """The settings that have an option, an environment variable, and an entry in both files."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
 from gradtui.printable import write_line
 from gradtui.protocol.events import ProbeFailed
 from gradtui.runner.notify_command import NotifyCommand
+from gradtui.runner.supervisor import signal_name
 from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import Notice, notice_facts
@@ -46,5 +46,5 @@ def notified_by(
 def notify_of_signal(command: NotifyCommand | None, name: str, number: int) -> None:
     """Ask for the command because a signal has ended the training process of the script `name`, which can say nothing."""
     if command is not None:
-        dead = Notice("failed", None, f"killed by {signal.Signals(number).name}")
+        dead = Notice("failed", None, f"killed by {signal_name(number)}")
         command.run(notice_facts(None, dead, name, 128 + number))

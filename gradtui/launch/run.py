@@ -152,7 +152,7 @@ def _plain(
         ending = ForecastReport(settings.forecast, settings.steps or 0)
     training = TrainingRun(settings, program)
     is_rank = settings.connect is not None
-    if not is_rank:
+    if not is_rank and os.name == "posix":
         note_lines()
     drain_s = RANK_DRAIN_S if is_rank else DRAIN_S
     reporter = PlainReporter(

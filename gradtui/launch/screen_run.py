@@ -185,10 +185,10 @@ class ScreenRun:
         outcome = self.training.execute(at_end=run_exit_callbacks)
         if outcome.forked:
             return outcome
-        if not self._loan.script_ended():
-            # A daemon thread reads on: only the end of the process ends that.
-            self._thread.stop()
         try:
+            if not self._loan.script_ended():
+                # A daemon thread reads on: only the end of the process ends that.
+                self._thread.stop()
             self._thread.join()
         except KeyboardInterrupt:
             self._thread.stop()

@@ -33,7 +33,6 @@ class NotifyCommand:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        connection.setblocking(False)
         self._is_followed = False
 
     @classmethod
@@ -55,7 +54,9 @@ class NotifyCommand:
             return None
         if between == 0:
             _fork_again(theirs, ours, words, timeout_s)
-        os.waitpid(between, 0)
+        # Where the parent ignores SIGCHLD, the kernel has collected it.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(between, 0)
         theirs.close()
         return cls(ours)
 
@@ -71,12 +72,10 @@ class NotifyCommand:
         # A command that is asked for too often is left out, so that this thread never waits.
         with contextlib.suppress(OSError):
             if len(message) <= _MOST_BYTES:
-                self._connection.send(message)
+                self._connection.send(message, socket.MSG_DONTWAIT)
 
     def _follow(self, failed: Callable[[str], None]) -> None:
-        waiting = self._connection.dup()
-        waiting.setblocking(True)
-        with contextlib.suppress(OSError), waiting.makefile("rb") as lines:
+        with contextlib.suppress(OSError), self._connection.makefile("rb") as lines:
             while line := lines.readline(_MOST_BYTES):
                 failed(line.decode(errors="replace").strip())
 
@@ -104,7 +103,12 @@ def _serve(connection: socket.socket, words: Sequence[str], timeout_s: float) ->
     os.closerange(own + 1, _HIGHEST_DESCRIPTOR)
     with connection.makefile("rb") as messages:
         while message := messages.readline(_MOST_BYTES):
-            trouble = _run(words, json.loads(message), timeout_s)
+            try:
+                facts = json.loads(message)
+            except ValueError:
+                # A message that was sent in part.
+                continue
+            trouble = _run(words, facts, timeout_s)
             if trouble is not None:
                 # The run may have ended.
                 with contextlib.suppress(OSError):

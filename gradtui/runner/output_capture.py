@@ -208,8 +208,9 @@ class OutputCapture:
             os.write(self._log_descriptor, f"\n{INPUT_REFUSED}".encode())
 
     def _lose(self, descriptor: int, size: int, error: OSError) -> bool:
-        # If the script has redirected the descriptor, the error is the script's.
-        if not (self.active and self._leads_to_log(descriptor)):
+        # If the script has redirected the descriptor, the error is the script's. While the script has the terminal, what other
+        # threads write goes to the log.
+        if not (self.active and (descriptor in self._lent or self._leads_to_log(descriptor))):
             return False
         self.lost_bytes += size
         if self.trouble is None:

@@ -33,6 +33,16 @@ class _Depth(threading.local):
     has_nested = False
 
 
+class _Reader:
+    """What stands in the place of a function that reads. As a builtin function it becomes no method in a class."""
+
+    def __init__(self, read: Callable[..., Any], before: Callable[..., Any]) -> None:
+        self._read, self._before = read, before
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._read(self._before, *arguments, **named)
+
+
 class ScriptInput:
     """Wraps what reads from the keyboard, from `start` to `stop`.
 
@@ -66,7 +76,7 @@ class ScriptInput:
 
     def _wrap(self, owner: Any, name: str, read: Callable[..., Any]) -> None:
         before = getattr(owner, name)
-        wrapper = functools.wraps(before)(functools.partial(read, before))
+        wrapper = functools.update_wrapper(_Reader(read, before), before)
         setattr(owner, name, wrapper)
         self._wrapped.append((owner, name, before, wrapper))
 
@@ -115,11 +125,16 @@ class ScriptInput:
             result = read()
             shown = typed(result)
         finally:
-            self._waits(False)
-            here.reads = 0
-            self._capture.take_terminal_back()
-            # A nested read is without the line editor: python has written the prompt to the log like any output.
-            self._loan.end(shown if here.has_nested else prompt + shown)
+            # A second Ctrl+C may interrupt any of these.
+            try:
+                self._waits(False)
+            finally:
+                here.reads = 0
+                try:
+                    self._capture.take_terminal_back()
+                finally:
+                    # A nested read is without the line editor: python has written the prompt to the log like any output.
+                    self._loan.end(shown if here.has_nested else prompt + shown)
         return result
 
 

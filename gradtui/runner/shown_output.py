@@ -16,7 +16,7 @@ from gradtui.transport.log_tail import MAX_READ, LogTail
 CONTEXT_LINES = 20
 """Lines of the output from before that the terminal shows above the script's question."""
 
-_WHY = "gradtui: the script asks for input; the dashboard comes back when it goes on\n"
+_WHY = "gradtui: the script asks for input; the dashboard comes back when the script goes on\n"
 
 
 class ShownOutput:

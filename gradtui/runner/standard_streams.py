@@ -2,8 +2,8 @@
 
 Under plain python the output goes to a terminal, which never runs out of space: a full disk must not end a script that only
 prints. Input comes from the keyboard, which the screen has: a read must first get the terminal. gradtui rebuilds the
-streams from the same classes as python. Only the innermost, which does the system call, is a class of gradtui. Programs that
-the script starts, and C code, get the error itself.
+streams from the same classes as python. Only the innermost, which does the system call, may be of a class of gradtui.
+Programs that the script starts, and C code, get the error itself.
 """
 
 from __future__ import annotations
@@ -31,25 +31,30 @@ _LINE_BUFFERED = 1
 _NAMES = ("stdin", "stdout", "stderr")
 
 
-class _NotedFile(io.FileIO):
-    """Descriptor 1 or 2. It notes where the cursor is after each write."""
+class _NotedWrite:
+    """Stands in the place of the `write` of python's stdout or stderr. It notes where the cursor is after each write.
 
-    def __init__(self, descriptor: int) -> None:
-        super().__init__(descriptor, "w", closefd=False)
-        self.name = f"<{_NAMES[descriptor]}>"
+    A signal's handler may raise between two lines of this class. Below the buffer the caller would then write the same bytes
+    again, because it would not know that they are written.
+    """
 
-    def write(self, data: Any, /) -> Any:
-        count = super().write(data)
-        with contextlib.suppress(Exception):
-            STDERR_LINE.note(self.fileno(), bytes(memoryview(data)[max(0, count - MOST_READ) : count]))
-        return count
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        self._stream, self._write = stream, stream.write
+
+    def __call__(self, text: str, /) -> int:
+        # What a block-buffered stdout gets is written later.
+        if (stream := self._stream).line_buffering or stream.write_through or stream is sys.__stderr__:
+            with contextlib.suppress(Exception):
+                STDERR_LINE.note(stream.fileno(), text[-MOST_READ:].encode(errors="replace"))
+        return self._write(text)
 
 
-class _KeptFile(_NotedFile):
+class _KeptFile(io.FileIO):
     """Descriptor 1 or 2. It asks a callback whether to drop bytes that cannot be written."""
 
     def __init__(self, descriptor: int, lost: Lost, instead: Callable[[int], int | None]) -> None:
-        super().__init__(descriptor)
+        super().__init__(descriptor, "w", closefd=False)
+        self.name = f"<{_NAMES[descriptor]}>"
         self._lost, self._instead = lost, instead
 
     def write(self, data: Any, /) -> int:
@@ -92,7 +97,13 @@ def note_lines() -> None:
     """Make python's own stdout and stderr note where the cursor is. Other streams stay unchanged."""
     STDERR_LINE.begin()
     for descriptor in (1, 2):
-        _rebuild(descriptor, lambda descriptor=descriptor: _NotedFile(descriptor))  # type: ignore[misc]
+        _rebuild(descriptor, lambda descriptor=descriptor: _file(descriptor), is_noted=True)  # type: ignore[misc]
+
+
+def _file(descriptor: int) -> io.FileIO:
+    file = io.FileIO(descriptor, "w", closefd=False)
+    file.name = f"<{_NAMES[descriptor]}>"
+    return file
 
 
 def keep_output(lost: Lost, instead: Callable[[int], int | None] = lambda _descriptor: None) -> None:
@@ -101,7 +112,7 @@ def keep_output(lost: Lost, instead: Callable[[int], int | None] = lambda _descr
     `instead` returns another descriptor for what is written to this one; None for none.
     """
     for descriptor in (1, 2):
-        _rebuild(descriptor, lambda descriptor=descriptor: _KeptFile(descriptor, lost, instead))  # type: ignore[misc]
+        _rebuild(descriptor, lambda descriptor=descriptor: _KeptFile(descriptor, lost, instead), is_noted=True)  # type: ignore[misc]
 
 
 def watch_input(reading: Reading) -> None:
@@ -109,7 +120,7 @@ def watch_input(reading: Reading) -> None:
     _rebuild(0, lambda: _WatchedFile(reading))
 
 
-def _rebuild(descriptor: int, make: Callable[[], io.FileIO]) -> None:
+def _rebuild(descriptor: int, make: Callable[[], io.FileIO], *, is_noted: bool = False) -> None:
     """Replace the stream of a descriptor if it is python's own. One that cannot be rebuilt stays as it is."""
     name = _NAMES[descriptor]
     with contextlib.suppress(Exception):
@@ -131,6 +142,8 @@ def _rebuild(descriptor: int, make: Callable[[], io.FileIO]) -> None:
             write_through=before.write_through,
         )
         stream.mode = before.mode  # type: ignore[misc]  # as python's own start sets it
+        if is_noted:
+            stream.write = _NotedWrite(stream)  # type: ignore[method-assign]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 

@@ -103,7 +103,8 @@ def supervise(
         signal.signal(watched, lambda _number, _frame: None)
     to_training = TrainingProcessConnection(reading)
     status, killed = _wait(process, terminal, to_training, with_descendants=with_descendants)
-    if os.WIFSIGNALED(status) and killed is None and os.WTERMSIG(status) != signal.SIGINT:
+    by_user = to_training.read().is_killed or os.WTERMSIG(status) in (signal.SIGINT, signal.SIGQUIT)
+    if os.WIFSIGNALED(status) and not by_user:
         with contextlib.suppress(Exception):
             on_killed(os.WTERMSIG(status))
 
@@ -233,7 +234,7 @@ def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str, 
         width: columns of the terminal, to which repeated lines are cut; None to leave them whole.
     """
     if killed_by is not None:
-        happened = f"training process died from {_signal_name(killed_by)} ({killed_by})"
+        happened = f"training process died from {signal_name(killed_by)} ({killed_by})"
     else:
         happened = f"training process left without closing its screen (exit code {exit_code})"
     lines = [f"gradtui: {happened}" + (f"; output is in {log}" if log is not None else "")]
@@ -248,7 +249,8 @@ def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str, 
     return "\n".join(lines) + "\n"
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal; `signal` for one without a name, such as a real-time signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

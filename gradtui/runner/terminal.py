@@ -99,7 +99,10 @@ class ControllingTerminal:
         """Whether the script has closed gradtui's descriptor at some time."""
         self.sighup = SighupAction()
         self.is_lent: Callable[[], bool] = lambda: False
-        """Whether the script has the terminal for now. The screen asks at short intervals."""
+        """Shows new output on a terminal that the script has, ends a loan that is over, and returns whether it still has it.
+
+        The screen calls it at short intervals.
+        """
         self._connection = connection or SupervisorConnection()
         self._settings = line_settings(self.descriptor)
 

@@ -54,16 +54,20 @@ class TerminalLoan:
         with self._lock:
             self._readers += 1
             is_on = self._is_on
-        is_given = is_on
+        has_begun = False
         try:
             # Not under the lock, which the viewer's thread takes.
-            is_given = is_on or self._is_closed()
+            if is_on or self._is_closed():
+                self._begin()
+                has_begun = True
         finally:
-            if not is_given:
+            # Ctrl+C may have come meanwhile.
+            if not has_begun:
                 with self._lock:
                     self._readers -= 1
-        if not is_given:
-            return False
+        return has_begun
+
+    def _begin(self) -> None:
         with self._lock:
             if self._is_on:
                 self._show(self.output.follow)
@@ -72,7 +76,6 @@ class TerminalLoan:
                 self._announce(True)
                 self._show(self.output.begin)
             self._debugger = _debugger_that_reads()
-        return True
 
     def follow(self) -> None:
         """Show the output so far, within a read."""
@@ -134,4 +137,6 @@ def _debugger_that_reads() -> Callable[[], Any]:
 
 def _is_stepping(debugger: Any) -> bool:
     """Return whether a `bdb.Bdb` stops again soon: its last command was not to continue or to quit."""
-    return debugger is not None and not debugger.quitting and getattr(debugger, "stoplineno", -1) != -1
+    return (
+        debugger is not None and not getattr(debugger, "quitting", True) and getattr(debugger, "stoplineno", -1) != -1
+    )

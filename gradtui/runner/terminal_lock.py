@@ -79,7 +79,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 def _remove_stale(own: str) -> None:
     """Remove the files of this user that lie beside our own and that no process has locked."""
-    folder, _, ending = own.partition("terminal-")
+    folder, _, ending = own.rpartition("terminal-")
     for path in glob.glob(f"{glob.escape(folder)}terminal-*.lock") if ending else ():
         # Closing our own file would release the lock.
         if path == own:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 from gradtui.own_frames import innermost, line_at
 from gradtui.printable import without_sequences
@@ -25,8 +26,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 def uncaught(error: BaseException) -> Uncaught:
     """Describe an exception whose traceback has no frames of gradtui any more."""
     text = [line for part in _texts(error) for line in part.splitlines()]
-    outer, nested = _apart(text)
-    kept = [short for each in outer if (short := _short(each))]
+    outer, nested = _without_tracebacks(text)
+    kept = [short for each in outer if (short := _shortened(each))]
     line: ScriptLine | None = None
     with suppress(Exception):
         line = nested or _line_of(error)
@@ -36,13 +37,21 @@ def uncaught(error: BaseException) -> Uncaught:
 def _texts(error: BaseException) -> Iterator[str]:
     """Yield the text of an exception, its notes, and the first lines of the members of a group."""
     # Python prints the place of a syntax error apart from its text.
-    yield error.msg if isinstance(error, SyntaxError) and isinstance(error.msg, str) else _text(error)
-    notes = getattr(error, "__notes__", None)
+    message = _attribute(error, "msg") if issubclass(type(error), SyntaxError) else None
+    yield message if isinstance(message, str) else _text(error)
+    notes = _attribute(error, "__notes__")
     for note in islice(notes, _LINES) if isinstance(notes, (list, tuple)) else ():
         yield _text(note)
-    members = getattr(error, "exceptions", None)
+    members = _attribute(error, "exceptions")
     for member in islice(members, _MEMBERS) if isinstance(members, tuple) else ():
         yield _headline(member)
+
+
+def _attribute(error: BaseException, name: str) -> Any:
+    """Return an attribute of an exception, whose class may compute it in code of the script's; None if there is none."""
+    with suppress(Exception):
+        return getattr(error, name, None)
+    return None
 
 
 def _text(value: object) -> str:
@@ -61,17 +70,19 @@ def _type_name(error: object) -> str:
 
 
 def _headline(error: object) -> str:
-    first = next((line for each in _text(error).splitlines() if (line := _short(each))), "")
+    first = next((line for each in _text(error).splitlines() if (line := _shortened(each))), "")
     return f"{_type_name(error)}: {first}" if first else _type_name(error)
 
 
-def _short(line: str) -> str:
+def _shortened(line: str) -> str:
     line = line.strip()
     return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS - 1]}…"
 
 
 def _cause(error: BaseException) -> str:
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause = _attribute(error, "__cause__")
+    if cause is None and not _attribute(error, "__suppress_context__"):
+        cause = _attribute(error, "__context__")
     return _headline(cause) if cause is not None else ""
 
 
@@ -86,7 +97,7 @@ def _line_of(error: BaseException) -> ScriptLine | None:
     return line_at(*found) if (found := innermost(entries)) is not None else None
 
 
-def _apart(text: Sequence[str]) -> tuple[list[str], ScriptLine | None]:
+def _without_tracebacks(text: Sequence[str]) -> tuple[list[str], ScriptLine | None]:
     """Return lines without the tracebacks of other processes in them, and the innermost line of the script in these.
 
     Errors of data loaders' workers and of child processes have such a traceback in their text.

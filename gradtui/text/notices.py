@@ -1,4 +1,4 @@
-"""What deserves the attention of a user who looks elsewhere: the end of the run, a failure, NaN, a run that waits."""
+"""Notices for a user who is away: the end of the run, a failure, the first NaN, a run that waits. Pure."""
 
 from __future__ import annotations
 

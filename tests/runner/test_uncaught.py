@@ -116,3 +116,15 @@ def test_an_error_of_a_data_loaders_worker_is_at_the_line_of_the_data_set() -> N
     assert found.line is not None
     assert found.line.function == "__getitem__"
     assert found.line.source == 'raise IndexError(f"no item {index}")'
+
+
+class _Computes(Exception):  # noqa: N818 - named by what it does
+    def __getattribute__(self, name: str) -> object:
+        raise KeyError(name)
+
+
+def test_an_exception_whose_attributes_raise_is_described() -> None:
+    error = _Computes("lost")
+    found = uncaught(error)
+    assert found.type_name.endswith("_Computes")
+    assert found.line is None

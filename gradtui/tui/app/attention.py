@@ -1,4 +1,4 @@
-"""Calls a user who does not look: whether anybody does, by the terminal's focus and the last key. UI thread."""
+"""Rings the terminal's bell and runs the `--notify` command while the user is away. UI thread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gradtui.text import Notice, notice_of, notice_text
 from gradtui.tui.terminal import ring
 
 IDLE_S = 60.0
-"""Seconds after the last key from which on nobody sits at the screen."""
+"""Seconds without a key after which the user is taken to be away."""
 
 
 class Attention:
-    """Rings the bell where the terminal has no focus, and has the user's command run where nobody sits at the screen."""
+    """Rings the bell if the terminal has no focus, and runs the user's command if the user is away."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Attention:
         *,
         rings: bool,
     ) -> None:
-        """Ring the bell, if it `rings`, and call `notify` for what deserves attention in the run with this state."""
+        """Ring the bell, if it `rings`, and call `notify` for the notices of the run with this state."""
         self._app, self._state, self._rings, self._notify = app, state, rings, notify
         self._has_focus: bool | None = None
         """Whether the terminal has the focus; None until it has said so."""
