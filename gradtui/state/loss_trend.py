@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from gradtui.state.markers import model_breaks
@@ -18,7 +19,7 @@ _Z = 2.576
 _MIN_COMPARED = 10
 
 
-class LossTrend(str, Enum):
+class LossDirection(str, Enum):
     """The direction of the newest losses."""
 
     FALLING = "falling"
@@ -28,8 +29,17 @@ class LossTrend(str, Enum):
     __str__ = str.__str__
 
 
-def loss_trend(state: RunState) -> tuple[LossTrend, int] | None:
-    """Return the direction of the run's newest losses, those of one model and of the main optimizer, and their number.
+@dataclass(frozen=True)
+class LossTrend:
+    """The direction of the losses from the step `first` to the step `last`."""
+
+    direction: LossDirection
+    first: int
+    last: int
+
+
+def loss_trend(state: RunState) -> LossTrend | None:
+    """Return the direction of the run's newest losses, those of one model and of the main optimizer.
 
     None where it is unknown: with few losses, with one that is not finite, and where several optimizers step in turns, because
     the losses of a GAN have no direction that is a good one.
@@ -38,11 +48,11 @@ def loss_trend(state: RunState) -> tuple[LossTrend, int] | None:
         return None
     since = max((state.main_since, *(step + 1 for step in model_breaks(state))))
     first = max(bisect_left(state.loss.steps, since), len(state.loss) - COMPARED)
-    trend = trend_of(state.loss.values[first:])
-    return (trend, len(state.loss) - first) if trend is not None else None
+    direction = direction_of(state.loss.values[first:])
+    return LossTrend(direction, state.loss.steps[first], state.loss.steps[-1]) if direction is not None else None
 
 
-def trend_of(values: Sequence[float]) -> LossTrend | None:
+def direction_of(values: Sequence[float]) -> LossDirection | None:
     """Compare the newer half of a course with the older one by the ranks of their values.
 
     This is the test of Mann and Whitney in its normal approximation, at a significance of 1 %.
@@ -57,5 +67,5 @@ def trend_of(values: Sequence[float]) -> LossTrend | None:
     deviation = sum(ranks[half:]) - (count - half) * mean_rank
     # The variance of a sum of ranks that are drawn without replacement, ties included.
     if abs(deviation) <= _Z * math.sqrt(half * (count - half) / count * spread):
-        return LossTrend.FLAT
-    return LossTrend.FALLING if deviation < 0 else LossTrend.RISING
+        return LossDirection.FLAT
+    return LossDirection.FALLING if deviation < 0 else LossDirection.RISING

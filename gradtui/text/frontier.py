@@ -13,10 +13,12 @@ from gradtui.state.model_records import is_measured, model_records
 from gradtui.state.run_state import ModelRecord, RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, saved_bytes, subtree
 from gradtui.text.models import record_text
-from gradtui.text.units import listed, short_bytes
+from gradtui.text.units import joined_numbers, short_bytes
 
 _NAMED = 2
 """Maximum number of modules named; the others are counted."""
+_LOOKED_AT = 256
+"""Modules whose names may be joined, so that an explanation does not grow with the model."""
 
 _EARLIER_SHOWN = 8
 
@@ -192,10 +194,14 @@ def _mode_words(tree: TreeState, index: int) -> str:
 
 
 def _listed(tree: TreeState, indices: Sequence[int]) -> str:
-    names = [called(tree, index) for index in indices]
-    if len(names) <= _NAMED:
-        return " and ".join(names)
-    return listed(names, _NAMED)
+    return _named([called(tree, index) for index in indices[:_LOOKED_AT]], len(indices))
+
+
+def _named(names: Sequence[str], count: int) -> str:
+    """Name two of `count` modules or of their stretches, and count the others. `names` are those of the first modules."""
+    joined = joined_numbers(names)[:_NAMED]
+    words, more = [name for name, _ in joined], count - sum(size for _, size in joined)
+    return f"{', '.join(words)} and {more:,} more" if more else " and ".join(words)
 
 
 def backward_words(state: RunState, index: int) -> str | None:
@@ -223,8 +229,8 @@ def backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -
     if line is not None and index in line.stops:
         return f"stops here, at parameters of its own: {why_it_stops(tree, index, line)}"
     never = _between(line.never_entered, index + 1, end) if line is not None else ()
-    more = f" and {len(never) - 1:,} more" if len(never) > 1 else ""
-    inside = f", but never into {printable(tree.modules[never[0]].path)}{more}" if never else ""
+    paths = [printable(tree.modules[each].path) for each in never[:_LOOKED_AT]]
+    inside = f", but never into {_named(paths, len(never))}" if never else ""
     if letter == Reach.THROUGH.value:
         return f"runs through it to the modules before it{inside}"
     return f"runs in it and ends at parameters of its own{inside}"

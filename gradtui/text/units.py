@@ -6,7 +6,7 @@ A function with a width in its description returns that number of cells for any 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 DASH = "–"
 """A value that is not known."""
@@ -60,6 +60,25 @@ def plural(number: int, noun: str) -> str:
 def listed(names: Sequence[str], most: int = 3) -> str:
     """Join names, and count those after the first `most`: `a, b, c and 4 more`."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def joined_numbers(names: Iterable[str]) -> list[tuple[str, int]]:
+    """Join neighbours that differ by a number at their end, which goes up by one: `blocks.0`, `blocks.1` gives `blocks.0–1`.
+
+    Each comes with the number of names that it stands for.
+    """
+    runs: list[tuple[str, int, int]] = []
+    for name in names:
+        stem = name.rstrip("0123456789")
+        number = int(name[len(stem) :] or -1)
+        if runs and number > 0 and runs[-1][0] == stem and runs[-1][2] == number - 1:
+            runs[-1] = stem, runs[-1][1], number
+        else:
+            runs.append((stem, number, number))
+    return [
+        (f"{stem}{'' if first < 0 else first}{f'–{last}' if last > first else ''}", last - first + 1)
+        for stem, first, last in runs
+    ]
 
 
 def bytes_text(size: int | None) -> str:

@@ -11,6 +11,7 @@ from gradtui.reducer import apply
 from gradtui.state.frontier import frontier, with_ancestors
 from gradtui.state.run_state import RunState
 from gradtui.text.frontier import frontier_sentence, why_it_stops, why_not_entered
+from gradtui.text.units import joined_numbers
 
 
 def linear(name: str) -> Node:
@@ -57,7 +58,7 @@ def test_it_lies_before_the_first_module_that_trains() -> None:
     assert line is not None
     assert (line.stops, line.never_entered) == ((6,), (1, 4, 5))
     assert said("e--e--epp", trainable="000111") == (
-        "Backward stops at layers.2: nothing before it needs a gradient. It never enters embed, layers.0 and 1 more."
+        "Backward stops at layers.2: nothing before it needs a gradient. It never enters embed and layers.0–1."
     )
 
 
@@ -213,3 +214,13 @@ def test_it_stops_where_something_was_called_before(data: st.DataObject) -> None
     later = {i for i in topmost if before is not None and (rank := first[i]) is not None and rank > before}
     assert line.never_entered == tuple(never)
     assert line.stops == tuple(sorted(later))
+
+
+def test_names_with_consecutive_numbers_are_joined() -> None:
+    assert joined_numbers([]) == []
+    assert joined_numbers(["embed", "blocks.0", "blocks.1", "blocks.2", "b"]) == [
+        ("embed", 1),
+        ("blocks.0–2", 3),
+        ("b", 1),
+    ]
+    assert joined_numbers(["b.0", "b.2", "a9", "a10", "b11"]) == [("b.0", 1), ("b.2", 1), ("a9–10", 2), ("b11", 1)]

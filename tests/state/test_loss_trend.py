@@ -8,7 +8,7 @@ import random
 import pytest
 from optimizer_runs import gan, state_after
 
-from gradtui.state.loss_trend import COMPARED, LossTrend, loss_trend, trend_of
+from gradtui.state.loss_trend import COMPARED, LossDirection, LossTrend, direction_of, loss_trend
 from gradtui.state.run_state import ModelChange, RunState
 
 
@@ -17,31 +17,31 @@ def noise(count: int, seed: int = 0) -> list[float]:
     return [draw.gauss(0.0, 1.0) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("slope", "direction"), [(-0.05, LossTrend.FALLING), (0.05, LossTrend.RISING)])
-def test_a_slope_is_seen_through_noise_of_its_size(slope: float, direction: LossTrend) -> None:
+@pytest.mark.parametrize(("slope", "direction"), [(-0.05, LossDirection.FALLING), (0.05, LossDirection.RISING)])
+def test_a_slope_is_seen_through_noise_of_its_size(slope: float, direction: LossDirection) -> None:
     for seed in range(20):
-        assert trend_of([slope * step + each for step, each in enumerate(noise(100, seed))]) is direction
+        assert direction_of([slope * step + each for step, each in enumerate(noise(100, seed))]) is direction
 
 
 def test_noise_alone_is_flat() -> None:
-    directions = [trend_of(noise(COMPARED, seed)) for seed in range(1000)]
-    assert directions.count(LossTrend.FLAT) >= 980
+    directions = [direction_of(noise(COMPARED, seed)) for seed in range(1000)]
+    assert directions.count(LossDirection.FLAT) >= 980
 
 
 def test_a_short_course_and_one_without_noise() -> None:
-    assert trend_of([1.0] * 9) is None
-    assert trend_of([1.0] * 10) is LossTrend.FLAT
-    assert trend_of([2.0] * 5 + [1.0] * 5) is LossTrend.FALLING
-    assert trend_of([1 / step for step in range(1, 30)]) is LossTrend.FALLING
-    assert trend_of([*[1.0] * 40, math.nan]) is None
+    assert direction_of([1.0] * 9) is None
+    assert direction_of([1.0] * 10) is LossDirection.FLAT
+    assert direction_of([2.0] * 5 + [1.0] * 5) is LossDirection.FALLING
+    assert direction_of([1 / step for step in range(1, 30)]) is LossDirection.FALLING
+    assert direction_of([*[1.0] * 40, math.nan]) is None
 
 
 def test_only_the_losses_of_the_present_main_optimizer_count() -> None:
     state = RunState()
     state.loss.extend(range(1, 61), [*map(float, range(40, 0, -1)), *map(float, range(20))])
-    assert loss_trend(state) == (LossTrend.FALLING, 60)
+    assert loss_trend(state) == LossTrend(LossDirection.FALLING, 1, 60)
     state.main_since = 41
-    assert loss_trend(state) == (LossTrend.RISING, 20)
+    assert loss_trend(state) == LossTrend(LossDirection.RISING, 41, 60)
     state.main_since = 55
     assert loss_trend(state) is None
 
@@ -49,9 +49,9 @@ def test_only_the_losses_of_the_present_main_optimizer_count() -> None:
 def test_the_losses_of_a_former_model_do_not_count() -> None:
     state = RunState()
     state.loss.extend(range(1, 61), [9.0] * 30 + [1.0] * 30)
-    assert loss_trend(state) == (LossTrend.FALLING, 60)
+    assert loss_trend(state) == LossTrend(LossDirection.FALLING, 1, 60)
     state.model_changes.append(ModelChange(30, "Net", replaces=True))
-    assert loss_trend(state) == (LossTrend.FLAT, 30)
+    assert loss_trend(state) == LossTrend(LossDirection.FLAT, 31, 60)
 
 
 def test_optimizers_that_step_in_turns_have_no_common_direction() -> None:

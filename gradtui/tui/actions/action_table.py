@@ -126,7 +126,7 @@ ACTIONS: tuple[Action, ...] = (
     _request(
         "follow_micro_steps", (), "Gradients of each micro-step",
         "Measure what has accumulated in the gradients after each backward, before clipping, at every step, or no longer: "
-        "the panel Loss and gradient norm shows them one after the other.",
+        "the panel of loss and gradient norm shows them one after the other.",
     ),
     _question(
         "save_checkpoint", (), "Save a checkpoint",
@@ -233,7 +233,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "show_gradients", ("g",), "Curves, then the plots",
-        "Show the panel Loss and gradient norm; once more, and plots fill the screen: losses, norms, how far steps move the "
+        "Show the panel of loss and gradient norm; once more, and plots fill the screen: losses, norms, how far steps move the "
         "weights, how a gradient is spread, norm by layer, memory over steps. From the panel Memory they open with its plot.",
         "Screen", "dashboard", footer=12, label="plots", mouse="click on the panel",
     ),

@@ -96,6 +96,7 @@ class Vertical:
     glyph: str
     color: str
     label: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,9 @@ def _draw_tops(cells: list[Cell], margin: int, verticals: Sequence[Vertical]) ->
         free = next((i for i, (character, _) in enumerate(cells[start:]) if character != " "), len(cells) - start)
         # One cell stays free before the next line or curve.
         room = free - (start + free < len(cells)) - 1
-        label = vertical.label if len(vertical.label) <= room else f"…{vertical.label[1 - room :]}"
-        if vertical.label and room >= min(_MIN_LABEL, len(vertical.label)):
+        forms = (f"{vertical.kind} {vertical.label}".strip(), vertical.label)
+        label = next((form for form in forms if len(form) <= room), f"…{vertical.label[1 - room :]}")
+        if forms[0] and room >= min(_MIN_LABEL, len(vertical.label)):
             cells[start + 1 : start + 1 + len(label)] = [(character, LEGEND) for character in label]
 
 

@@ -45,14 +45,15 @@ class Series:
 class VerticalLine:
     """A dashed line at step `x` behind the curves, with a character of one cell at its top.
 
-    `label` follows the character if there is room; its characters are one cell wide. Of several lines in one column the first
-    is drawn.
+    `label` follows the character if there is room, and `kind` stands before it if there is more; their characters are one cell
+    wide. Of several lines in one column the first is drawn.
     """
 
     x: float
     glyph: str
     color: str
     label: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class PlotRequest:
     x_limits: tuple[float, float] | None = None
     """The x axis covers at least this range."""
     above: tuple[Series, ...] = ()
-    """Series in a lane of their own above the others: with the same x axis, and a linear y axis."""
+    """Series in a lane of their own above the others, with the same x axis."""
+    above_scale: Scale = "linear"
     has_lanes: bool = False
     """The curves above have no common scale: each has a lane of its own, the first one at the top, with a y axis if there is
     room for one. A curve may have several series, whose colours differ in `-raw` only."""

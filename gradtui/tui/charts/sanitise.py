@@ -136,12 +136,12 @@ def _lanes(request: PlotRequest, layout: Layout) -> list[_Lane]:
 
 def _upper_lanes(request: PlotRequest, rows: int) -> list[_Lane]:
     """Return the lane above, or a lane for each curve above, as far as there are rows for them."""
-    curves = [*curves_above(request).values()][:rows]
+    curves, scale = [*curves_above(request).values()][:rows], request.above_scale
     count = len(curves)
     has_ticks = count == 1 or rows >= _MIN_ROWS_WITH_TICKS * count
     tops = [rows * number // max(1, count) for number in range(count + 1)]
     return [
-        _Lane([_samples_of(series, "linear") for series in every], "linear", "", False, top, below - top, has_ticks)
+        _Lane([_samples_of(series, scale) for series in every], scale, "", False, top, below - top, has_ticks)
         for every, top, below in zip(curves, tops, tops[1:])
     ]
 
@@ -155,7 +155,8 @@ def _verticals(lines: Sequence[VerticalLine], across: _Projection) -> tuple[Vert
 
 def _vertical(column: int, lines: Sequence[VerticalLine]) -> Vertical:
     first, others = lines[0], len(lines) - 1
-    return Vertical(column, first.glyph, first.color, f"{first.label} +{others}".lstrip() if others else first.label)
+    label = f"{first.label} +{others}".lstrip() if others else first.label
+    return Vertical(column, first.glyph, first.color, label, first.kind)
 
 
 def _samples_of(series: Series, scale: Scale) -> _Samples:

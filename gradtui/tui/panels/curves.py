@@ -1,11 +1,11 @@
 """The panel of the curves over steps: loss, total gradient norm, and the norm of the row under the cursor. UI thread.
 
 Loss and norms have no common scale: on one canvas their crossings would mean nothing, and one of two y axes would have to be
-read by colour alone. So each has a lane of its own, the loss above on a linear scale from its lowest to its highest value,
-the norms below on a log scale, because layers differ by orders of magnitude. Both lanes have the same x axis, which ends at
-the present step, so that a marker stands at the same place in both. At 80x24 the panel has seven rows: the steps
-stand in the x axis instead of below it. Where a chart has less than
-four rows, or the loss is unknown, the norms have all of it; the legend still has the loss.
+read by colour alone. So each has a lane of its own, the loss above from its lowest to its highest value, on a log scale if it
+has fallen far, the norms below on a log scale, because layers differ by orders of magnitude. Both lanes have the same x axis,
+which ends at the present step, so that a marker stands at the same place in both. At 80x24 the panel has seven rows: the steps
+stand in the x axis instead of below it. Where a chart has less than four rows, or the loss is unknown, the norms have all of
+it; the legend still has the loss.
 
 Where several optimizers step in turns, as in a GAN, each has a loss and a total norm in a colour of its own.
 
@@ -36,10 +36,10 @@ from gradtui.text import nonfinite_text
 from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.text.optimizers import main_loss_of
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
-from gradtui.tui.charts.request import PlotRequest, Series
+from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
-from gradtui.tui.plots.optimizers import ROLES, loss_range, on_one_axis
+from gradtui.tui.plots.optimizers import ROLES, loss_range, loss_scale, on_one_axis, range_of
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import parts, vertical_lines
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
@@ -49,10 +49,10 @@ _ROOM_FOR_MEANING = 70
 _SEPARATOR = " · "
 
 
-def curves_title(state: RunState, width: int = 100) -> str:
+def curves_title(state: RunState, width: int = 100, *, is_wide: bool = True) -> str:
     """Say where the loss goes, what the norms are and how often they are measured, in as many words as fit.
 
-    In few cells that not every step is read goes before all else.
+    In few cells that not every step is read goes before all else. The name of a panel that is not wide ends with "Loss".
     """
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     turns = optimizer_turns(state)
@@ -69,14 +69,15 @@ def curves_title(state: RunState, width: int = 100) -> str:
     losses = _losses_title(state, turns)
     norms = f"L2{of}{often}{left_out}"
     trend = loss_trend(state) if state.ended is None else None
-    direction = f"loss {trend[0]}" if trend is not None else ""
-    of_last = f"{direction}, last {trend[1]}" if trend is not None else ""
+    direction = f"{'loss ' if is_wide else ''}{trend.direction}" if trend is not None else ""
+    of_last = f"{direction}, steps {trend.first:,}–{trend.last:,}" if trend is not None else ""
+    to_last = f"{direction} to step {trend.last:,}" if trend is not None else ""
     exceptions = f"{often}{left_out}".strip(", ")
     forms = (
         (of_last, losses, norms),
         (of_last, norms),
         (of_last, f"L2{often}{left_out}"),
-        *(((of_last,),) if of_last and not exceptions else ()),
+        *(((of_last,), (to_last,)) if trend is not None and not exceptions else ()),
         (direction, losses, norms),
         (direction, norms),
         (direction, f"L2{often}{left_out}"),
@@ -107,6 +108,7 @@ class RunCurves:
     breaks: Sequence[int]
     has_lanes: bool = False
     """Whether the losses have no common scale."""
+    loss_scale: Scale = "linear"
     has_turns: bool = False
 
 
@@ -122,7 +124,8 @@ def run_curves(state: RunState) -> RunCurves:
         *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks, stride),
     ]
     losses = tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks, stride))
-    return RunCurves(losses, tuple(norms), state.step, breaks)
+    scale = loss_scale(range_of(series.ys) for series in losses)
+    return RunCurves(losses, tuple(norms), state.step, breaks, loss_scale=scale)
 
 
 def curves_request(
@@ -147,6 +150,7 @@ def curves_request(
         y_scale="log",
         x_limits=ends,
         above=curves.losses,
+        above_scale=curves.loss_scale,
         has_lanes=curves.has_lanes,
         verticals=vertical_lines(state, first, ends),
     )

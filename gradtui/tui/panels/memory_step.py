@@ -368,13 +368,23 @@ def _name(part: MemoryPart, state: RunState) -> str:
 
 
 def _before_lines(state: RunState, width: int) -> list[Line]:
-    """Return the bytes from before training, which have no place in the bar; empty in a narrow panel, where they are a part."""
+    """Return the bytes from before training, which have no place in the bar, and what is in "other" on the host.
+
+    Empty in a narrow panel, where they are a part.
+    """
     size = state.held_since_load
     if not size or width < _WIDE:
         return []
-    words = f"+{short_bytes(size)} held before training"
-    whose = " (Python, libraries)" if is_on_host(state) else ""
-    return [((words + (whose if len(words + whose) <= width else ""), "muted"),)]
+    before = f"+{short_bytes(size)} held before training"
+    if not is_on_host(state):
+        return [((before, "muted"),)]
+    forms = (
+        f"other: libraries, Python, tensors beyond the model · {before} (imports, data)",
+        f"other: libraries, Python · imports hold +{short_bytes(size)}",
+        f"{before} (Python, libraries)",
+        before,
+    )
+    return [((next((form for form in forms if len(form) <= width), before), "muted"),)]
 
 
 def step_title(state: RunState, width: int) -> str:

@@ -11,7 +11,7 @@ from gradtui.state.selectors import has_trained
 from gradtui.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
-from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
+from gradtui.tui.plots.optimizers import ROLES, loss_scale, on_one_axis, range_of
 from gradtui.tui.plots.options import Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import LOSS_ROLE
 from gradtui.tui.plots.run_events import marks_over
@@ -56,7 +56,8 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     if whole is None:
         return Plot(tuple(wrap(((_why_none(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
-    scale: Scale = "log" if options.other_scale else "linear"
+    is_log = len(curves) == 1 and loss_scale([range_of(curves[0].values)]) == "log"
+    scale: Scale = "log" if is_log != options.other_scale else "linear"
     above = legend_of(curves, ends, short, width, options, breaks=model_breaks(state))
     marks = marks_over(state, whole[0])
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.

@@ -10,9 +10,12 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from gradtui.state.optimizer_turns import ShownOptimizer
+from gradtui.tui.charts.request import Scale
 
 ROLES = ("curve-1", "curve-5", "curve-4", "curve-6")
 """By optimizer. An optimizer has one colour for its loss and its norm."""
+_MIN_DECLINE = 8.0
+"""From this ratio of the highest to the lowest loss on, a linear scale shows the first steps and little else."""
 _MIN_SHARE = 0.15
 """The least part of the height of a common axis on which the course of a curve can be read."""
 
@@ -28,6 +31,13 @@ def on_one_axis(ranges: Iterable[Range | None]) -> bool:
     whole = max(high for _, high in known) - min(low for low, _ in known)
     # A loss that does not change needs no room.
     return all(high - low >= _MIN_SHARE * whole or high == low for low, high in known)
+
+
+def loss_scale(ranges: Iterable[Range | None]) -> Scale:
+    """Return the scale on which the course of losses can be read: log for positive ones that have fallen far."""
+    known = [ends for ends in ranges if ends is not None]
+    low, high = min((low for low, _ in known), default=0.0), max((high for _, high in known), default=0.0)
+    return "log" if low > 0 and high >= _MIN_DECLINE * low else "linear"
 
 
 def range_of(values: Values) -> Range | None:

@@ -33,7 +33,8 @@ def lines_of(marks: Sequence[Marker], ends: tuple[float, float]) -> tuple[Vertic
         if ends[0] <= mark.step <= ends[1]:
             glyph, role = MARKERS[mark.kind]
             words = printable(mark.words)
-            lines.append(VerticalLine(mark.step, glyph, role, words if width_of(words) == len(words) else ""))
+            label = words if width_of(words) == len(words) else ""
+            lines.append(VerticalLine(mark.step, glyph, role, label, mark.kind.value))
     return tuple(lines)
 
 

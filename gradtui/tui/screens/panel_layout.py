@@ -25,12 +25,12 @@ _MOST_MEMORY = 15
 """Rows of the memory panel with its frame, beyond which the curves have more use for them."""
 
 _NAMES = {
-    "gradients": "Loss and gradient norm", "memory": "Memory", "why": "Why", "changes": "Changes", "output": "Output",
+    "gradients": "Loss · ‖g‖", "memory": "Memory", "why": "Why", "changes": "Changes", "output": "Output",
     "events": "Events", "ranks": "Ranks",
 }  # fmt: skip
-_SHORT_NAMES = {**_NAMES, "gradients": "Loss · ‖g‖"}
+_SHORT_NAMES = {**_NAMES, "gradients": "Loss"}
 
-_BESIDE_TITLE, _BESIDE_TITLE_NARROW = 8, 5
+_BESIDE_TITLE, _BESIDE_TITLE_NARROW = 8, 4
 """Cells of the frame's upper edge that the corners and the gaps around the title take."""
 
 
@@ -133,7 +133,8 @@ class PanelLayout:
         """Return the title and the subtitle of a panel's frame: its name or the tabs, and a note."""
         muted_note = Content.styled(note, "$foreground-muted")
         if name not in self.tabs:
-            own = f"{self._names[name]}  " if note else self._names[name]
+            gap = "  " if self.is_wide else " "
+            own = f"{self._names[name]}{gap}" if note else self._names[name]
             return Content.assemble((own, "bold" if self.is_wide else ""), muted_note), Content("")
         tabs = [
             f"[bold $primary]{_NAMES[tab]}[/]"

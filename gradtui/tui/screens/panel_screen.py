@@ -183,7 +183,7 @@ class PanelScreen(FrontScreen, KeptStrips):
         room = self._panels.room_for_note(name, self._panel(name).size.width)
         notes: dict[str, Callable[[], str]] = {
             "memory": lambda: self.memory.title(room),
-            "gradients": lambda: curves_title(self._state, room),
+            "gradients": lambda: curves_title(self._state, room, is_wide=self._panels.is_wide),
             "output": lambda: self.output.title,
         }
         note = notes.get(name, str)()

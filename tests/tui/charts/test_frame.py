@@ -66,6 +66,12 @@ def test_vertical_lines_stand_behind_the_curve_with_a_character_and_words_at_the
     assert ("■", "state-cut") in framed(request)[0]
 
 
+def test_the_kind_of_a_vertical_line_is_said_where_it_fits() -> None:
+    marks = (VerticalLine(0.0, "■", "a", "blocks.7", "freeze"), VerticalLine(10.0, "►", "b", "blocks.7", "unfreeze"))
+    request = PlotRequest(40, 6, (curve(*[1.0] * 17, label=""),), verticals=marks)
+    assert texts(framed(request))[0][8:] == "■ freeze blocks.7   ► blocks.7  "
+
+
 def test_words_of_a_vertical_line_are_cut_at_the_start_or_left_out() -> None:
     beside = (
         VerticalLine(0.0, "■", "a", "blocks.7"),

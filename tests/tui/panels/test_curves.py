@@ -78,6 +78,13 @@ def test_the_loss_has_a_lane_of_its_own_on_the_same_steps() -> None:
     assert (loss.xs[0], loss.xs[-1]) == (total.xs[0], total.xs[-1]) == (0.0, 42.0)
 
 
+def test_a_loss_that_has_fallen_far_has_a_log_scale() -> None:
+    for lowest, scale in ((1.0, "linear"), (0.5, "log"), (0.0, "linear"), (-1.0, "linear")):
+        state = RunState()
+        state.loss.extend(range(1, 4), [4.0, 2.0, lowest])
+        assert curves_request(state, None, 60, 12).above_scale == scale
+
+
 def test_without_a_loss_the_norms_have_the_whole_canvas() -> None:
     state = state_after(*(ev.GradientsMeasured(1.0, step, 10.0**step, None, None) for step in (1, 2)))
     chart = sanitise(curves_request(state, None, 50, 8))
@@ -302,9 +309,16 @@ def test_figures_of_another_step_than_the_legends_name_it(width: int) -> None:
 
 @pytest.mark.parametrize(
     ("width", "words"),
-    [(40, "loss falling, last 100 · L2"), (24, "loss falling, last 100"), (16, "loss falling"), (11, "")],
+    [
+        (40, "loss falling, steps 101–200 · L2"),
+        (27, "loss falling, steps 101–200"),
+        (26, "loss falling to step 200"),
+        (16, "loss falling"),
+        (11, ""),
+    ],
 )
 def test_the_title_says_where_the_loss_goes(width: int, words: str) -> None:
     state = RunState()
     state.loss.extend(range(1, 201), [1 / step for step in range(1, 201)])
     assert curves_title(state, width) == words
+    assert curves_title(state, max(0, width - 5), is_wide=False) == words.removeprefix("loss ")
