@@ -124,7 +124,7 @@ def test_a_wide_panel_names_the_peak_the_parts_and_what_was_there_before_trainin
     for part in ("parameters 19.2", "gradients  2.3", "Adam  4.7", "activations 20.2", "other  2.1", "MiB"):
         assert part in words
     assert "before" not in words
-    assert lines[8] == "+46.7 MiB held before training (Python, libraries)"
+    assert lines[8] == "other: libraries, Python · imports hold +46.7 MiB"
 
 
 @pytest.mark.parametrize("width", [28, 60])
@@ -343,7 +343,7 @@ def test_an_old_spike_stays_and_warns_no_longer() -> None:
 
 
 def test_where_room_is_short_a_spike_takes_the_line_of_what_was_there_before() -> None:
-    before = "+46.7 MiB held before training (Python, libraries)"
+    before = "other: libraries, Python · imports hold +46.7 MiB"
     assert before in text(lines_at((50, 9), *LIVE, profile()))
     with_spike = text(lines_at((50, 9), *LIVE, profile(), SPIKE))
     assert before not in with_spike
