@@ -52,7 +52,7 @@ def checkpoint_clauses(forecast: Forecast) -> list[str]:
 
 def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:
     """Return the same of memory alone."""
-    clauses = []
+    clauses = _peak(forecast)
     if forecast.without_gradient:
         count = forecast.without_gradient
         which = plural(count, "tensor") if count < len(forecast.starts) else "all" if count > 1 else "it"
@@ -60,7 +60,7 @@ def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]
         clauses.append(f"{which} {verbs[0]} used under no_grad and {verbs[1]} no gradient")
     if forecast.gradients or not forecast.without_gradient:
         clauses.append(f"gradients {_change(forecast.gradients, is_exact=forecast.is_exact)}")
-    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast), *_peak(forecast)]
+    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast)]
 
 
 def _optimizer_clauses(forecast: Forecast, state: StateOption) -> list[str]:
@@ -98,7 +98,7 @@ def _activations(forecast: Forecast) -> str:
 def _peak(forecast: Forecast) -> list[str]:
     if forecast.peak is None or forecast.peak_phase is None:
         return []
-    return [f"peak {_change(forecast.peak)}, in {forecast.peak_phase.value}"]
+    return [f"peak {_change(forecast.peak)}, then in {forecast.peak_phase.value}"]
 
 
 def shortage_clause(found: Shortage) -> str:

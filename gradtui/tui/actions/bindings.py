@@ -76,7 +76,7 @@ _OVER = (RunStatus.ENDED, RunStatus.INTERRUPTED, RunStatus.FAILED, RunStatus.OUT
 
 
 def footer_actions(
-    focused: str | None = None, status: RunStatus = RunStatus.RUNNING, *, replays: bool = False
+    focused: str | None = None, status: RunStatus = RunStatus.RUNNING, *, replays: bool = False, toggle: str = ""
 ) -> list[Action]:
     """Return the footer actions that apply now, the most important first.
 
@@ -84,12 +84,16 @@ def footer_actions(
         focused: id of the widget that has the focus.
         status: what the run is doing.
         replays: the screen is that of a recording.
+        toggle: what `toggle_trainable` does to the row under the cursor, if that is known.
     """
     if focused == "filter":
         return list(_TYPING)
     usual = sorted(
         (action for action in ACTIONS if action.footer), key=lambda action: (action.scope != "replay", action.footer)
     )
+    usual = [
+        replace(action, label=toggle) if toggle and action.id == "toggle_trainable" else action for action in usual
+    ]
     own = _FOOTERS.get(focused or "", ())
     return [*own, *applicable((action for action in usual if not (own and action.on_row)), status, replays=replays)]
 

@@ -37,7 +37,7 @@ from gradtui.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.text.optimizers import main_loss_of
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
-from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, step_shown
+from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, names_row, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
 from gradtui.tui.plots.optimizers import ROLES, loss_range, loss_scale, on_one_axis, range_of
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
@@ -259,7 +259,11 @@ class CurvesPanel(LineView):
     def _request(self, width: int, height: int) -> PlotRequest:
         if self._of_run is None:
             self._of_run = run_curves(self._state)
-        return curves_request(self._state, self._row, width, height, self._of_run)
+        row = self._row
+        # Without its name in the legend, nobody could tell whose curve it is.
+        if row is not None and not self._of_run.has_turns and not names_row(self._state, self._step, row, width):
+            row = None
+        return curves_request(self._state, row, width, height, self._of_run)
 
     def select(self, selection: Selection | None) -> None:
         """Show the norm of another row, beside the curves of the run as they are."""

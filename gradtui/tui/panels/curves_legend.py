@@ -67,11 +67,7 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
     The plotter does not draw this legend: values in its labels would change the chart at every step. The row and the value
     before clipping are shown if they fit. A loss that is not of `step` has its own step behind it.
     """
-    form = None
-    if row is not None:
-        # The whole name, if there is a form that leaves room for it, else the end of the path.
-        name = width_of(printable(row.name))
-        form = _form(state, step, width, row, name) or _form(state, step, width, row, min(name, _MIN_NAME))
+    form = _form_with_row(state, step, row, width)
     has_row = form is not None
     form = form or _form(state, step, width) or _FORMS[-1]
     spans, when = _values(state, step, form), _when(state, step, form)
@@ -82,6 +78,19 @@ def legend_line(state: RunState, step: int | None, row: RowNorms | None, width: 
     if row is not None and has_row:
         spans += _row(state, row, step, form, width - line_width((*spans, *when)))
     return (*spans, *when)
+
+
+def names_row(state: RunState, step: int | None, row: RowNorms, width: int) -> bool:
+    """Return whether the legend has room for the name and the value of the row."""
+    return _form_with_row(state, step, row, width) is not None
+
+
+def _form_with_row(state: RunState, step: int | None, row: RowNorms | None, width: int) -> _Form | None:
+    if row is None:
+        return None
+    # The whole name, if there is a form that leaves room for it, else the end of the path.
+    name = width_of(printable(row.name))
+    return _form(state, step, width, row, name) or _form(state, step, width, row, min(name, _MIN_NAME))
 
 
 def _row_width(row: RowNorms, step: int | None, form: _Form, name: int) -> int:

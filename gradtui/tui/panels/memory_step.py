@@ -99,10 +99,10 @@ def step_lines(
         return [fit(line, width) for line in (*_peak_lines(state, width), *numbers)][:height]
     if width >= _WIDE or height >= _ROWS_WITH_TOTALS:
         numbers = [*live_line(state, width), *numbers]
-    if width >= _WIDE and height - len(numbers) - len(notes) > _GOOD_CURVE_ROWS:
-        numbers += owner_line(state, width)
+    owners = owner_line(state, width) if width >= _WIDE else []
+    numbers += owners
     notes = notes[: max(0, height - len(numbers) - 1 - _MIN_CURVE_ROWS)]
-    if height - len(numbers) - len(notes) > _GOOD_CURVE_ROWS or not notes:
+    if height - len(numbers) - len(notes) > _GOOD_CURVE_ROWS or not (notes or owners):
         # The table by phase has these bytes too.
         numbers += _before_lines(state, width)
     room = height - len(numbers) - len(notes)
@@ -178,8 +178,17 @@ def live_line(state: RunState, width: int) -> list[Line]:
     lines: list[Line] = []
     if width >= _WIDE:
         for names in ({phase: phase.value for phase in known}, SHORT_NAMES):
-            named = [((f"  {names[phase]} ", phase_role(phase)), (text, role)) for phase, text in numbers.items()]
-            lines.append(((f"step {newest.step:,}", "muted"), *chain(*named), ending))
+            gaps = ("", *["  "] * len(numbers))
+            named = [
+                ((f"{gap}{names[phase]} ", phase_role(phase)), (text, role))
+                for gap, (phase, text) in zip(gaps, numbers.items())
+            ]
+            forms = (
+                f"step {newest.step:,}, at the end of ",
+                f"step {newest.step:,}, ends of ",
+                f"ends @{newest.step:,}: ",
+            )
+            lines += [((form, "muted"), *chain(*named), ending) for form in forms]
     else:
         step: Span = (f"@{newest.step:,}", "muted")
         short = [((f" {SHORT_NAMES[phase]} ", phase_role(phase)), (text, role)) for phase, text in numbers.items()]
@@ -236,7 +245,7 @@ def owner_of(state: RunState, step: StepCurve, *, is_wide: bool = True) -> tuple
         return (phase.value,)
     module = state.tree.modules[step.peak_module]
     path = printable(module.path or module.name)
-    return f"{phase}, {path}", path
+    return f"{phase}, at {path}", f"at {path}", path
 
 
 @dataclass(frozen=True)
@@ -280,9 +289,12 @@ def _held_lines(state: RunState, held: HeldShown, scale: Scale | None, width: in
         # Without a curve, or with that of the same step, the title or the curve names it.
         step = f"@{held.step:,}" if held.step and curve is not None and curve.step != held.step else ""
         return _narrow_numbers(parts, step, numbers)
-    lines = [_bar(held, scale, width, colour=colour)]
-    lines += numbers.lines([(_name(part, state), part) for part in parts])
-    return lines
+    named = [(_name(part, state), part) for part in parts]
+    lines = numbers.lines(named)
+    if is_on_host(state):
+        explained = numbers.lines([(f"{name} (libraries)" if name == "other" else name, part) for name, part in named])
+        lines = explained if len(explained) == len(lines) else lines
+    return [_bar(held, scale, width, colour=colour), *lines]
 
 
 def _narrow_numbers(parts: list[MemoryPart], step: str, numbers: _Numbers) -> list[Line]:
@@ -380,7 +392,6 @@ def _before_lines(state: RunState, width: int) -> list[Line]:
         return [((before, "muted"),)]
     forms = (
         f"other: libraries, Python, tensors beyond the model · {before} (imports, data)",
-        f"other: libraries, Python · imports hold +{short_bytes(size)}",
         f"{before} (Python, libraries)",
         before,
     )

@@ -21,7 +21,7 @@ from gradtui.state.freshness import stale_norm_step, stale_ratio_step
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import is_classified, row_parameters
-from gradtui.state.toggles import pending_parameters, toggle_of
+from gradtui.state.toggles import Toggle, pending_parameters, toggle_of
 from gradtui.text.ending import ended_words
 from gradtui.text.forecast import (
     NOTHING_WOULD_TRAIN,
@@ -74,6 +74,8 @@ class Why:
     the planner has answered. It is shown only where room is left."""
     warning: str = ""
     """The one of the sentences and clauses that warns; empty if none does."""
+    verb: str = ""
+    """`freeze` or `unfreeze`: what the key does; empty where that is not known."""
 
 
 def why(
@@ -107,19 +109,20 @@ def why(
         return Why(title, sentences, question=asked, checkpoint=checkpoint)
     if not is_classified(tree):
         return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
-    heading, clauses, first = _what_if(state, row_path(tree, row), parameters, key, undo_key)
+    toggle = toggle_of(state, row_path(tree, row), parameters)
+    heading, clauses, first = _what_if(state, toggle, parameters, key, undo_key)
     asked = asked if first is None else replace(first, then=asked)
-    return Why(title, sentences, heading, clauses, asked, checkpoint, warning)
+    verb = _verb(trainable=toggle.trainable) if toggle is not None else ""
+    return Why(title, sentences, heading, clauses, asked, checkpoint, warning, verb)
 
 
 def _what_if(
-    state: RunState, path: str, parameters: range, key: str, undo_key: str
+    state: RunState, toggle: Toggle | None, parameters: range, key: str, undo_key: str
 ) -> tuple[tuple[Span, ...], tuple[str, ...], ForecastAsked | None]:
     waiting = pending_parameters(state)
     wish = next((waiting[index] for index in parameters if index in waiting), None) if waiting else None
     if wish is not None:
         return ((f"pending: {_verb(trainable=wish)} at the next step", "pending"),), (), None
-    toggle = toggle_of(state, path, parameters)
     if toggle is None:
         return (), ("Whether it trains is not known before the first step.",), None
     what = "what was frozen in it" if toggle.restores else "it"
@@ -291,6 +294,11 @@ class WhyPanel(LineView):
     def _text(self) -> Why:
         text = why(self._state, self.row, self.key, self._frontier(), self.checkpoint_key, self.undo_key)
         return text if self.says_what_if else Why(text.title, text.sentences)
+
+    @property
+    def verb(self) -> str:
+        """What the key does to the row, as of the last update: `freeze` or `unfreeze`; empty where that is not known."""
+        return self._why.verb
 
     @property
     def paragraph(self) -> str:

@@ -72,6 +72,7 @@ class Dashboard(PanelScreen):
         self.select()
         self.second_press.cancel()
         self.why.update()
+        self.show_keys()
 
     def on_module_tree_toggle_clicked(self) -> None:
         self.action_request("toggle_trainable")

@@ -97,7 +97,7 @@ class PanelScreen(FrontScreen, KeptStrips):
 
     def show_keys(self) -> None:
         focused = self.focused.id if self.focused is not None else None
-        self.keys.show(footer_actions(focused, run_status(self._state), replays=self.replays))
+        self.keys.show(footer_actions(focused, run_status(self._state), replays=self.replays, toggle=self.why.verb))
 
     # Drawing
 

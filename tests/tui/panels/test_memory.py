@@ -121,10 +121,10 @@ def test_a_wide_panel_names_the_peak_the_parts_and_what_was_there_before_trainin
     assert "backward 48 %" in phases
     assert bar.endswith("end of forward, step 285")
     words = " ".join(lines[6:8])
-    for part in ("parameters 19.2", "gradients  2.3", "Adam  4.7", "activations 20.2", "other  2.1", "MiB"):
+    for part in ("parameters 19.2", "gradients  2.3", "Adam  4.7", "activations 20.2", "other (libraries)  2.1", "MiB"):
         assert part in words
     assert "before" not in words
-    assert lines[8] == "other: libraries, Python · imports hold +46.7 MiB"
+    assert lines[8] == "+46.7 MiB held before training (Python, libraries)"
 
 
 @pytest.mark.parametrize("width", [28, 60])
@@ -287,8 +287,9 @@ def lines_at(size: tuple[int, int], *events: ev.Event) -> list[Line]:
         (23, "@329▌97.1▌92.4▌93.7 MiB"),
         (24, "@329 ▌97.1▌92.4▌93.7 MiB"),
         (40, "@329 fwd 97.1 bwd 92.4 opt 93.7 MiB"),
-        (50, "step 329  fwd 97.1  bwd 92.4  opt 93.7 MiB"),
-        (68, "step 329  forward 97.1  backward 92.4  optimizer 93.7 MiB"),
+        (50, "step 329, ends of fwd 97.1  bwd 92.4  opt 93.7 MiB"),
+        (49, "ends @329: fwd 97.1  bwd 92.4  opt 93.7 MiB"),
+        (68, "step 329, ends of forward 97.1  backward 92.4  optimizer 93.7 MiB"),
     ],
 )
 def test_the_totals_of_the_newest_step_are_below_the_curve(width: int, words: str) -> None:
@@ -302,7 +303,7 @@ def test_the_totals_of_the_newest_step_are_below_the_curve(width: int, words: st
 
 def test_a_phase_without_a_reading_is_left_out_and_old_totals_are_dim() -> None:
     state = state_after(*RUN, ev.StepMemoryMeasured(9.5, 329, (ev.StepTotals(329, None, 100 * MIB, None, None),)))
-    assert text(live_line(state, 50)) == ["step 329  backward 53.3 MiB"]
+    assert text(live_line(state, 50)) == ["step 329, at the end of backward 53.3 MiB"]
     roles = dict(live_line(state, 50)[0])
     assert roles["53.3"] == "text"
     state.step, state.steps_per_second = 400, 5.0
@@ -343,7 +344,7 @@ def test_an_old_spike_stays_and_warns_no_longer() -> None:
 
 
 def test_where_room_is_short_a_spike_takes_the_line_of_what_was_there_before() -> None:
-    before = "other: libraries, Python · imports hold +46.7 MiB"
+    before = "+46.7 MiB held before training (Python, libraries)"
     assert before in text(lines_at((50, 9), *LIVE, profile()))
     with_spike = text(lines_at((50, 9), *LIVE, profile(), SPIKE))
     assert before not in with_spike
