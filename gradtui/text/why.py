@@ -84,7 +84,7 @@ def moves_sentence(state: RunState, row: int) -> Moves | None:
     """Say how far a step moves a row (see `tree_rows`); None if that was not measured."""
     tree = state.tree
     if row < 0:
-        curve = tree.ratios.of(~row)
+        curve, where = tree.ratios.of(~row), range(~row, ~row + 1)
         if not len(curve) or state_of(tree, ~row) is not ParameterState.TRAINED:
             return None
         ratio, old = curve.values[-1], curve.steps[-1] if is_stale(state, curve.steps[-1]) else None
@@ -94,7 +94,7 @@ def moves_sentence(state: RunState, row: int) -> Moves | None:
         if joint is None or joint.update_ratio is None:
             return None
         ratio, old = joint.update_ratio, stale_ratio_step(state, where)
-    return Moves(f"Moves {ratio_words(ratio)}{_old(old)}.", is_far_from_usual(ratio))
+    return Moves(f"Moves {ratio_words(ratio)}{_old(old)}.", is_far_from_usual(tree, where, ratio))
 
 
 def state_sentences(state: RunState, index: int) -> list[str]:

@@ -14,7 +14,8 @@ Values in the legend have fixed places and belong to one step, that of the norms
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -41,7 +42,7 @@ from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, na
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
 from gradtui.tui.plots.optimizers import ROLES, loss_range, loss_scale, on_one_axis, range_of
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
-from gradtui.tui.plots.run_events import parts, vertical_lines
+from gradtui.tui.plots.run_events import lines_of, marks_over
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
@@ -100,12 +101,13 @@ def _losses_title(state: RunState, turns: OptimizerTurns) -> str:
 
 @dataclass(frozen=True)
 class RunCurves:
-    """The curves of the whole run, which stay while the cursor moves from row to row."""
+    """The curves of the present models, which stay while the cursor moves from row to row."""
 
     losses: tuple[Series, ...]
     norms: tuple[Series, ...]
     step: int
-    breaks: Sequence[int]
+    since: int
+    """The curves begin after this step."""
     has_lanes: bool = False
     """Whether the losses have no common scale."""
     loss_scale: Scale = "linear"
@@ -114,18 +116,18 @@ class RunCurves:
 
 def run_curves(state: RunState) -> RunCurves:
     """Return the curves of the losses and the total norms, those on top last. The plotter marks values that are not finite."""
-    breaks, turns = model_breaks(state), optimizer_turns(state)
+    since, turns = _shown_since(state), optimizer_turns(state)
     if turns.shown:
-        return _of_optimizers(state, turns, breaks)
+        return _of_optimizers(state, turns, since)
     loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
     stride = stride_of(state)
     norms = [
-        *_of_each_model(CLIP_ROLE, before.steps, before.values, breaks, stride),
-        *_of_each_model(TOTAL_ROLE, total.steps, total.values, breaks, stride),
+        *_series(CLIP_ROLE, before.steps, before.values, since, stride),
+        *_series(TOTAL_ROLE, total.steps, total.values, since, stride),
     ]
-    losses = tuple(_of_each_model(LOSS_ROLE, loss.steps, loss.values, breaks, stride))
+    losses = _series(LOSS_ROLE, loss.steps, loss.values, since, stride)
     scale = loss_scale(range_of(series.ys) for series in losses)
-    return RunCurves(losses, tuple(norms), state.step, breaks, loss_scale=scale)
+    return RunCurves(losses, tuple(norms), state.step, since, loss_scale=scale)
 
 
 def curves_request(
@@ -138,7 +140,7 @@ def curves_request(
     curves = run_curves(state) if curves is None else curves
     of_row: tuple[Series, ...] = ()
     if row is not None:
-        of_row = tuple(_of_each_model(ROW_ROLE, row.steps, row.values, curves.breaks, iteration_stride(state)))
+        of_row = _series(ROW_ROLE, row.steps, row.values, curves.since, iteration_stride(state))
     # The row may be the model of an optimizer, whose colour counts more then.
     norms = (*of_row, *curves.norms) if curves.has_turns else (*curves.norms, *of_row)
     first = min((series.xs[0] for series in (*norms, *curves.losses)), default=0.0)
@@ -152,15 +154,15 @@ def curves_request(
         above=curves.losses,
         above_scale=curves.loss_scale,
         has_lanes=curves.has_lanes,
-        verticals=vertical_lines(state, first, ends),
+        verticals=lines_of(marks_over(state, first, since=curves.since), ends),
     )
 
 
-def _of_optimizers(state: RunState, turns: OptimizerTurns, breaks: Sequence[int]) -> RunCurves:
+def _of_optimizers(state: RunState, turns: OptimizerTurns, since: int) -> RunCurves:
     """Return the curves of the optimizers. On a common scale the first one, which is drawn last, lies on top."""
 
-    def series_of(role: str, optimizer: ShownOptimizer, curve: Measured) -> Iterator[Series]:
-        return _of_each_model(role, curve.steps, curve.values, breaks, stride_of(state, optimizer.index))
+    def series_of(role: str, optimizer: ShownOptimizer, curve: Measured) -> tuple[Series, ...]:
+        return _series(role, curve.steps, curve.values, since, stride_of(state, optimizer.index))
 
     curves = [(role, optimizer) for role, optimizer in zip(ROLES, turns.shown)]
     own = [(role, optimizer) for role, optimizer in curves if optimizer.has_own_loss]
@@ -171,22 +173,32 @@ def _of_optimizers(state: RunState, turns: OptimizerTurns, breaks: Sequence[int]
         tuple(chain(*(losses if has_lanes else reversed(losses)))),
         tuple(chain(*reversed(totals))),
         state.step,
-        breaks,
+        since,
         has_lanes,
         has_turns=True,
     )
 
 
-def _of_each_model(
-    role: str,
-    steps: Sequence[int],
-    values: Sequence[float | None],
-    breaks: Sequence[int],
-    stride: float,
-) -> Iterator[Series]:
-    """Yield a series for each set of models. No line joins steps that are more than `stride` apart."""
-    for part in parts(steps, breaks):
-        yield Series("", role, tuple(map(float, steps[part])), tuple(values[part]), stride)
+def _shown_since(state: RunState) -> int:
+    """Return the step after which the present models trained, or those before while these have a single point; else 0.
+
+    The curves of former models would take the room of those that train, and the range of their axes. The plots have them.
+    """
+    curves = state.loss.steps, shown_norms(state).total.steps
+    for step in reversed(model_breaks(state)):
+        if any(len(steps) - bisect_right(steps, step) > 1 for steps in curves):
+            return step
+    return 0
+
+
+def _series(
+    role: str, steps: Sequence[int], values: Sequence[float | None], since: int, stride: float
+) -> tuple[Series, ...]:
+    """Return the series of the points after a step, if there are any. No line joins steps more than `stride` apart."""
+    first = bisect_right(steps, since)
+    if first == len(steps):
+        return ()
+    return (Series("", role, tuple(map(float, steps[first:])), tuple(values[first:]), stride),)
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:
@@ -249,12 +261,13 @@ class CurvesPanel(LineView):
         return [*alarm, *legend, *micro_steps, *picture]
 
     def _read_row(self) -> None:
-        """Read the norms of the selected row, for the legend and for the curve."""
+        """Read the norms of the selected row, for the legend and for the curve. A row without any has no place in them."""
         chosen, self._row, self._step = self.selection, None, step_shown(self._state)
         if chosen is not None:
-            self._row = RowNorms(
-                chosen.name, *self._norms.points(shown_norms(self._state).history, chosen.first, chosen.last)
-            )
+            steps, values = self._norms.points(shown_norms(self._state).history, chosen.first, chosen.last)
+            first = bisect_right(steps, _shown_since(self._state))
+            if any(value is not None for value in values[first:]):
+                self._row = RowNorms(chosen.name, steps[first:], values[first:])
 
     def _request(self, width: int, height: int) -> PlotRequest:
         if self._of_run is None:

@@ -89,7 +89,7 @@ def newest(state: RunState) -> MemoryMeasured | None:
 def step_lines(
     state: RunState, width: int, height: int, scale: Scale | None, shares: Mapping[Phase, float], *, colour: bool = True
 ) -> list[Line]:
-    """Return the curve, the phases below it, the bar of what is held, its numbers and the bytes from before training."""
+    """Return the curve, the phases below it, what is held at the peak, what is from before training, and the newest totals."""
     step, held = step_curve(state), held_shown(state)
     if held is None and step is None:
         return waiting_lines(state, width)[:height]
@@ -97,21 +97,23 @@ def step_lines(
     numbers = _held_lines(state, held, scale, width, colour=colour) if held is not None else []
     if step is not None and width < _WIDE and height < _ROWS_WITH_CURVE:
         return [fit(line, width) for line in (*_peak_lines(state, width), *numbers)][:height]
-    if width >= _WIDE or height >= _ROWS_WITH_TOTALS:
-        numbers = [*live_line(state, width), *numbers]
+    live = live_line(state, width) if width >= _WIDE or height >= _ROWS_WITH_TOTALS else []
     owners = owner_line(state, width) if width >= _WIDE else []
     numbers += owners
-    notes = notes[: max(0, height - len(numbers) - 1 - _MIN_CURVE_ROWS)]
-    if height - len(numbers) - len(notes) > _GOOD_CURVE_ROWS or not (notes or owners):
+    taken = len(numbers) + len(live)
+    notes = notes[: max(0, height - taken - 1 - _MIN_CURVE_ROWS)]
+    if height - taken - len(notes) > _GOOD_CURVE_ROWS or not (notes or owners):
         # The table by phase has these bytes too.
         numbers += _before_lines(state, width)
-    room = height - len(numbers) - len(notes)
+    # In a narrow panel the totals of the newest step stand below the names of their phases.
+    below = [*numbers, *live] if width >= _WIDE else [*live, *numbers]
+    room = height - len(below) - len(notes)
     above = _curve(state, step, scale, shares, width, room) if step is not None and scale is not None else []
     if not above:
         peak = _peak_lines(state, width) if width < _WIDE else []
         above = [*peak, *wrap(((no_profile_text(state), "muted"),), width)][: max(0, room)]
         above += [()] * (room - len(above))
-    return [fit(line, width) for line in (*above, *numbers, *notes)][:height]
+    return [fit(line, width) for line in (*above, *below, *notes)][:height]
 
 
 def _peak_lines(state: RunState, width: int) -> list[Line]:

@@ -16,13 +16,15 @@ from gradtui.tui.rendering import MARKERS, printable, width_of
 _RANKS = tuple(MarkerKind)
 
 
-def marks_over(state: RunState, start: float, more: Sequence[Marker] = ()) -> tuple[Marker, ...]:
+def marks_over(state: RunState, start: float, more: Sequence[Marker] = (), *, since: int = 0) -> tuple[Marker, ...]:
     """Return the run's markers and `more`, in the order in which they are preferred where several fall into one column.
 
-    `start` is the first step of the curves: what came before it stands there.
+    `start` is the first step of the curves: what came before it stands there. If former models trained up to the step `since`,
+    what came up to it is left out.
     """
     first = ceil(start)
-    found = sorted([*markers(state), *more], key=lambda mark: _RANKS.index(mark.kind))
+    kept = [mark for mark in (*markers(state), *more) if not since or mark.step > since]
+    found = sorted(kept, key=lambda mark: _RANKS.index(mark.kind))
     return tuple(mark if mark.step >= first else replace(mark, step=first) for mark in found)
 
 
@@ -36,11 +38,6 @@ def lines_of(marks: Sequence[Marker], ends: tuple[float, float]) -> tuple[Vertic
             label = words if width_of(words) == len(words) else ""
             lines.append(VerticalLine(mark.step, glyph, role, label, mark.kind.value))
     return tuple(lines)
-
-
-def vertical_lines(state: RunState, start: float, ends: tuple[float, float]) -> tuple[VerticalLine, ...]:
-    """Return the lines of the run's markers between two steps."""
-    return lines_of(marks_over(state, start), ends)
 
 
 def parts(steps: Sequence[float], breaks: Sequence[int]) -> Iterator[slice]:

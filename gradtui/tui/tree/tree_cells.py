@@ -270,7 +270,7 @@ class TreeCells:
         if key == "ratio" and where:
             is_old = self.totals.ages.old and self.totals.is_ratio_old(where)
             ratio = self.totals.ratio(where)
-            far = "warning" if is_far_from_usual(ratio) else ""
+            far = "warning" if is_far_from_usual(self.tree, where, ratio) else ""
             role = far or (STALE if is_old else "muted" if row >= 0 else "text")
             return _number_cell(ratio, width, role)
         if row < 0:

@@ -92,16 +92,20 @@ def test_without_a_loss_the_norms_have_the_whole_canvas() -> None:
     assert [(line.ys[0], line.ys[-1]) for line in chart.curves[0].polylines] == [(0.0, 6.0)]
 
 
-def test_curves_break_where_other_models_begin() -> None:
+def test_curves_begin_with_the_present_models() -> None:
     state = state_after(*coop_run(3))
     other = found(Node("Net", "Net", (("w", (2,)),)))
     apply(state, replace(other, step=3, models=(replace(other.models[0], number=1),)))
-    for step in (4, 5):
-        apply(state, ev.GradientsMeasured(9.0, step, 1.0, 2.0, (1.0,)))
+    apply(state, ev.GradientsMeasured(9.0, 4, 1.0, 2.0, (1.0,)))
+    before = curves_request(state, None, 50, 8)
+    assert [series.xs for series in (*before.above, *before.series)] == [(1.0, 2.0, 3.0, 4.0)] * 2, (
+        "a point is no curve"
+    )
+    assert [(line.x, line.label) for line in before.verticals] == [(3.0, "Net")]
+    apply(state, ev.GradientsMeasured(9.0, 5, 1.0, 2.0, (1.0,)))
     request = curves_request(state, None, 50, 8)
-    assert [series.xs for series in request.above] == [(1.0, 2.0, 3.0), (4.0, 5.0)]
-    assert [series.xs for series in request.series] == [(1.0, 2.0, 3.0), (4.0, 5.0)]
-    assert [(line.x, line.label) for line in request.verticals] == [(3.0, "Net")]
+    assert [series.xs for series in (*request.above, *request.series)] == [(4.0, 5.0)] * 2
+    assert request.verticals == ()
 
 
 def test_a_marker_before_the_first_sample_stands_at_its_edge() -> None:
