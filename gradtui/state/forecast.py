@@ -14,6 +14,7 @@ from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Phase, Setting
 from gradtui.state.compiled import runs_compiled
 from gradtui.state.kept_activations import freed_bytes, keeps_enough
+from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.state.running_statistics import Kinds, held_by_freeze, released_by_unfreeze
 from gradtui.state.step_peaks import step_peaks
@@ -61,6 +62,8 @@ class Forecast:
     """Bytes by which the peak of a step changes, an estimate of the planner; None if there is none."""
     peak_phase: Phase | None = None
     """The phase of the new peak."""
+    peak_now: int | None = None
+    """The peak without the change, in bytes above those from before training; None where `peak` is."""
     work: float | None = None
     """The work of a step with the change, divided by that without: an estimate, to tell which is faster; None if unknown."""
     why_not_exact: tuple[str, ...] = ()
@@ -180,6 +183,7 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         is_exact=made is not None,
         peak=made.peak if made is not None else None,
         peak_phase=made.peak_phase if made is not None else None,
+        peak_now=_peak_now(state) if made is not None and made.peak is not None else None,
         checkpoints=change.checkpoints,
         keeps=change.keeps,
         work=made.work if made is not None else None,
@@ -188,6 +192,11 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         kept=made.kept if made is not None else None,
         largest=made.largest if made is not None else (),
     )
+
+
+def _peak_now(state: RunState) -> int | None:
+    peaks = step_peaks(state)
+    return above_load(state, peaks.highest[1]) if peaks is not None else None
 
 
 def question(state: RunState, change: Forecast, *, final: bool = False) -> ForecastAsked | None:

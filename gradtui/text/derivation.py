@@ -15,7 +15,6 @@ from gradtui.state.forecast import (
     leaves_nothing,
     optimizer_rules,
 )
-from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified
 from gradtui.state.step_peaks import step_peaks
@@ -122,11 +121,10 @@ def _modules(state: RunState, change: Forecast) -> str:
 
 
 def _peak(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
-    peaks = step_peaks(state)
-    if change.peak is None or change.peak_phase is None or peaks is None:
+    peaks, now = step_peaks(state), change.peak_now
+    if change.peak is None or change.peak_phase is None or peaks is None or now is None:
         return
-    phase, total = peaks.highest
-    now = above_load(state, total)
+    phase, _ = peaks.highest
     then = f"about {short_bytes(now + change.peak)} then, in {change.peak_phase}"
     estimate = "It is an estimate: gradtui does not know how long Python code holds a tensor."
     yield (

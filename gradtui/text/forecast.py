@@ -72,9 +72,8 @@ def _optimizer_clauses(forecast: Forecast, state: StateOption) -> list[str]:
     if forecast.stops and forecast.owners and forecast.kept_state != 0:
         clauses.append(_kept(forecast.owners, forecast.kept_state, state))
     if forecast.starts and forecast.new_state != 0:
-        clauses.append(
-            f"new optimizer state {'not known' if forecast.new_state is None else _change(forecast.new_state)}"
-        )
+        whose = "state" if forecast.joining else "new optimizer state"
+        clauses.append(f"{whose} {'not known' if forecast.new_state is None else _change(forecast.new_state)}")
     return clauses
 
 
@@ -98,7 +97,10 @@ def _activations(forecast: Forecast) -> str:
 def _peak(forecast: Forecast) -> list[str]:
     if forecast.peak is None or forecast.peak_phase is None:
         return []
-    return [f"peak {_change(forecast.peak)}, then in {forecast.peak_phase.value}"]
+    if forecast.peak_now is None:
+        return [f"peak {_change(forecast.peak)}, then in {forecast.peak_phase.value}"]
+    then, change = short_bytes(forecast.peak_now + forecast.peak), _change(forecast.peak, is_exact=True)
+    return [f"peak about {then} in {forecast.peak_phase.value} ({change})"]
 
 
 def shortage_clause(found: Shortage) -> str:

@@ -76,6 +76,8 @@ class Why:
     """The one of the sentences and clauses that warns; empty if none does."""
     verb: str = ""
     """`freeze` or `unfreeze`: what the key does; empty where that is not known."""
+    undo: str = ""
+    """The clause that says how to take it back: the first to give way."""
 
 
 def why(
@@ -110,14 +112,15 @@ def why(
     if not is_classified(tree):
         return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
     toggle = toggle_of(state, row_path(tree, row), parameters)
-    heading, clauses, first = _what_if(state, toggle, parameters, key, undo_key)
+    undo = f"{undo_key} undoes it" if undo_key else "Undo reverts it"
+    heading, clauses, first = _what_if(state, toggle, parameters, key, undo)
     asked = asked if first is None else replace(first, then=asked)
     verb = _verb(trainable=toggle.trainable) if toggle is not None else ""
-    return Why(title, sentences, heading, clauses, asked, checkpoint, warning, verb)
+    return Why(title, sentences, heading, clauses, asked, checkpoint, warning, verb, undo)
 
 
 def _what_if(
-    state: RunState, toggle: Toggle | None, parameters: range, key: str, undo_key: str
+    state: RunState, toggle: Toggle | None, parameters: range, key: str, undo: str
 ) -> tuple[tuple[Span, ...], tuple[str, ...], ForecastAsked | None]:
     waiting = pending_parameters(state)
     wish = next((waiting[index] for index in parameters if index in waiting), None) if waiting else None
@@ -134,8 +137,9 @@ def _what_if(
         return heading, clauses, None
     change = forecast(state, toggle.parameters, toggle.trainable, MOST_MODULES, restores=toggle.restores)
     stay = (stay_frozen_clause(len(parameters) - len(toggle.parameters)),) if toggle.restores else ()
-    undo = () if change.would_fail else (f"{undo_key} undoes it" if undo_key else "Undo reverts it",)
-    return heading, (*forecast_clauses(change), *stay, *undo), None if change.would_fail else question(state, change)
+    if change.would_fail:
+        return heading, tuple(forecast_clauses(change)), None
+    return heading, (*forecast_clauses(change), *stay, undo), question(state, change)
 
 
 def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...], ForecastAsked | None]:
@@ -188,30 +192,46 @@ def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
 
 def why_lines(text: Why, width: int, height: int) -> list[Line]:
     """Lay out the text in at most `height` lines: the sentences, and what would change in the lower half at most, unless the
-    sentences leave more room. What checkpointing would change comes last, and moves nothing."""
+    sentences leave more room. Where not all that would change fits, it follows the sentences in one paragraph. What
+    checkpointing would change comes last, and moves nothing."""
 
     def above(sentences: Sequence[str]) -> list[Line]:
-        last = len(sentences) - 1
-        spans = [
-            (sentence if index == last else f"{sentence} ", "warning" if sentence == text.warning else "text")
-            for index, sentence in enumerate(sentences)
-        ]
-        return wrap(spans, width) if spans else []
+        return wrap(_sentence_spans(text, sentences), width) if sentences else []
 
     def below(clauses: Sequence[str]) -> list[Line]:
-        spans = list(text.heading)
-        for index, clause in enumerate(clauses):
-            role = "error" if clause == NOTHING_WOULD_TRAIN else "warning" if clause == text.warning else "text"
-            spans.append((clause if index + 1 == len(clauses) else f"{clause}{_DOT} ", role))
+        spans = _clause_spans(text, clauses)
         return wrap(spans, width) if spans else []
 
-    half = -(-height // 2)
-    upper = _fitted(text.sentences, above, width, height - min(half, len(below(text.clauses))))
+    half, whole = -(-height // 2), below(text.clauses)
+    upper = _fitted(text.sentences, above, width, height - min(half, len(whole)))
+    if text.sentences and len(upper) + len(whole) > height:
+        for clauses in (text.clauses, tuple(clause for clause in text.clauses if clause != text.undo)):
+            spans = [*_sentence_spans(text, text.sentences[:1]), (" ", ""), *_clause_spans(text, clauses)]
+            if len(paragraph := wrap(spans, width)) <= height:
+                return paragraph
     lower = _fitted(text.clauses, below, width, height - len(upper))
     last = [line for line in text.checkpoint if line_width(line) <= width][:1]
     last = last if len(upper) + len(lower) < height else []
     gap = [BLANK] if upper and lower and len(upper) + len(lower) + len(last) < height else []
     return [*upper, *gap, *lower, *last]
+
+
+def _sentence_spans(text: Why, sentences: Sequence[str]) -> list[Span]:
+    last = len(sentences) - 1
+    return [
+        (sentence if index == last else f"{sentence} ", "warning" if sentence == text.warning else "text")
+        for index, sentence in enumerate(sentences)
+    ]
+
+
+def _clause_spans(text: Why, clauses: Sequence[str]) -> list[Span]:
+    """Return the heading and the clauses, with a mark of omission behind them if they are not all."""
+    spans, is_cut = list(text.heading), any(each not in clauses and each != text.undo for each in text.clauses)
+    for index, clause in enumerate(clauses):
+        role = "error" if clause == NOTHING_WOULD_TRAIN else "warning" if clause == text.warning else "text"
+        ending = f"{_DOT} " if index + 1 < len(clauses) else f"{_DOT} …" if is_cut else ""
+        spans.append((f"{clause}{ending}", role))
+    return spans
 
 
 def why_text(text: Why) -> str:

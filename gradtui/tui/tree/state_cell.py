@@ -59,8 +59,8 @@ def _word(letters: str, share: float | None, width: int, broken: str) -> Span:
     if share:
         words = f"{share_text(share).strip()} trains"
         return words if len(words) <= width else words.partition(" ")[0], STATE_ROLES[ParameterState.TRAINED.value]
-    both = ", ".join(STATE_WORDS[ParameterState(letter)] for letter in letters)
-    return both if len(both) <= width else f"{word}…", role
+    every = [STATE_WORDS[ParameterState(letter)] for letter in letters]
+    return next((words for sign in (", ", "/") if len(words := sign.join(every)) <= width), f"{word}…"), role
 
 
 def _letters(letters: str, width: int) -> Line:

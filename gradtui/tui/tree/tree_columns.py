@@ -34,7 +34,7 @@ class Column:
 
 
 _STATE, _SHORT_STATE, _LETTERS = (
-    Column("state", "state", 12, 0), Column("state", "state", 9, 0), Column("state", "st", 4, 0),
+    Column("state", "state", 12, 0), Column("state", "state", 10, 0), Column("state", "st", 4, 0),
 )  # fmt: skip
 _ROOM_FOR_STATE, _ROOM_FOR_SHORT_STATE = 60, 40
 """From these widths of the tree on, states are words."""

@@ -80,6 +80,9 @@ class ModuleTree(ScrollLines):
         """The column by which the rows are sorted, and the step of their order."""
         self._ranks = CallRanks(state.tree)
         self.rows = TreeRows(state.tree)
+        self._models: tuple[int, ...] = ()
+        self._has_folded = False
+        """Whether the user has folded or unfolded something: new models then leave the folds as they are."""
         self.totals = TreeTotals(state.tree, SPARK_WIDTH)
         """Sums over subtrees, as of the last drawing."""
         self.reach = TreeReach(state.tree)
@@ -139,7 +142,9 @@ class ModuleTree(ScrollLines):
         tree, at = self._state.tree, self.current
         old_path = self.rows.path(at) if at is not None else ""
         known = len(self.rows) > 0 and was != _NONE
-        folds = self.rows.folded_paths if known else None
+        models = tuple(model.number for model in tree.models)
+        keeps_folds = known and (self._has_folded or models == self._models)
+        folds, self._models = self.rows.folded_paths if keeps_folds else None, models
         self._waiting, self._marks = (), NOTHING_PENDING
         pattern = self.rows.filter
         self.rows = TreeRows(tree, folds, room=_room(self.content_size.height or self.app.size.height // 2))
@@ -148,10 +153,15 @@ class ModuleTree(ScrollLines):
         self.totals = TreeTotals(tree, SPARK_WIDTH)
         self.reach, self.findings, self._ranks = TreeReach(tree), FindingRows(tree), CallRanks(tree)
         self.sorted.column = ""
-        self.cursor = (
-            next((i for i, row in enumerate(self.rows.rows) if self.rows.path(row) == old_path), 0) if known else 0
-        )
+        self.cursor = self._place_of(old_path) if known else 0
         self.post_message(self.CursorMoved())
+
+    def _place_of(self, path: str) -> int:
+        """Return the position of the row with a path, or of the one around it that is visible."""
+        places = {self.rows.path(row): place for place, row in reversed([*enumerate(self.rows.rows)])}
+        while path and path not in places:
+            path = path.rpartition(".")[0]
+        return places.get(path, 0)
 
     # Drawing
 
@@ -279,6 +289,7 @@ class ModuleTree(ScrollLines):
         self.post_message(self.CursorMoved())
 
     def _fold(self, module: int, folded: bool) -> None:
+        self._has_folded = True
         self.rows.set_folded(module, folded)
         self.move_to(self.rows.position(module) or 0)
 
@@ -363,9 +374,11 @@ class ModuleTree(ScrollLines):
         return True
 
     def action_fold_all(self) -> None:
+        self._has_folded = True
         self._keep_cursor(self.rows.fold_all)
 
     def action_unfold_all(self) -> None:
+        self._has_folded = True
         self._keep_cursor(self.rows.unfold_all)
 
     # Mouse
@@ -391,5 +404,5 @@ class ModuleTree(ScrollLines):
 
 
 def _room(height: int) -> int:
-    """Return the rows that a new tree may fill: in a high panel some stay free for the loss and the meaning of the states."""
-    return height - _FREE_ROWS if height >= _ROOM_FOR_MORE else height
+    """Return the rows that a new tree may fill: some stay free for the loss and what the states mean, in a low panel one."""
+    return height - _FREE_ROWS if height >= _ROOM_FOR_MORE else height - 1

@@ -13,7 +13,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOption
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
-from gradtui.protocol.vocabulary import BufferInfo, Changed, FreezeInForce, GradientStats, Reach
+from gradtui.protocol.vocabulary import BufferInfo, Changed, FreezeInForce, GradientStats, Phase, Reach
 from gradtui.reducer import apply
 from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
@@ -343,3 +343,26 @@ def test_a_freeze_that_puts_batch_norm_in_eval_mode_says_so_before_and_after(siz
     apply(state, ev.FreezeStateChanged(2.0, 21, (0, 1, 2, 3), (), (index,), (in_force,)))
     assert why(state, row).sentences[0] == "In eval mode until unfrozen: 1 module in it (BatchNorm1d)."
     assert "1 BatchNorm1d no longer held in eval mode" in why(state, row).clauses
+
+
+def test_all_that_would_change_follows_the_sentence_where_lines_are_few_and_what_is_left_out_is_marked() -> None:
+    text = Why(
+        "a", ("It passes.",), (("space", "key"), (" would unfreeze it: ", "muted")),
+        ("4 parameters", "peak about 8 MiB", "gradients +4 B", "u undoes it"), undo="u undoes it",
+    )  # fmt: skip
+    whole = "It passes. space would unfreeze it: 4 parameters · peak about 8 MiB · gradients +4 B · u undoes it"
+    assert said(text, 40, 3).split() == whole.split()
+    without = whole.removesuffix(" · u undoes it")
+    assert said(text, len(without) // 2 + 6, 2).split() == without.split()
+    assert said(text, 40, 2).endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [(62 << 20, "peak about 64.0 MiB in forward (+2.00 MiB)"), (None, "peak about +2.00 MiB, then in forward")],
+)
+def test_the_peak_comes_first_with_its_new_height(now: int | None, words: str) -> None:
+    change = Forecast(
+        (), (0,), 2, 8, 0, 0, 0, False, (), 0, None, 0, False, peak=2 << 20, peak_phase=Phase.FORWARD, peak_now=now
+    )
+    assert memory_clauses(change)[0] == words

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from app_session import session
 from fakes import (
@@ -135,6 +137,23 @@ async def test_the_cursor_and_folds_survive_a_new_structure() -> None:
         await run.put(coop_model(blocks=9))
         assert run.row == "image_encoder"
         assert "conv1" not in run.dashboard.tree_view.text
+
+
+async def test_other_models_are_folded_anew_unless_the_user_has_folded() -> None:
+    async with session((80, 24)) as run:
+        tree = run.dashboard.tree_view
+        await run.go_to("image_encoder")
+        folds = tree.rows.folded_paths
+        listed = found(Node("Other", "Other", (), (Node("image_encoder", "Sequential", (), tuple(
+            Node(name, "Linear", (("weight", (2, 2)),)) for name in ("fc1", "fc2")
+        )),)))  # fmt: skip
+        other = replace(listed, models=(replace(listed.models[0], number=7),))
+        await run.put(other)
+        assert tree.rows.folded_paths == frozenset() != folds, "all that is in it fits"
+        assert run.row == "image_encoder"
+        await run.press("left")
+        await run.put(replace(other, models=(replace(listed.models[0], number=8),)))
+        assert "image_encoder" in tree.rows.folded_paths
 
 
 async def test_a_structure_that_is_gone_leaves_no_dangling_cursor() -> None:
