@@ -354,7 +354,7 @@ def test_all_that_would_change_follows_the_sentence_where_lines_are_few_and_what
     assert said(text, 40, 3).split() == whole.split()
     without = whole.removesuffix(" · u undoes it")
     assert said(text, len(without) // 2 + 6, 2).split() == without.split()
-    assert said(text, 40, 2).endswith("…")
+    assert said(text, 44, 2).endswith("…")
 
 
 @pytest.mark.parametrize(
