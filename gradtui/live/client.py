@@ -18,7 +18,7 @@ from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ReceiptTaken, RunEnded
 from gradtui.protocol.json_values import named
 from gradtui.rank_environment import TOKEN
-from gradtui.text.effects import NOT_MEASURED
+from gradtui.text.effects import WHY_NOT_MEASURED
 
 if TYPE_CHECKING:
     from gradtui.serving import Address
@@ -227,7 +227,7 @@ def result_of(
             if not measured:
                 return found
             if not event.is_measured:
-                return {**found, "not_measured": NOT_MEASURED.partition(": ")[2]} if event.changed else found
+                return {**found, "not_measured": WHY_NOT_MEASURED} if event.changed else found
             waiting.applied_at = event.step
         elif isinstance(event, CommandApplied) and found and event.is_measured and event.step > found["step"]:
             return {**found, "not_measured": "another change came before it was measured"}

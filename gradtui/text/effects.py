@@ -30,7 +30,8 @@ _DONE = {
 }
 """What becomes of the first word of `command_text` once the command is applied."""
 
-NOT_MEASURED = "not measured: there was no step before it to compare with"
+WHY_NOT_MEASURED = "there was no step before it to compare with"
+NOT_MEASURED = f"not measured: {WHY_NOT_MEASURED}"
 
 _BRIEF = {"peak": "peak ", "total": "", "activations": "activations "}
 _LONG = {"peak": "memory peak ", "total": "memory at the end of backward ", "activations": "activations "}
