@@ -8,6 +8,7 @@ from pathlib import Path
 from platformdirs import user_state_path
 
 from gradtui.atomic_file import write_atomically
+from gradtui.own_directories import make_private
 
 _MAX_CHARACTERS = 100
 
@@ -30,5 +31,5 @@ def remember_theme(name: str) -> None:
     """Write the name to the file. Errors are ignored."""
     file = theme_file()
     with contextlib.suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(file.parent.resolve())
         write_atomically(file, lambda stream: stream.write(f"{name}\n".encode()), mode=0o600)

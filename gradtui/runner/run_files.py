@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gradtui.atomic_file import Fill, write_atomically
+from gradtui.own_directories import make_private, state_directory
 
 if sys.platform != "win32":
     import fcntl
@@ -48,9 +49,7 @@ class RunFiles:
     def __init__(self, script: str, environ: Mapping[str, str] = os.environ) -> None:
         stem = re.sub(r"[^\w.-]+", "_", script.removesuffix(".py"))[:80]
         self._name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        state = environ.get("XDG_STATE_HOME", "")
-        home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
-        self._directory = home / "gradtui"
+        self._directory = state_directory(environ)
         self._made = 0
 
     def write(self, kind: str, suffix: str, fill: Fill) -> str:
@@ -76,7 +75,9 @@ class RunFiles:
         trouble: OSError | None = None
         for directory in self._directories():
             try:
-                directory.mkdir(mode=0o700, parents=directory == self._directory, exist_ok=True)
+                if directory == self._directory:
+                    # A link to another place is the user's own.
+                    make_private(directory.resolve())
                 write_atomically(directory / name, fill, mode=0o600)
             except OSError as error:
                 trouble = trouble or error

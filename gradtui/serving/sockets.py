@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from gradtui.own_directories import make_private, state_directory
 
 SUFFIX = ".sock"
 _LONGEST = 100
@@ -27,12 +28,7 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
         if len(os.fsencode(directory)) > _LONGEST - _NAME:
             continue
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = directory.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-                raise PermissionError(f"{directory} belongs to another user")
-            if stat.S_IMODE(found.st_mode) & 0o077:
-                directory.chmod(0o700)
+            make_private(directory)
         except OSError as error:
             trouble = trouble or error
         else:
@@ -41,9 +37,8 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    runtime, state = environ.get("XDG_RUNTIME_DIR", ""), environ.get("XDG_STATE_HOME", "")
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(runtime) and os.path.isdir(runtime):
         yield Path(runtime) / "gradtui"
-    home = Path(state) if os.path.isabs(state) else Path(os.path.expanduser("~")) / ".local" / "state"
-    yield home / "gradtui" / "sockets"
+    yield state_directory(environ) / "sockets"
     yield Path(tempfile.gettempdir()) / f"gradtui-{os.getuid()}"
