@@ -114,6 +114,8 @@ def _why(tree: TreeState, indices: Sequence[int]) -> str:
         return "some of them have not been sampled since they became trainable"
     if kinds == {_FROZEN}:
         return f"nothing in {them} or before {them} needs a gradient"
+    if kinds <= {_FROZEN, _NOT_CALLED}:
+        return f"nothing that ran in {them} or before {them} needs a gradient"
     return "each is frozen, run under no_grad, detached or unused"
 
 
@@ -134,6 +136,7 @@ def _why_before(tree: TreeState, line: Frontier, inside: range, stops: int) -> s
 
 
 _NO_GRAD, _DETACHED, _NEW, _FROZEN = "no_grad", "detached", "newly trainable", "frozen"
+_NOT_CALLED = "trainable parts not called"
 _NOT_CHECKPOINTED = "not checkpointed"
 _WITHOUT_INPUT = "in a reentrant checkpoint without an input that requires a gradient; use_reentrant=False records it"
 
@@ -184,8 +187,11 @@ def _kind(tree: TreeState, index: int) -> str:
         return _FROZEN
     if not records and modes.find(_CHECKPOINT, index, end) >= 0:
         return _NOT_CHECKPOINTED
-    is_new = all(tree.states[each] == _UNKNOWN for each in where if tree.trainable[each] == "1")
-    return _NEW if is_new else _DETACHED
+    trained = [each for each in where if tree.trainable[each] == "1"]
+    letters = tree.reach.reach if tree.reach is not None else ""
+    if letters and all(letters[tree.parameters[each].module] == Reach.NOT_RUN.value for each in trained):
+        return _NOT_CALLED
+    return _NEW if all(tree.states[each] == _UNKNOWN for each in trained) else _DETACHED
 
 
 def _mode_words(tree: TreeState, index: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, UnregisteredModule
@@ -95,7 +96,15 @@ def same_storage_text(tree: TreeState, index: int, optimizers: Sequence[Optimize
     stepped = _stepped(tree, set(paths), optimizers)
     effect = f"an optimizer step updates it {stepped} times" if stepped > 1 else "what changes one changes the others"
     objects = f"{listed(paths)} are {len(paths)} Parameter objects over the same memory"
-    return f"{objects}: {effect}; assign one Parameter to tie them"
+    # A teacher or an average that shares the weights is no tie.
+    follows = _is_of_several_models(tree, paths) and stepped <= 1
+    remedy = "clone the values to give each its own" if follows else "assign one Parameter to tie them"
+    return f"{objects}: {effect}; {remedy}"
+
+
+def _is_of_several_models(tree: TreeState, paths: Collection[str]) -> bool:
+    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
+    return len({bisect_right(ends, info.module) for info in tree.parameters if info.path in paths}) > 1
 
 
 def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> list[str]:

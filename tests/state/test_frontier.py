@@ -224,3 +224,13 @@ def test_names_with_consecutive_numbers_are_joined() -> None:
         ("b", 1),
     ]
     assert joined_numbers(["b.0", "b.2", "a9", "a10", "b11"]) == [("b.0", 1), ("b.2", 1), ("a9–10", 2), ("b11", 1)]
+
+
+def test_a_container_is_not_blamed_for_trainable_children_that_were_not_called() -> None:
+    before = "the output of layers is detached from the loss, or not used in it"
+    assert before in (said("e---- --e", trainable="001111") or ""), "one of its trainable children was called"
+    assert said("e----   e", trainable="001111") == (
+        "Backward stops at head: nothing before it needs a gradient. It never enters embed and layers."
+    )
+    tree = state_of("e----   e", trainable="001111").tree
+    assert why_not_entered(tree, 3) == "nothing that ran in it or before it needs a gradient"

@@ -26,6 +26,9 @@ class KnownTensors:
     """The only device whose tensors are counted; None counts all devices."""
     parents: Sequence[int] = ()
     """Parent index of each module, -1 if there is none."""
+    shared: Mapping[int, Mapping[int, bool]] = field(default_factory=dict)
+    """Storage key -> the modules that own a parameter over it, and whether that is frozen, where several parameters have one
+    storage."""
 
 
 class HiddenRegion(NamedTuple):

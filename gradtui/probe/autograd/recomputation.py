@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from _thread import get_ident
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -89,7 +90,7 @@ class Recomputation:
         inputs = {key: OUTSIDE for key in self._facts.regions.kept if self._is_kept(key)}
         excluded = {**self._known.excluded, **inputs}
         if is_traced:
-            known = KnownTensors(excluded, self._known.leaves, parents=self._known.parents)
+            known = replace(self._known, excluded=excluded, home=None)
             found = walk(roots, self._trace, known)
             self._graphs.add_region(number, found)
         else:

@@ -203,11 +203,25 @@ class _Walk:
                     charged = first.get(key)
                     if charged is None or number < charged[0]:
                         self._keep(tensor, key, number, module)
-                elif owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
+                    continue
+                if key in self._known.shared:
+                    owner = self._user(key, module)
+                if owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
                     # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This
                     # also identifies modules that never run themselves, such as the output projection of
                     # nn.MultiheadAttention.
                     facts.passing.add(owner)
+
+    def _user(self, key: int, module: int) -> int:
+        """Return which owner of a storage of several parameters an operation of `module` used, if that is a frozen one.
+
+        A model uses its own parameters, whatever they share with others. Returns OUTSIDE if none is found.
+        """
+        owners = self._known.shared[key]
+        if module in owners:
+            return module if owners[module] else OUTSIDE
+        root = self._root(module)
+        return next((each for each, is_frozen in owners.items() if is_frozen and self._root(each) == root), OUTSIDE)
 
     def _keep(self, tensor: torch.Tensor, key: int, number: int, module: int) -> None:
         """Count a storage once, for the earliest operation that keeps it."""
@@ -278,6 +292,9 @@ class _Walk:
         while 0 <= chain[-1] < len(self._known.parents):
             chain.append(self._known.parents[chain[-1]])
         return chain
+
+    def _root(self, module: int) -> int:
+        return self._chain(module)[-2:][0]
 
     def _is_beyond(self, node: GraphNode, module: int) -> bool:
         """Return whether this is an operation, or a parameter that is not the module's own."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.sampling.parameter_states import Classified, classify
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.probe.torch_private.graph_depth import TooDeepError
+from gradtui.probe.torch_private.private_names import storage_key
+from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
 
@@ -89,7 +92,8 @@ class SampledStep:
     def _known_tensors(self, accountant: MemoryAccountant) -> KnownTensors:
         tree, known = self.tree, self.tree.leaves
         leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
-        return KnownTensors(accountant.excluded_storages(tree), leaves, accountant.home, tree.parents)
+        shared = _owners_of_shared(tree) if tree.same_storage else {}
+        return KnownTensors(accountant.excluded_storages(tree), leaves, accountant.home, tree.parents, shared)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """Return the bytes that the largest graph of the step saves, by module; None if there was no backward."""
@@ -173,6 +177,16 @@ class SampledStep:
         if found:
             found -= {tree.roots[tree.owners[index]] for index, each in tree.live_parameters() if id(each) in owner}
         return {module for module, root in enumerate(tree.roots) if root in found} if found else set()
+
+
+def _owners_of_shared(tree: ModuleTree) -> dict[int, dict[int, bool]]:
+    """Return the modules that own a parameter over each storage that several have, and whether that is frozen."""
+    shared: dict[int, dict[int, bool]] = {}
+    for index in chain(*tree.same_storage):
+        if (tensor := tree.parameter_refs[index]()) is not None:
+            for plain in plain_tensors(tensor):
+                shared.setdefault(storage_key(plain), {})[tree.owners[index]] = not tensor.requires_grad
+    return shared
 
 
 _UNREACHED, _MOVED, _UNKNOWN = (

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
+from gradtui.text.frontier import frontier_sentence
 from gradtui.text.models import same_storage_lines
 from gradtui.text.parameters import cause_of
 from gradtui.tui.explanations.explanations import explain
@@ -101,3 +102,62 @@ def test_when_they_are_separated_nothing_is_said_any_more() -> None:
         step(model, optimizer)
         step(model, optimizer)
     assert shared(seen) == {"embed.weight": (), "head.weight": ()}
+
+
+def sharing(source: nn.Module) -> nn.Sequential:
+    """A frozen model over the memory of another one."""
+    follower = mlp()
+    for own, given in zip(follower.parameters(), source.parameters()):
+        own.data = given.data
+        own.requires_grad_(False)
+    return follower
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+
+def reach_of(seen: Watched) -> list[str]:
+    """The reach of each model, in the order of their first calls."""
+    tree = seen.state.tree
+    assert tree.reach is not None
+    return [tree.reach.reach[model.root] for model in tree.models]
+
+
+def test_a_teacher_over_the_memory_of_its_student_keeps_facts_of_its_own() -> None:
+    torch.manual_seed(0)
+    student = mlp()
+    teacher = sharing(student)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(3):
+            x = torch.randn(8, 4)
+            with torch.no_grad():
+                wanted = teacher(x + 0.1)
+            optimizer.zero_grad()
+            (student(x) - wanted).square().mean().backward()
+            optimizer.step()
+    assert reach_of(seen) == ["-", "e"]
+    tree = seen.state.tree
+    assert frontier_sentence(tree, 0) == "Backward never enters it: it runs under no_grad."
+    lines = same_storage_lines(tree, seen.state.optimizers)
+    assert len(lines) == 4
+    assert all(
+        line.endswith("what changes one changes the others; clone the values to give each its own") for line in lines
+    )
+
+
+def test_of_two_frozen_models_over_one_memory_the_gradient_passes_the_one_that_ran() -> None:
+    torch.manual_seed(0)
+    first = mlp().requires_grad_(False)
+    second, prompt = sharing(first), nn.Parameter(torch.zeros(4))
+    with watched() as seen:
+        optimizer = torch.optim.SGD([prompt], lr=0.1)
+        for used, other, reach in ((first, second, ["-", "p"]), (second, first, ["p", "-"])):
+            for _ in range(2):
+                with torch.no_grad():
+                    wanted = other(torch.randn(8, 4))
+                optimizer.zero_grad()
+                (used(torch.randn(8, 4) + prompt) - wanted).square().mean().backward()
+                optimizer.step()
+            assert reach_of(seen) == reach
