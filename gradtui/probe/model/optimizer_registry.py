@@ -94,9 +94,14 @@ class OptimizerRegistry:
 
 
 def _describe(optimizer: Optimizer, sharing: int, indices_of: _IndicesOf) -> OptimizerInfo:
-    numbers = [number for number, group in enumerate(optimizer.param_groups) for _ in group["params"]]
-    indices = indices_of([tensor for group in optimizer.param_groups for tensor in group["params"]])
-    listed = [(index, number) for index, number in zip(indices, numbers) if index is not None]
+    # A parameter may be listed twice. It is one parameter all the same.
+    found: dict[int, tuple[torch.Tensor, int]] = {}
+    for number, group in enumerate(optimizer.param_groups):
+        for tensor in group["params"]:
+            found.setdefault(id(tensor), (tensor, number))
+    entries = found.values()
+    indices = indices_of([tensor for tensor, _ in entries])
+    listed = [(index, number) for index, (_, number) in zip(indices, entries) if index is not None]
     return OptimizerInfo(
         type(optimizer).__name__,
         len(optimizer.param_groups),

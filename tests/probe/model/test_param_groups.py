@@ -150,3 +150,20 @@ def test_every_setting_that_the_optimizer_has_is_told(name: str) -> None:
     further = dict(seen.state.groups.optimizers[0][0].further)
     assert {key: further[key] for key in expected} == expected
     assert not {"lr", "params", "foreach", "fused", "capturable"} & set(further)
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters")
+@pytest.mark.parametrize("foreach", [False, True])
+def test_a_parameter_that_is_listed_twice_counts_once(foreach: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    with watched() as seen:
+        optimizer = torch.optim.Adam([*model.parameters(), *model[0].parameters()], lr=0.01, foreach=foreach)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 3)).square().mean().backward()
+            total = torch.stack([each.grad.norm() for each in model.parameters() if each.grad is not None]).norm()
+            optimizer.step()
+    (info,) = seen.state.optimizers
+    assert (sorted(info.parameters), info.unknown_parameters, len(info.group_of)) == ([0, 1, 2, 3], 0, 4)
+    assert seen.state.gradient_norm.last == pytest.approx(total.item(), rel=1e-5)
