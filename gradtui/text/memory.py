@@ -35,8 +35,10 @@ def living_text(event: GraphsAlive) -> str:
 def graph_lines(state: RunState) -> list[str]:
     """Return the closing lines about graphs that stayed alive, and about evaluations that autograd recorded."""
     lines = [living_text(state.graphs)] if state.graphs is not None and state.graphs.forwards else []
-    last = state.phases[Phase.EVAL].last
-    if last is not None and last.held.activations:
+    last, calls = state.phases[Phase.EVAL].last, state.calls
+    # The activations may be those of another model's graph, for which a backward is still to come.
+    has_recorded = calls is not None and calls.unused_eval_graphs > 0
+    if has_recorded and last is not None and last.held.activations:
         kept = f"{size_text(last.held.activations)} of activations"
         lines.append(f"evaluation did not run under torch.no_grad(): {kept} when its last forward ended")
     return lines

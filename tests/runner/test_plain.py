@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 from fakes import coop_model, coop_run, coop_states, device_sample, started
+from scripted_run import CALLS
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
@@ -162,7 +163,11 @@ def test_graphs_that_a_script_holds_are_told_with_their_number_and_age() -> None
     assert "the script holds" not in closing(*coop_run(3), alive, dataclasses.replace(alive, forwards=0))
     last = next(e for e in reversed(coop_run(3)) if isinstance(e, ev.MemoryMeasured) and e.phase is Phase.FORWARD)
     recorded = dataclasses.replace(last, phase=Phase.EVAL)
-    assert "evaluation did not run under torch.no_grad(): 38.0 MiB of activations" in closing(*coop_run(3), recorded)
+    words = "evaluation did not run under torch.no_grad(): 38.0 MiB of activations"
+    calls = dataclasses.replace(CALLS, unused_eval_graphs=1)
+    assert words in closing(*coop_run(3), calls, recorded)
+    # A teacher under no_grad, between the student's forward and its backward.
+    assert words not in closing(*coop_run(3), dataclasses.replace(calls, unused_eval_graphs=0), recorded)
 
 
 def test_norms_of_two_models_are_not_run_together() -> None:
