@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import math
 import re
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -44,16 +44,16 @@ def from_words(words: Mapping[str, Any], id_: int) -> Command:
         raise BadEntry(f"command is missing; it is one of {', '.join(_kinds())}")
     word = words["command"]
     if not isinstance(word, str) or word not in _kinds():
-        raise BadEntry(f"there is no command {word!r}{_near(word, _kinds())}")
+        raise BadEntry(f"there is no command {shown(word)}{_near(word, _kinds())}")
     kind, preset = _kinds()[word]
     fields = _fields(kind, preset)
     hints = get_type_hints(kind)
     given = {name: value for name, value in words.items() if name != "command"}
     for name, value in given.items():
         if name not in fields:
-            raise BadEntry(f"{word} has no field {name!r}{_near(name, fields)}")
+            raise BadEntry(f"{word} has no field {shown(name)}{_near(name, fields)}")
         if not _fits(value, hints[name]):
-            raise BadEntry(f"{name} of {word} is {_in_words(hints[name])}, not {value!r}")
+            raise BadEntry(f"{name} of {word} is {_in_words(hints[name])}, not {shown(value)}")
     missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in given]
     if missing:
         raise BadEntry(f"{word} needs {' and '.join(missing)}")
@@ -79,7 +79,7 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     if word not in _kinds():
         near = difflib.get_close_matches(arguments[0].replace("_", "-"), typed_words(), n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(typed_words())}"
-        raise BadEntry(f"there is no command {arguments[0]!r}; {hint}")
+        raise BadEntry(f"there is no command {shown(arguments[0])}; {hint}")
     kind, fixed = _kinds()[word]
     hints = {name: get_type_hints(kind)[name] for name in _fields(kind, {**fixed, **preset})}
     free = list(hints)
@@ -91,11 +91,25 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
         if not (equals and name in hints):
             name, value = next((each for each in free if each not in found), ""), argument
         if not name:
-            raise BadEntry(f"{arguments[0]} does not take {argument!r}; it takes {', '.join(hints) or 'nothing more'}")
+            raise BadEntry(
+                f"{arguments[0]} does not take {shown(argument)}; it takes {', '.join(hints) or 'nothing more'}"
+            )
         found[name] = _value_of(value, hints[name])
     if typed == "set_lr" and "learning_rate" not in found:
         raise BadEntry("set-lr needs the learning rate: set-lr 0.001")
     return found
+
+
+def shown(value: object) -> str:
+    """Return a value as a line of a message names it: in quotes if it is a text, and not all of it if it is long."""
+    if isinstance(value, int) and abs(value) >= _LARGE:
+        return "a number of many digits"
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+
+
+_MOST_SHOWN = 200
+_LARGE = 10**40
 
 
 _SHORT: dict[str, tuple[str, dict[str, Any]]] = {
@@ -160,7 +174,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is type(None):
         return value is None
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        # A whole number of a file may have more digits than any float.
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     # In Python a bool is an int; in a schedule file `true` is no number.
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 

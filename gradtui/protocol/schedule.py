@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradtui.protocol.codec import BadEntry, from_words, to_words
+from gradtui.protocol.codec import BadEntry, from_words, shown, to_words
 from gradtui.protocol.commands import (
     ClearBreakpoint,
     Command,
@@ -57,10 +57,10 @@ def read(document: Mapping[str, Any]) -> tuple[Scheduled, ...]:
     """Return the entries of a schedule file's content. Raises `BadEntry` with one line that names the entry."""
     unknown = sorted(document.keys() - {"version", "do"})
     if unknown:
-        raise BadEntry(f"there is no {unknown[0]!r} in a schedule; it has version and [[do]] tables")
+        raise BadEntry(f"there is no {shown(unknown[0])} in a schedule; it has version and [[do]] tables")
     version = document.get("version", VERSION)
     if version != VERSION:
-        raise BadEntry(f"version {version!r} is not known; this program reads version {VERSION}")
+        raise BadEntry(f"version {shown(version)} is not known; this program reads version {VERSION}")
     tables = document.get("do", [])
     if not isinstance(tables, list):
         raise BadEntry("do is not a list of tables; write [[do]] above each entry")
@@ -78,10 +78,10 @@ def _entry(number: int, table: Any) -> Scheduled:
     skipped = _count(title, "skipped", table.get("skipped", 0))
     late = table.get("late", False)
     if not isinstance(late, bool):
-        raise BadEntry(f"{title}: late is true or false, not {late!r}")
+        raise BadEntry(f"{title}: late is true or false, not {shown(late)}")
     origin = table.get("origin", "")
     if not isinstance(origin, str):
-        raise BadEntry(f"{title}: origin is a text in quotes, not {origin!r}")
+        raise BadEntry(f"{title}: origin is a text in quotes, not {shown(origin)}")
     words = {name: value for name, value in table.items() if name not in ("step", "skipped", "late", "origin")}
     try:
         # Negative ids, because the commands of a viewer have ids from 1 on.
@@ -95,5 +95,5 @@ def _entry(number: int, table: Any) -> Scheduled:
 
 def _count(title: str, name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadEntry(f"{title}: {name} is a whole number from 0 on, not {value!r}")
+        raise BadEntry(f"{title}: {name} is a whole number from 0 on, not {shown(value)}")
     return value

@@ -1,11 +1,15 @@
-"""Why a command of a file or of another process cannot be carried out, as far as that is known without the run. Pure."""
+"""Why a command cannot be carried out, as far as that is known without the run. Pure.
+
+Files, other processes and the training thread check each command here before anything is changed.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.codec import BadEntry, shown
 from gradtui.protocol.commands import (
     Command,
     RunSteps,
@@ -23,21 +27,47 @@ if TYPE_CHECKING:
     from gradtui.state.run_state import RunState
 
 
+MOST_SETTING = 1e30
+"""The largest learning rate or weight decay. Optimizers divide a learning rate by bias corrections of 0.001 and less, and the
+result must fit in float32, which ends at 3.4e38."""
+_MOST_FLOAT32 = float.fromhex("0x1.fffffep+127")
+_WHOLE_NUMBERS = range(-(1 << 63), 1 << 63)
+
+
 def objection_to(command: Command) -> str | None:
     """Return why no run could carry out this command; None if one could."""
+    if isinstance(command, SetGroup):
+        return _objection_to_settings(command)
+    for field in dataclasses.fields(command):
+        value = getattr(command, field.name)
+        if field.name != "id" and isinstance(value, int) and value not in _WHOLE_NUMBERS:
+            return f"its {field.name} needs more than 64 bits"
+        if isinstance(value, float) and not abs(value) <= _MOST_FLOAT32:
+            return f"its {field.name} is not a finite number of 32 bits: {value:g}"
     if isinstance(command, RunSteps) and command.count < 1:
         return f"the count of run_steps is from 1 on, not {command.count}"
     if isinstance(command, SetTrainable) and command.restore and not command.trainable:
         return "restore is for unfreeze: it restores what commands have frozen"
     if isinstance(command, ShowRank) and command.rank < 0:
         return f"ranks are numbered from 0 on: there is no rank {command.rank}"
-    if isinstance(command, SetGroup):
-        numbers = [value for value in (command.learning_rate, command.weight_decay) if value is not None]
-        if not numbers:
-            return "set_group needs a learning_rate or a weight_decay"
-        negative = [value for value in (command.optimizer, command.group, *numbers) if value < 0]
-        return f"the numbers of set_group are from 0 on, not {negative[0]:g}" if negative else None
     return objection_to_expressions(getattr(command, "selection", getattr(command, "path", "")))
+
+
+def _objection_to_settings(command: SetGroup) -> str | None:
+    for name, index in (("optimizer", command.optimizer), ("group", command.group)):
+        if not 0 <= index < _WHOLE_NUMBERS.stop:
+            return f"there is no {name} {shown(index)}: they are numbered from 0 on"
+    settings = {"learning rate": command.learning_rate, "weight decay": command.weight_decay}
+    given = {name: value for name, value in settings.items() if value is not None}
+    if not given:
+        return "neither a learning rate nor a weight decay was named"
+    for name, value in given.items():
+        if not value >= 0:
+            return f"a {name} is a number from 0 on, not {value:g}"
+        if value > MOST_SETTING:
+            size = f"{value:g}" if isinstance(value, float) else shown(value)
+            return f"a {name} of {size} would break the run: its limit is {MOST_SETTING:g}, so that float32 does not overflow"
+    return None
 
 
 def missing_target(state: RunState, command: Command) -> str | None:

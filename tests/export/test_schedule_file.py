@@ -160,8 +160,14 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
         ('command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = nan', "is a finite number"),
         ('command = "set_group"\noptimizer = 0\ngroup = 0\nweight_decay = -inf', "is a finite number"),
         ('command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = -0.5', "from 0 on, not -0.5"),
-        ('command = "set_group"\noptimizer = -1\ngroup = 0\nlearning_rate = 0.5', "from 0 on, not -1"),
-        ('command = "set_group"\noptimizer = 0\ngroup = 0', "needs a learning_rate or a weight_decay"),
+        (
+            'command = "set_group"\noptimizer = -1\ngroup = 0\nlearning_rate = 0.5',
+            "no optimizer -1: they are numbered from 0 on",
+        ),
+        ('command = "set_group"\noptimizer = 0\ngroup = 0', "neither a learning rate nor a weight decay was named"),
+        ('command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = 1e39', "1e+39 would break the run"),
+        (f'command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = 1{"0" * 400}', "a number of many digits"),
+        (f'command = "set_group"\noptimizer = 0\ngroup = 1{"0" * 400}\nlearning_rate = 1.0', "a number of many digits"),
     ],
 )
 def test_an_expression_or_a_number_that_cannot_be_is_refused_before_anything_runs(

@@ -159,7 +159,10 @@ async def test_the_dashboard_of_a_viewer_explains_the_first_row_at_once(training
         ({"command": {"command": "pause"}}, "client is a name"),
         ({"command": {"command": "pause"}, "client": " "}, "client is a name"),
         ({"command": {"command": "pause"}, "client": "x", "id": 3}, "id is a whole number"),
-        ({"command": {"command": "set_group", "optimizer": 0, "group": 0}, "client": "x"}, "needs a learning_rate"),
+        (
+            {"command": {"command": "set_group", "optimizer": 0, "group": 0}, "client": "x"},
+            "neither a learning rate nor",
+        ),
     ],
 )
 def test_what_is_no_command_is_refused_in_one_line(training: Training, request_: dict[str, Any], reason: str) -> None:

@@ -61,7 +61,7 @@ def test_optimizer_state_that_a_freeze_keeps_stays(state: RunState) -> None:
         ({"command": "freeze", "path": "nothing.of.it"}, "there is no module or parameter 'nothing.of.it'"),
         ({"command": "unfreeze", "path": "ctx"}, "already"),
         ({"command": "undo"}, "nothing to undo"),
-        ({"command": "set_group", "optimizer": 0, "group": 0}, "needs a learning_rate"),
+        ({"command": "set_group", "optimizer": 0, "group": 0}, "neither a learning rate nor"),
         ({"command": "set_checkpointing", "path": "none", "on": True}, "no module"),
         ({"command": "train_only", "selection": "re:["}, "re:["),
     ],

@@ -1,12 +1,17 @@
-"""A typed change of a learning rate finds its param group, or says which there are."""
+"""A typed change of a learning rate finds its param group, or says which there are; numbers that would break a run."""
 
 from __future__ import annotations
 
+import math
+from typing import get_args, get_type_hints
+
 import pytest
 
+from gradtui.protocol import commands
 from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.commands import Command, Intervention, RunTo, SetGroup, SetTrainable
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.state.objections import in_full
+from gradtui.state.objections import in_full, objection_to
 from gradtui.state.run_state import RunState
 
 RATE = {"command": "set_group", "learning_rate": 0.01}
@@ -40,3 +45,40 @@ def test_several_groups_are_named(run: RunState, more: dict[str, int], reason: s
     with pytest.raises(BadEntry) as refused:
         in_full({**RATE, **more}, run)
     assert reason in str(refused.value)
+
+
+KINDS = [
+    kind
+    for kind in vars(commands).values()
+    if isinstance(kind, type) and issubclass(kind, Command) and kind not in (Command, Intervention)
+]
+NUMBERS = [
+    (kind, name, number)
+    for kind in KINDS
+    for name, hint in get_type_hints(kind).items()
+    if name != "id"
+    for number in (
+        *((10**400, -(10**400), 1 << 63) if hint is int else ()),
+        *((math.inf, math.nan, -math.inf, 1e39, 10**400) if float in (hint, *get_args(hint)) else ()),
+    )
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "number"), NUMBERS)
+def test_no_command_has_a_number_that_training_could_not_take(kind: type[Command], name: str, number: float) -> None:
+    hints = {each: hint for each, hint in get_type_hints(kind).items() if each != "origin"}
+    given = {str: "x", int: 1, float: 0.5, bool: True, tuple[str, ...]: ("x",)}
+    values = {each: given.get(hint, get_args(hint)[0] if get_args(hint) else None) for each, hint in hints.items()}
+    values |= {each: 0.5 for each in ("learning_rate", "weight_decay") if each in hints}
+    assert objection_to(kind(**values)) is None or kind is SetTrainable  # type: ignore[arg-type]
+    objection = objection_to(kind(**{**values, name: number}))  # type: ignore[arg-type]
+    assert objection is not None
+    assert len(objection) < 150
+    assert "\n" not in objection
+
+
+def test_settings_beyond_float32_would_break_the_run() -> None:
+    for command in (SetGroup(1, 0, 0, 1e31), SetGroup(1, 0, 0, None, 1e31), SetGroup(1, 0, 0, 10**400)):
+        assert "would break the run" in str(objection_to(command))
+    for command in (SetGroup(1, 0, 0, 1e30, 0), SetGroup(1, 0, 0, 0.0), RunTo(1, (1 << 63) - 1)):
+        assert objection_to(command) is None

@@ -23,6 +23,7 @@ from gradtui.protocol.commands import (
     StopTraining,
 )
 from gradtui.protocol.vocabulary import HeldStep
+from gradtui.state.objections import objection_to
 from gradtui.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
@@ -244,7 +245,8 @@ class Boundary:
 
     def apply(self, command: Command, step: int, *, is_agreed: bool = False) -> CommandResult:
         """Apply one command without answering it. Raises `CommandRefused`."""
-        objection = ranks.objection_to_agreed(command) if is_agreed else ranks.objection_to(command)
+        objection_of_ranks = ranks.objection_to_agreed if is_agreed else ranks.objection_to
+        objection = objection_to(command) or objection_of_ranks(command)
         if objection is not None:
             raise CommandRefused(objection)
         if is_agreed and isinstance(command, SetBreakpoint):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -35,8 +34,6 @@ class Breakpoints:
 
     def set(self, command: SetBreakpoint, step: int) -> CommandResult:
         """Set a breakpoint after `step` steps. Raises `CommandRefused`."""
-        if not math.isfinite(command.value):
-            raise CommandRefused(refusals.NOT_A_LIMIT)
         if command.metric == "step" and command.value <= step:
             raise CommandRefused(refusals.step_is_over(int(command.value), step))
         if any(replace(each, id=command.id) == command for each in self._set.values()):

@@ -8,10 +8,9 @@ multiplies all of these by new / old, so that any schedule continues from the ne
 from __future__ import annotations
 
 import gc
-import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
@@ -19,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetGroup
+from gradtui.state.objections import MOST_SETTING
 from gradtui.text import refusals
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
@@ -48,9 +48,15 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Comm
     if schedulers and not before:
         names = " and ".join(type(each).__name__ for each in schedulers)
         raise CommandRefused(refusals.rate_is_zero(names))
+    scaled = _scaled(schedulers, group, command.group, values["lr"] / before) if schedulers and values["lr"] else []
+    most = max((abs(each.after) for each in scaled if abs(each.before) <= MOST_SETTING), default=0.0)
+    if not most <= MOST_SETTING:
+        names = " and ".join(type(each).__name__ for each in schedulers)
+        raise CommandRefused(refusals.breaks_schedule(names, most))
     undos = [_set(group, name, value) for name, value in values.items()]
+    for each in scaled:
+        each.set(group, each.after)
     said = ", ".join(f"{_NAMES[name]} {old:g} → {values[name]:g}" for (name, old, _) in undos)
-    scaled = _scale(schedulers, group, command.group, values["lr"] / before) if schedulers and values["lr"] else []
     title = f"{type(optimizer).__name__} group {command.group}"
     undo = _undo(title, optimizer, command.group, undos, scaled)
     return CommandResult(f"{title}: {said}{_schedule_words(schedulers, values.get('lr'))}", (), undo)
@@ -63,17 +69,22 @@ _Change = tuple[str, float, float]
 
 
 def _refuse(values: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
-    if not values:
-        raise CommandRefused(refusals.NO_SETTING)
     for name, value in values.items():
         if name not in group:
             raise CommandRefused(refusals.has_no_setting(type(optimizer).__name__, _NAMES[name]))
-        if not math.isfinite(value) or value < 0:
-            raise CommandRefused(refusals.not_a_setting(_NAMES[name], value))
+        for limit in _limits(group, name):
+            if value > limit.max:
+                raise CommandRefused(refusals.breaks_its_numbers(_NAMES[name], value, limit.dtype, limit.max))
         if isinstance(group[name], torch.Tensor) and group[name].numel() != 1:
             raise CommandRefused(refusals.several_elements(_NAMES[name]))
     if all(float(group[name]) == value for name, value in values.items()):
         raise CommandRefused(refusals.ALREADY_SO)
+
+
+def _limits(group: dict[str, Any], name: str) -> list[torch.finfo]:
+    """Return the number types that a setting of this group must fit in: optimizers convert it to that of the parameters."""
+    kinds = {tensor.dtype for tensor in (*group["params"], group[name]) if isinstance(tensor, torch.Tensor)}
+    return [torch.finfo(kind) for kind in kinds if kind.is_floating_point or kind.is_complex]
 
 
 def _set(group: dict[str, Any], name: str, value: float) -> _Change:
@@ -95,13 +106,39 @@ def _schedulers_of(optimizer: Optimizer) -> list[Any]:
     return [each for each in found if getattr(each, "optimizer", None) is optimizer]
 
 
-def _scale(schedulers: Sequence[Any], group: dict[str, Any], index: int, factor: float) -> list[tuple[Any, ...]]:
-    """Scale what schedulers compute rates from; return (owner's reference, name, index, before, after) of each value."""
-    changed: list[tuple[Any, ...]] = []
-    for name in _OF_GROUP:
-        if isinstance(group.get(name), (int, float)):
-            changed.append((None, name, index, group[name], group[name] * factor))
-            group[name] *= factor
+class _Scaled(NamedTuple):
+    """One value from which schedulers compute rates."""
+
+    scheduler: weakref.ref[Any] | None
+    """The scheduler that has a list of it; None if the group has it."""
+    name: str
+    group: int
+    before: float
+    after: float
+
+    def get(self, group: dict[str, Any]) -> float | None:
+        """Return the present value; None if its scheduler is gone."""
+        holder, key = self._place(group)
+        return holder[key] if holder is not None else None
+
+    def set(self, group: dict[str, Any], value: float) -> None:
+        """Set the value."""
+        holder, key = self._place(group)
+        holder[key] = value
+
+    def _place(self, group: dict[str, Any]) -> tuple[Any, Any]:
+        if self.scheduler is None:
+            return group, self.name
+        return getattr(self.scheduler(), self.name, None), self.group
+
+
+def _scaled(schedulers: Sequence[Any], group: dict[str, Any], index: int, factor: float) -> list[_Scaled]:
+    """Return what schedulers compute rates from, with the values that the factor makes of it."""
+    found = [
+        _Scaled(None, name, index, group[name], group[name] * factor)
+        for name in _OF_GROUP
+        if isinstance(group.get(name), (int, float))
+    ]
     seen: set[int] = set()
     for scheduler in schedulers:
         for name in _OF_SCHEDULER:
@@ -109,13 +146,12 @@ def _scale(schedulers: Sequence[Any], group: dict[str, Any], index: int, factor:
             fits = isinstance(rates, list) and index < len(rates) and isinstance(rates[index], (int, float))
             if fits and id(rates) not in seen:
                 seen.add(id(rates))
-                changed.append((weakref.ref(scheduler), name, index, rates[index], rates[index] * factor))
-                rates[index] *= factor
-    return changed
+                found.append(_Scaled(weakref.ref(scheduler), name, index, rates[index], rates[index] * factor))
+    return found
 
 
 def _undo(
-    title: str, optimizer: Optimizer, index: int, undos: list[_Change], scaled: list[tuple[Any, ...]]
+    title: str, optimizer: Optimizer, index: int, undos: list[_Change], scaled: list[_Scaled]
 ) -> Callable[[], CommandResult]:
     reference = weakref.ref(optimizer)
 
@@ -125,19 +161,29 @@ def _undo(
             raise TargetGone(refusals.is_gone(title))
         group = live.param_groups[index]
         said = []
-        for name, before, after in undos:
-            now = float(group[name])
-            value = before if now == after else now * before / after if name == "lr" and scaled and after else before
-            _set(group, name, value)
+        values = {
+            name: _taken_back(float(group[name]), before, after) if name == "lr" and scaled else before
+            for name, before, after in undos
+        }
+        rates = [(each, _taken_back(now, *each[3:])) for each in scaled if (now := each.get(group)) is not None]
+        for name, value in values.items():
+            _, now, _ = _set(group, name, value)
             said.append(f"{_NAMES[name]} {now:g} → {value:g}")
-        for owner, name, where, before, after in scaled:
-            holder: Any = group if owner is None else getattr(owner(), name, None)
-            key: Any = name if owner is None else where
-            if holder is not None:
-                holder[key] = before if holder[key] == after else holder[key] * before / after
+        for each, rate in rates:
+            each.set(group, rate)
         return CommandResult(f"{title}: {', '.join(said)}", ())
 
     return undo
+
+
+def _taken_back(now: float, before: float, after: float) -> float:
+    """Return what a rate is without the change from `before` to `after`. Raises `CommandRefused` if it would break the run."""
+    if now == after or not after:
+        return before
+    value = now * before / after
+    if not abs(value) <= MOST_SETTING:
+        raise CommandRefused(refusals.breaks_rate(value))
+    return value
 
 
 def _schedule_words(schedulers: Sequence[Any], rate: float | None) -> str:

@@ -14,6 +14,7 @@ from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
+from gradtui.state.objections import objection_to
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class RankAnswer:
             SetGroup: lambda command: group_to_set(command, self.view.discovery.optimizers.all()),
             Undo: lambda _: self.undo.refuse(),
         }
-        objection = ranks.objection_to_agreed(command)
+        objection = objection_to(command) or ranks.objection_to_agreed(command)
         check = checks.get(type(command))
         if objection is None and check is not None:
             try:

@@ -10,6 +10,7 @@ from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from gradtui.state.objections import objection_to
 from gradtui.tui.requests.questions import Question
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.dialog import Dialog
@@ -58,5 +59,7 @@ class FormDialog(Dialog[Make | None]):
         made = self._question.answer([line.value for line in self._inputs])
         if isinstance(made, Refusal):
             self._wrong.update(made.reason)
+        elif (objection := objection_to(made(0))) is not None:
+            self._wrong.update(f"{objection[0].upper()}{objection[1:]}.")
         else:
             self.dismiss(made)

@@ -131,7 +131,7 @@ def test_what_cannot_be_set_is_refused() -> None:
         train([1.0] * 3, lambda number: seen.submit(at("step", 1)) if number == 2 else None)
         assert list(seen.state.breakpoints) == []
     reasons = [event.reason for event in seen.all(CommandRejected)]
-    assert reasons == ["its value is not a finite number", "step 1 is over: this is step 2"]
+    assert reasons == ["its value is not a finite number of 32 bits: nan", "step 1 is over: this is step 2"]
 
 
 def test_the_viewer_pauses_at_its_own_and_says_why() -> None:

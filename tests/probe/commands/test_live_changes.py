@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,8 +17,10 @@ from torch import nn
 from torch.optim import lr_scheduler as schedulers
 from watched import Watched, watched
 
+from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.saved_files import duration_words
-from gradtui.protocol.commands import Command, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
+from gradtui.probe.runtime import CommandRefused
+from gradtui.protocol.commands import Command, RunSteps, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
 from gradtui.protocol.events import CommandApplied, CommandRejected, GroupsRead
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -180,10 +183,52 @@ def test_a_rate_that_is_a_tensor_stays_one() -> None:
         (lambda n: SetGroup(n, 0, 0, -0.1), "a learning rate is a number from 0 on, not -0.1"),
         (lambda n: SetGroup(n, 0, 0, float("nan")), "a learning rate is a number from 0 on, not nan"),
         (lambda n: SetGroup(n, 0, 0, 0.1), "that is already the case"),
+        (
+            lambda n: SetGroup(n, 0, 0, 1e39),
+            "a learning rate of 1e+39 would break the run: its limit is 1e+30, so that float32 does not overflow",
+        ),
+        (lambda n: RunSteps(n, 1 << 63), "its count needs more than 64 bits"),
     ],
 )
 def test_groups_refuse(command: Callable[[int], Command], reason: str) -> None:
     assert reasons(train({1: [command]})) == [reason]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adadelta, torch.optim.NAdam])
+@pytest.mark.parametrize("setting", ["learning_rate", "weight_decay"])
+def test_the_largest_setting_does_not_end_the_run(kind: type[torch.optim.Optimizer], setting: str) -> None:
+    model = small()
+    optimizer = kind(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+    assert not reasons(train({1: [lambda n: SetGroup(n, 0, 0, **{setting: 1e30})]}, model=model, optimizer=optimizer))
+
+
+def test_a_setting_fits_in_the_numbers_of_the_parameters() -> None:
+    model = small().half()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    command = SetGroup(1, 0, 0, 7e4)
+    with pytest.raises(CommandRefused, match="of 70000 would break the run: float16 ends at 65504"):
+        set_group(command, [optimizer])
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    set_group(replace(command, learning_rate=6e4), [optimizer])
+
+
+def test_rates_of_a_schedule_are_not_scaled_beyond_what_an_optimizer_takes() -> None:
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = schedulers.LambdaLR(optimizer, lambda epoch: 1.0 if epoch == 0 else 1e-20)
+    optimizer.step()
+    scheduler.step()
+    with pytest.raises(
+        CommandRefused, match="LambdaLR would scale its rates with it, up to 1e\\+32, which would break"
+    ):
+        set_group(SetGroup(1, 0, 0, 1e12, 0.5), [optimizer])
+    assert scheduler.base_lrs == [1.0]
+    assert optimizer.param_groups[0]["weight_decay"] == 0
+    undo = set_group(SetGroup(1, 0, 0, 1e-30), [optimizer]).undo
+    optimizer.param_groups[0]["lr"] = 1e25
+    with pytest.raises(CommandRefused, match="the learning rate would become 1e\\+35, which would break"):
+        undo()  # type: ignore[misc]
+    assert optimizer.param_groups[0]["lr"] == 1e25
 
 
 # Gradients

@@ -246,6 +246,12 @@ async def test_what_is_typed_is_asked_for(
         ("set_group", ["*2"], "What the learning rate is now is not known: type the number itself."),
         ("set_group", ["", "much"], "A weight decay is a number from 0 on, such as 3e-4, not much."),
         ("set_group", [""], "Type a learning rate, a weight decay, or both."),
+        (
+            "set_group",
+            ["1e39"],
+            "A learning rate of 1e+39 would break the run: its limit is 1e+30, so that float32 does not overflow.",
+        ),
+        ("run_steps", ["9223372036854775808"], "Its count needs more than 64 bits."),
     ],
 )
 async def test_what_is_wrong_is_said_and_nothing_is_sent(action: str, typed: list[str], wrong: str) -> None:
