@@ -7,8 +7,8 @@
 2. Both are frozen; only `ctx`, the context vectors before each class name, learns, from 16 shots a class. We make it
    hard: these are other images, tilted by 25 degrees, as none was in part 1. A hand-written prompt still works, far
    above chance; the learned context works better. Held-out images serve for the printed accuracies, nothing else.
-3. Under gradtui, in part 2: `text_encoder` is frozen (flow-through, F): the gradient of `ctx` passes it, activations
-   are kept; `image_encoder` is frozen (cut, C); `ctx` is trained (T). `/` finds blocks.7. `space` twice unfreezes it: its
+3. Under gradtui, in part 2: `text_encoder` is frozen and *passes*: the gradient of `ctx` goes through it, activations
+   are kept; `image_encoder` is frozen and *off*; `ctx` *trains*. `/` finds blocks.7. `space` twice unfreezes it: its
    gradients, Adam state and norms appear. `space` twice again freezes it: it stays the same to the bit. `p` pauses.
 """
 

@@ -7,7 +7,7 @@ The optimizer has stepped before (a warm-up, as after a resumed checkpoint), so 
 cleared to zero, not to None. To Adam a gradient of zero is a gradient: it goes on along its moments, and the naive freeze
 drifts. Without a gradient it leaves the parameter out, so the right way clears `.grad` to None as well.
 
-Under gradtui the naive run marks fc2 with M, moved while frozen, and the events (without a screen: stderr) name it. Nor does
+Under gradtui the naive run marks fc2 as *moved!*, and the events (without a screen: stderr) name it. Nor does
 the script need a schedule of its own: with --train-all it has none. Freeze fc2 by a key, unfreeze it, and at the end gradtui
 says how to do the same again. What the script does by itself is, written by hand, demos/freeze_schedule.toml:
 

@@ -43,17 +43,18 @@ class ParameterState(str, Enum):
 
 
 STATE_NAMES: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "trained",
-    ParameterState.ZERO: "zero gradient",
+    ParameterState.TRAINED: "trains",
+    ParameterState.ZERO: "zero",
     ParameterState.UNREACHED: "unreached",
-    ParameterState.FLOW_THROUGH: "frozen (flow-through)",
-    ParameterState.CUT: "frozen (cut)",
-    ParameterState.ORPHAN: "orphan",
-    ParameterState.MOVED: "moved while frozen",
-    ParameterState.NOT_FINITE: "not finite",
+    ParameterState.FLOW_THROUGH: "passes",
+    ParameterState.CUT: "off",
+    ParameterState.ORPHAN: "no optimizer",
+    ParameterState.MOVED: "moved!",
+    ParameterState.NOT_FINITE: "NaN/Inf",
     ParameterState.SKIPPED: "skipped",
     ParameterState.UNKNOWN: "unknown",
 }
+"""The word for each state, on the screen, in texts and in exported data."""
 
 
 class StateReason(str, Enum):

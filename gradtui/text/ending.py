@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.state.findings import Level, by_gravity
 from gradtui.state.model_records import reported_tree, state_counts
 from gradtui.state.rank_failure import first_failure
@@ -18,7 +17,7 @@ from gradtui.text.memory import graph_lines, peak_text
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.optimizers import loss_courses, norm_courses
 from gradtui.text.out_of_memory import oom_headline
-from gradtui.text.parameters import STATE_WORDS, problem_lines
+from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_outcome
 from gradtui.text.report import place_of, schedule_lines, steps_words, trained_models, untrained_lines
 from gradtui.text.script_lines import script_line_text
@@ -29,9 +28,6 @@ MOST_ROWS = 10
 
 _DISPENSABLE = ("forecasts", "overhead", "tensors", "norm", "changed", "loss")
 """Rows that give way to findings, the first one first. The summary has what they say."""
-
-_WORDS = {STATE_NAMES[state]: words for state, words in STATE_WORDS.items() if state is not ParameterState.UNKNOWN}
-"""The words of the screen for the states that `state_counts` names."""
 
 _MESSAGE_LINES = 5
 """Lines of an error's text."""
@@ -133,9 +129,7 @@ def _training(state: RunState) -> list[EndRow]:
     rows = [EndRow("trained", text) for text in trained_models(state, _MODELS)]
     counts = state_counts(state, reported_tree(state))
     if counts:
-        rows.append(
-            EndRow("tensors", ", ".join(f"{_WORDS.get(name, name)} {count:,}" for name, count in counts.items()))
-        )
+        rows.append(EndRow("tensors", ", ".join(f"{name} {count:,}" for name, count in counts.items())))
     rows += [EndRow("loss", text) for text in loss_courses(state)]
     return [*rows, *(EndRow("norm", text) for text in norm_courses(state))]
 

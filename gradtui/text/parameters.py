@@ -11,18 +11,7 @@ from gradtui.state.selectors import kept_for, model_of, state_of
 from gradtui.text.frontier import why_not_entered
 from gradtui.text.units import DASH, listed, plural
 
-STATE_WORDS: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "trains",
-    ParameterState.ZERO: "zero",
-    ParameterState.UNREACHED: "unreached",
-    ParameterState.FLOW_THROUGH: "passes",
-    ParameterState.CUT: "off",
-    ParameterState.ORPHAN: "no optimizer",
-    ParameterState.MOVED: "moved!",
-    ParameterState.NOT_FINITE: "NaN/Inf",
-    ParameterState.SKIPPED: "skipped",
-    ParameterState.UNKNOWN: DASH,
-}
+STATE_WORDS: dict[ParameterState, str] = {**STATE_NAMES, ParameterState.UNKNOWN: DASH}
 """The word for each state in the tree."""
 
 STATE_SUMMARIES: dict[ParameterState, str] = {
@@ -31,7 +20,7 @@ STATE_SUMMARIES: dict[ParameterState, str] = {
     ParameterState.UNREACHED: "trainable, but no gradient comes",
     ParameterState.FLOW_THROUGH: "frozen; the gradient goes through, activations are kept",
     ParameterState.CUT: "frozen; nothing is computed or kept",
-    ParameterState.ORPHAN: "trainable, but never moves",
+    ParameterState.ORPHAN: "trainable, but no optimizer moves it",
     ParameterState.MOVED: "frozen, yet changed",
     ParameterState.NOT_FINITE: "gradient or values are NaN or Inf",
     ParameterState.SKIPPED: "the loss scaler skipped the step",
@@ -56,8 +45,8 @@ STATE_MEANINGS: dict[ParameterState, str] = {
         "Nothing is stored in .grad, and autograd keeps no activations for it."
     ),
     ParameterState.ORPHAN: (
-        "It is trainable but in no optimizer: it never moves, and optimizer.zero_grad never clears its gradient, which "
-        "keeps adding up."
+        "It is trainable but in no optimizer: no optimizer's step moves it. If it gets a gradient, that keeps adding up, "
+        "because optimizer.zero_grad never clears it."
     ),
     ParameterState.MOVED: (
         "It is frozen, yet its values changed. The cause may be a gradient from before the freeze with momentum or weight "
@@ -95,7 +84,7 @@ CAUSES: dict[StateReason, str] = {
 
 _LISTED = {
     ParameterState.UNREACHED.value: "",
-    ParameterState.ORPHAN.value: "no optimizer has it",
+    ParameterState.ORPHAN.value: "only the script itself can move it",
     ParameterState.MOVED.value: "",
     ParameterState.UNKNOWN.value: "",
 }

@@ -93,7 +93,7 @@ def report_lines(state: RunState) -> list[str]:
     saved = most_saved_text(tree)
     if saved is not None:
         lines.append(saved)
-    named = [f"{count} {words}" for words, count in state_counts(state, tree).items()]
+    named = [f"{words} {count:,}" for words, count in state_counts(state, tree).items()]
     if named:
         lines.append("parameter tensors: " + ", ".join(named))
     lines += unregistered_lines(state.unregistered, state.unregistered_omitted)

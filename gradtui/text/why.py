@@ -27,7 +27,7 @@ _MEANINGS = {
     ParameterState.UNREACHED: "Its .grad is None when the optimizer steps.",
     ParameterState.FLOW_THROUGH: "Frozen: the gradient passes through its module.",
     ParameterState.CUT: "Frozen: backward never comes here, and no activations are kept.",
-    ParameterState.ORPHAN: "No optimizer has it: it never moves, and its gradient keeps adding up.",
+    ParameterState.ORPHAN: "No optimizer has it: no step of one moves it. If it gets a gradient, that keeps adding up.",
     ParameterState.MOVED: "Frozen, yet its values changed.",
     ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf.",
     ParameterState.UNKNOWN: "What happens to it is not known before a step is sampled.",

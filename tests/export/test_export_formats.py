@@ -317,8 +317,8 @@ def test_csv_has_memory_pauses_changes_and_the_run(tmp_path: Path) -> None:
     assert changes == [("3", "6.25", "freeze b", "applied"), ("3", "6.3", "freeze c", "refused")]
     assert {"name": "script", "value": "train.py"} in read_csv(folder, "run")
     states = [(row["parameter"], row["is_trainable"], row["state"]) for row in read_csv(folder, "parameters")]
-    assert states[0] == ("scale", "1", "trained")
-    assert states[2] == ("b.bias", "0", "frozen (cut)")
+    assert states[0] == ("scale", "1", "trains")
+    assert states[2] == ("b.bias", "0", "off")
     assert {path.name for path in folder.iterdir()} == {f"{table.name}.csv" for table in TABLES}
 
 

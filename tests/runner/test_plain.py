@@ -69,7 +69,7 @@ def test_states_are_a_list_that_can_be_read() -> None:
     letters, _ = coop_states(model)
     counts = {letter: letters.count(letter) for letter in letters}
     assert (
-        f"parameter tensors: {counts['T']} trained, {counts['C']} frozen (cut), {counts['F']} frozen (flow-through)"
+        f"parameter tensors: trains {counts['T']}, off {counts['C']}, passes {counts['F']}"
         in closing(*coop_run(5))
     )
 
@@ -81,8 +81,8 @@ def test_unreached_and_orphan_parameters_are_named() -> None:
     changed = "UUUUUOO" + letters[7:]
     text = closing(*coop_run(5), ev.ParametersClassified(9.0, 5, changed, "1" * 7 + flags[7:]))
     # The first three of five, in one line for each reason.
-    named = [line for line in text.splitlines() if line.startswith(("unreached: ", "orphan: "))]
-    assert f"orphan: {paths[5]}, {paths[6]} (no optimizer has it)" in named
+    named = [line for line in text.splitlines() if line.startswith(("unreached: ", "no optimizer: "))]
+    assert f"no optimizer: {paths[5]}, {paths[6]} (only the script itself can move it)" in named
     assert sum(line.startswith("unreached: ") for line in named) == len(named) - 1 > 0
     assert named[0].startswith(f"unreached: {paths[0]}")
     cleared = ev.ParametersClassified(9.0, 5, changed, "1" * 7 + flags[7:], "c" * 5 + "-" * (len(letters) - 5))

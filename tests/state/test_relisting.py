@@ -112,7 +112,7 @@ def test_a_model_that_was_only_evaluated_is_reported_apart() -> None:
     assert (records["e"].evaluated_only, records["m"].evaluated_only) == (True, False)
     assert (records["e"].step, records["e"].activation_bytes) == (20, 0)
     assert (records["m"].step, records["m"].activation_bytes, records["m"].gradient_bytes) == (5, 192, 32)
-    assert state_counts(state, state.tree) == {"evaluated only": 1, "trained": 1, "zero gradient": 1}
+    assert state_counts(state, state.tree) == {"evaluated only": 1, "trains": 1, "zero": 1}
     assert "was only evaluated" in (why_so(state, 0) or "")
     assert why_so(state, 1) is None
 

@@ -127,5 +127,5 @@ def test_a_report_names_the_first_parameters_of_each_state_and_cause() -> None:
     cleared = CAUSES[StateReason.CLEARED]
     assert problem_lines(seen.state.tree) == [
         f"unreached: 0.weight, 0.bias, 1.weight and 1 more ({cleared})",
-        "orphan: 2.weight, 2.bias (no optimizer has it)",
+        "no optimizer: 2.weight, 2.bias (only the script itself can move it)",
     ]

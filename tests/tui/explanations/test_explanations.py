@@ -111,9 +111,9 @@ def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
     shown = words(state_after(), "")
     elements = sum(info.count for info in MODEL.parameters)
     assert f"{len(MODEL.parameters)} tensors, {elements:,} elements (1,024 trainable)" in shown
-    assert "T 1 trained" in shown
+    assert "T 1 trains" in shown
     flow = sum(1 for info in MODEL.parameters if info.path.startswith("text_encoder."))
-    assert f"F {flow} frozen (flow-through)" in shown
+    assert f"F {flow} passes" in shown
 
 
 def test_kept_bytes_are_told_with_their_share_and_step() -> None:
