@@ -40,14 +40,19 @@ def rank_of_several(environ: Mapping[str, str]) -> int | None:
 
 
 def _first_number(environ: Mapping[str, str], names: Sequence[str]) -> int | None:
-    texts = (environ.get(name, "") for name in names)
-    return next((int(text) for text in texts if text.isascii() and text.isdigit()), None)
+    numbers = (number_in(environ, name) for name in names)
+    return next((number for number in numbers if number is not None), None)
 
 
 def local_rank_in(environ: Mapping[str, str]) -> int | None:
     """Return the number that the environment gives a process among those of its node; None if it gives none."""
-    text = environ.get("LOCAL_RANK", "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return number_in(environ, "LOCAL_RANK")
+
+
+def number_in(environ: Mapping[str, str], name: str) -> int | None:
+    """Return a variable that is a number of at most 9 digits; None if it is not."""
+    text = environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def of_rank(path: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -25,7 +25,7 @@ def parse_steps(_context: click.Context, _option: click.Parameter, value: str | 
     """Parse a number of steps, at least one."""
     if value is None:
         return None
-    if re.fullmatch(r"\+?[0-9]+", value.strip()) is None or int(value) < 1:
+    if re.fullmatch(r"\+?[0-9]{1,18}", value.strip()) is None or int(value) < 1:
         raise click.BadParameter(f"{value!r} is not a number of steps; write a whole number from 1 on")
     return int(value)
 
@@ -34,7 +34,7 @@ def parse_samples(_context: click.Context, _option: click.Parameter, value: str 
     """Parse a number of samples, at least two: a dimension of one sample cannot be told from others of size 1."""
     if value is None:
         return None
-    if re.fullmatch(r"\+?[0-9]+", value.strip()) is None or int(value) < 2:
+    if re.fullmatch(r"\+?[0-9]{1,18}", value.strip()) is None or int(value) < 2:
         raise click.BadParameter(f"{value!r} is not a batch size; write a whole number from 2 on")
     return int(value)
 
@@ -47,7 +47,7 @@ def parse_bytes(_context: click.Context, _option: click.Parameter, value: str | 
     """Parse a size in memory, such as 8GiB, 500 MB or 1.5g."""
     if value is None:
         return None
-    written = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?", value.strip().lower())
+    written = re.fullmatch(r"([0-9]{0,18}\.?[0-9]{1,18})\s*([kmgt]?)(i?b)?", value.strip().lower())
     if written is None:
         raise click.BadParameter(f"{value!r} is not a size; write it like 8GiB or 500MB")
     number, unit, ending = written.groups()

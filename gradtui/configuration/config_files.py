@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from platformdirs import user_config_path
 
 from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.foreign_text import from_toml
+from gradtui.regular_file import content_of
 
 _MAX_BYTES = 16 << 20
 
@@ -30,7 +31,7 @@ def read_user_table() -> dict[str, Any]:
         BadEntry: the file cannot be read. The message says why.
     """
     try:
-        return _parsed(_content(user_file()))
+        return _parsed(content_of(user_file(), _MAX_BYTES))
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -44,7 +45,7 @@ def read_project_table(file: Path) -> dict[str, Any]:
         BadEntry: the file cannot be read. The message says why.
     """
     try:
-        content = _content(file)
+        content = content_of(file, _MAX_BYTES)
     except OSError as error:
         raise BadEntry(str(error.strerror or error)) from None
     # A file that does not mention gradtui is another tool's, and may be wrong in any way.
@@ -56,22 +57,8 @@ def read_project_table(file: Path) -> dict[str, Any]:
     return table
 
 
-def _content(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        return stream.read(_MAX_BYTES)
-
-
 def _parsed(content: bytes) -> dict[str, Any]:
-    # Most projects do not mention gradtui, and the first paint would wait for the import.
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
     try:
-        table: dict[str, Any] = tomllib.loads(content.decode())
-    except UnicodeDecodeError:
-        raise BadEntry("it is not a text in UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadEntry(f"it is not TOML: {error}") from None
-    return table
+        return from_toml(content)
+    except ValueError as error:
+        raise BadEntry(str(error)) from None

@@ -9,8 +9,9 @@ from platformdirs import user_state_path
 
 from gradtui.atomic_file import write_atomically
 from gradtui.own_directories import make_private
+from gradtui.regular_file import open_regular
 
-_MAX_CHARACTERS = 100
+_MAX_BYTES = 100
 
 
 def theme_file() -> Path:
@@ -21,8 +22,8 @@ def theme_file() -> Path:
 def remembered_theme() -> str | None:
     """Return the name in the file; None if it cannot be read."""
     try:
-        with theme_file().open(encoding="utf-8") as file:
-            return file.read(_MAX_CHARACTERS).strip()
+        with open_regular(theme_file()) as file:
+            return file.read(_MAX_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
 

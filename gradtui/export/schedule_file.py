@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command
+from gradtui.protocol.foreign_text import from_toml
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
+from gradtui.regular_file import content_of
 from gradtui.state.objections import objection_to
 from gradtui.state.run_state import RunState
 from gradtui.text import plural
@@ -34,34 +35,18 @@ gradtui.apply_schedule({schedule}, model, optimizer)
 
 def load(path: Path) -> tuple[Scheduled, ...]:
     """Return the entries of a schedule file. Raises `BadEntry` with one line that names the error and its position."""
-    # Most runs read none, and the first paint would wait for it.
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
     try:
-        entries = read(tomllib.loads(_text(path)))
+        document = from_toml(content_of(path, _MAX_BYTES))
     except OSError as error:
         raise BadEntry(str(error.strerror or error)) from None
-    except UnicodeDecodeError:
-        raise BadEntry("it is not a text in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadEntry(f"it is not TOML: {error}") from None
+    except ValueError as error:
+        raise BadEntry(str(error)) from None
+    entries = read(document)
     for entry in entries:
         objection = objection_to(entry.command)
         if objection is not None:
             raise BadEntry(f"{entry.title}: {objection}")
     return entries
-
-
-def _text(path: Path) -> str:
-    """The content of a file, which need not end: `/dev/zero` does not."""
-    with open(path, "rb") as file:
-        content = file.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise BadEntry(f"it is larger than {_MAX_BYTES >> 20} MiB, which no schedule is")
-    return content.decode("utf-8")
 
 
 def schedule_text(state: RunState, run: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 from gradtui.job.messages import command_in, state_requested
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankStateTaken
+from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_values import to_line
 from gradtui.serving import Client, Follower, NoAnswerError
 from gradtui.state.run_state import RunState
@@ -112,7 +112,7 @@ class RankLink:
         try:
             for line in self._client.lines():
                 with contextlib.suppress(BadEntry):
-                    message = json.loads(line)
+                    message = from_json(line)
                     if isinstance(message, dict) and message:
                         self._obey(message)
             self._end("the connection to the viewer of the job is lost")

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradtui.protocol.events import Event, ProcessGroupFound
+from gradtui.protocol.foreign_text import from_json
+from gradtui.rank_environment import number_in
 from gradtui.serving import (
     Address,
     BadAddressError,
@@ -29,12 +31,13 @@ _KEY = "viewer"
 _TRIES = 15
 _AGAIN_S = 1.0
 _MOST_HOSTS = 4
+_MOST_TEXT = 1 << 16
+"""Characters of what is in the store: a longer text is cut, and then no JSON."""
 
 
 def has_other_nodes(environ: Mapping[str, str]) -> bool:
     """Return whether torchrun has started ranks on several nodes."""
-    nodes = environ.get("GROUP_WORLD_SIZE", "")
-    return nodes.isascii() and nodes.isdigit() and int(nodes) > 1
+    return (number_in(environ, "GROUP_WORLD_SIZE") or 0) > 1
 
 
 def announce(events: EventQueue, where: str, token: str, environ: Mapping[str, str]) -> None:
@@ -111,9 +114,9 @@ def _try(found: str, follower: Follower, connect: Callable[[Client, Follower], N
 def addresses_in(text: str) -> Sequence[Address]:
     """Return the addresses in what a rank has written into the store; none if it is something else."""
     try:
-        value: Any = json.loads(text)
+        value: Any = from_json(text[:_MOST_TEXT])
         hosts, port, token = value["hosts"], value["port"], check_token(value["token"])
-    except (ValueError, TypeError, KeyError, RecursionError, BadAddressError):
+    except (ValueError, TypeError, KeyError, BadAddressError):
         return []
     if not isinstance(hosts, list) or type(port) is not int or not 0 < port < 1 << 16:
         return []
@@ -130,7 +133,7 @@ def _names_of_this_machine(environ: Mapping[str, str]) -> list[str]:
             # Nothing is sent: the system chooses the address from which it would.
             probe.connect((environ.get("MASTER_ADDR", ""), int(environ.get("MASTER_PORT", ""))))
             names.insert(0, probe.getsockname()[0])
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError):
         pass
     return names
 

@@ -10,7 +10,6 @@ A line is one of these:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from gradtui.protocol import events
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.events import Event, Measurement, OperationsRecorded, RankEvent, RunStarted
+from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, records_in, to_line
 from gradtui.protocol.secrets import mask
 
@@ -96,8 +96,8 @@ class EventReader:
             NotReadableError: the line is no line of a recording.
         """
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
+            row = from_json(line)
+        except ValueError:
             raise NotReadableError("a line of JSON") from None
         if isinstance(row, dict):
             self.header.update(row)

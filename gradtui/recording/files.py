@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from gradtui.descriptors import OwnDescriptor
+from gradtui.regular_file import open_regular
 
 FORMAT = 1
 """The version of the format. It grows if older versions of gradtui could no longer read the file."""
@@ -158,10 +158,10 @@ def begins_as_recording(path: Path) -> bool:
 
     Raises:
         OSError: the file cannot be read.
-        RecordingError: it is no regular file, or compressed and zstandard is missing.
+        RecordingError: it is compressed, and zstandard is missing.
     """
     start = b""
-    with _opened(path) as file:
+    with open_regular(path) as file:
         for chunk in _content(file, path):
             start += chunk
             if len(start) >= len(_START):
@@ -176,19 +176,10 @@ def read_lines(path: Path) -> Iterator[tuple[bytes, bool]]:
         RecordingError: the file cannot be read.
     """
     try:
-        with _opened(path) as file:
+        with open_regular(path) as file:
             yield from _lines(_content(file, path))
     except OSError as error:
         raise RecordingError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def _opened(path: Path) -> BinaryIO:
-    # Opening a FIFO waits for its other end, and a device may have no end.
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise RecordingError(f"cannot read {path}: it is no regular file")
-    return file
 
 
 def _content(file: BinaryIO, path: Path) -> Iterator[bytes]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.reducer.common_steps import least_common
 from gradtui.reducer.divergence import compare_ranks, keep_check
@@ -92,9 +92,9 @@ def _show(state: RunState, job: JobState, event: ev.RankEvent, taken: ev.RankSta
     """Show the rank whose state this is."""
     state.pending.pop(taken.request, None)
     try:
-        value = json.loads(taken.state)
+        value = from_json(taken.state)
         other = restored(value if isinstance(value, dict) else {})
-    except (NotReadableError, ValueError, RecursionError):
+    except (NotReadableError, ValueError):
         state.note(event, "rejected", f"cannot show rank {event.rank}: its state cannot be read")
         return
     # Panels keep what they have computed until the structure of the tree changes.

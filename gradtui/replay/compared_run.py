@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from gradtui.comparison import RunFigures, SeriesCollector, run_figures
 from gradtui.export.summary import summarise
+from gradtui.protocol.foreign_text import from_json
 from gradtui.recording import Recording, RecordingError, replayed
+from gradtui.regular_file import content_of
 from gradtui.state.run_state import RunState
 
 _LARGEST_SUMMARY = 1 << 28
@@ -43,9 +44,7 @@ def read_run(path: Path) -> tuple[RunFigures, tuple[str, ...]]:
 def _summary(path: Path) -> dict[str, Any] | None:
     """Return a summary in a file; None if there is none."""
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_SUMMARY:
-            return None
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = from_json(content_of(path, _LARGEST_SUMMARY))
+    except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("schema"), int) and "phases" in found else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradtui.regular_file import open_regular
 from gradtui.serving.sockets import SUFFIX
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def host_and_port(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         raise BadAddressError(f"{text!r} is no HOST:PORT; an IPv6 address is written [{host}]:{port}")
-    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16) or (colon and not host):
+    if not (port.isascii() and port.isdigit() and len(port) < 10 and int(port) < 1 << 16) or (colon and not host):
         raise BadAddressError(f"{text!r} is no HOST:PORT, such as {default_host}:7000")
     return host or default_host, int(port)
 
@@ -123,16 +124,12 @@ def read_token(path: Path) -> str:
         BadAddressError: it cannot be read, others may read it, or it is no token.
     """
     try:
-        # A pipe would wait for a writer, and the file must be the one whose owner and mode are checked.
-        with open(
-            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="ascii", errors="replace"
-        ) as file:
+        # The file must be the one whose owner and mode are checked.
+        with open_regular(path) as file:
             found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise BadAddressError(f"{path} is no file")
             if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid != os.getuid():
                 raise BadAddressError(f"{path} can be read by other users: chmod 600 {path}")
-            token = file.readline(MAX_TOKEN + 2).strip()
+            token = file.readline(MAX_TOKEN + 2).decode("ascii", "replace").strip()
     except OSError as error:
         raise BadAddressError(f"the token cannot be read from {path}: {error.strerror or error}") from None
     try:
@@ -152,6 +149,8 @@ def server_tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
+        for path in (certificate, key or certificate):
+            open_regular(path).close()
         # Without a password callback OpenSSL would ask on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: b"")
     except (OSError, ValueError) as error:
@@ -168,6 +167,8 @@ def client_tls(authority: Path | None) -> ssl.SSLContext:
     import ssl
 
     try:
+        if authority is not None:
+            open_regular(authority).close()
         return ssl.create_default_context(cafile=os.fspath(authority) if authority is not None else None)
     except (OSError, ValueError) as error:
         raise BadAddressError(f"no certificates in {authority}: {_reason(error)}") from None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import socket
 import struct
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
+from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_values import to_line
 
 PROTOCOL = 1
@@ -83,6 +83,8 @@ class Connection:
                 return None
             self._rest += chunk
         line, self._rest = self._rest.split(b"\n", 1)
+        if len(line) > self._most:
+            raise ValueError("a line is too long")
         return line
 
     def receive(self, seconds: float | None = None) -> Any:
@@ -93,7 +95,4 @@ class Connection:
             ValueError: what came is no line of JSON, or too long.
         """
         line = self.receive_line(seconds)
-        try:
-            return json.loads(line) if line is not None else None
-        except RecursionError:
-            raise ValueError("a line is nested too deeply") from None
+        return from_json(line) if line is not None else None

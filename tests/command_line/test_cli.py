@@ -111,6 +111,7 @@ def test_arguments_are_untouched(arguments: list[str]) -> None:
         (["--steps", "0", "train.py"], "--steps"),
         (["--steps", "-3", "train.py"], "--steps"),
         (["--steps", "1.5", "train.py"], "--steps"),
+        (["--steps", "9" * 5_000, "train.py"], "is not a number of steps; write a whole number from 1 on"),
         (["--steps", "x", "train.py"], "--steps': 'x' is not a number of steps; write a whole number from 1 on"),
         (["--steps"], "--steps"),
         (["--budget", "1", "train.py"], "write 1% or a number below 1"),

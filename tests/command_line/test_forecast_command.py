@@ -262,6 +262,7 @@ def test_wrong_options_are_refused_before_the_script_runs(script: Path) -> None:
         (("--freeze", "head + ", script.name), "--freeze 'head + ': nothing stands on one side of a comma or a +"),
         (("--freeze", "head++encoder", script.name), "nothing stands on one side of a comma or a +"),
         (("--train-only", "head + re:(", script.name), "--train-only 'head + re:('"),
+        (("--fit", "9" * 401, script.name), "is not a size; write it like 8GiB or 500MB"),
         (("--fit", "much", script.name), "'much' is not a size; write it like 8GiB or 500MB"),
         (("--batch-scale", "-1", script.name), "'-1' is not a factor; write a number above 0, such as 2 or 0.5"),
         (("--batch-size", "1", script.name), "'1' is not a batch size; write a whole number from 2 on"),

@@ -14,7 +14,7 @@ from gradtui.job import LateRankLink
 from gradtui.launch.rank_run import connected
 from gradtui.protocol.events import PhaseSampled, ProcessGroupFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.rank_environment import CONNECT, TOKEN, of_rank, rank_in, rank_of_several
+from gradtui.rank_environment import CONNECT, TOKEN, local_rank_in, of_rank, rank_in, rank_of_several
 from gradtui.settings import Settings, Target
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -243,3 +243,9 @@ def test_ranks_import_nothing_of_the_current_directory(tmp_path: Path) -> None:
             text=True,
         )
         assert done.stdout == f"{first}\n", done.stderr
+
+
+def test_numbers_of_many_digits_are_no_ranks() -> None:
+    environ = {"RANK": "9" * 5_000, "WORLD_SIZE": "9" * 5_000, "LOCAL_RANK": "1" * 10}
+    assert rank_in(environ) is rank_of_several(environ) is local_rank_in(environ) is None
+    assert rank_in({**environ, "SLURM_PROCID": "3"}) == 3

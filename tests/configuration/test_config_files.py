@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ def test_tables(content: bytes, table: object, tmp_path: Path) -> None:
     ("content", "part"),
     [
         (b"[tool.gradtui", "it is not TOML: "),
+        (b"# gradtui\na = " + b"[" * 20_000, "its brackets are nested too deeply"),
+        (b"# gradtui\na = " + b"1" * 5_000, "it is not TOML: "),
         (b"# gradtui \xff\n", "it is not a text in UTF-8"),
         (b"tool = 'gradtui'\n", "tool is no table; write [tool.gradtui]"),
         (b"[tool]\ngradtui = ['GT2']\n", "gradtui is no table; write [tool.gradtui]"),
@@ -66,6 +69,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, own: Path) -> None:
         read_project_table(tmp_path / "pyproject.toml")
     own.mkdir()
     with pytest.raises(BadEntry, match="Is a directory"):
+        read_user_table()
+    own.rmdir()
+    os.mkfifo(own)
+    with pytest.raises(BadEntry, match="it is no regular file"):
         read_user_table()
 
 

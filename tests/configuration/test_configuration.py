@@ -248,6 +248,9 @@ def test_the_last_theme_counts_where_no_other_is_given(files: Files) -> None:
     assert files.read() == configuration(files.project.parent, {}, {})
     assert files.read()["theme"] == "gradtui-dark"
     assert files.read().problems == ()
+    theme_file().unlink()
+    os.mkfifo(theme_file())
+    assert remembered_theme() is None
 
 
 def test_a_theme_that_cannot_be_written_is_not_remembered(files: Files) -> None:

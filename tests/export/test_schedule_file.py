@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,28 @@ def test_a_comma_within_an_expression_does_not_divide_it(tmp_path: Path) -> None
     assert len(load(file)) == 1
 
 
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero")
-def test_a_file_without_an_end_is_refused_by_its_size() -> None:
+def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for file in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(BadEntry, match="it is no regular file"):
+            load(file)
+    (tmp_path / "large").write_bytes(b"#" * ((16 << 20) + 1))
     with pytest.raises(BadEntry, match="larger than 16 MiB"):
-        load(Path("/dev/zero"))
+        load(tmp_path / "large")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a=" + "[" * 20_000, "its brackets are nested too deeply"),
+        ("version." + "a." * 20_000 + "a=1", "a key has too many dots"),
+        ("version = " + "1" * 5_000, "it is not TOML: "),
+        ("version = '" + "1" * 5_000 + "'", "is not known; this program reads version 1"),
+    ],
+)
+def test_what_no_person_writes_is_refused_in_one_line(content: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "schedule.toml"
+    file.write_text(content)
+    with pytest.raises(BadEntry, match=words) as refused:
+        load(file)
+    assert len(str(refused.value)) < 400

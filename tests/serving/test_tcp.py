@@ -7,6 +7,7 @@ import json
 import os
 import select
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,6 +61,15 @@ def address(server: RunServer) -> TcpAddress:
     return found
 
 
+@pytest.fixture
+def high_limit() -> Iterator[None]:
+    """A script may have raised the limit of recursion above what the stack of a thread holds."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10**6)
+    yield
+    sys.setrecursionlimit(before)
+
+
 def said(address: TcpAddress, *sent: bytes) -> list[Any]:
     """Send bytes, and return the lines that come until the run closes the connection."""
     with socket.create_connection((address.host, address.port), 5) as connected:
@@ -96,8 +106,11 @@ def test_a_wrong_token_is_one_line(address: TcpAddress) -> None:
         b"\x16\x03\x01\x02\x00",
         b"x" * 10_000,
         b"[" * 2_000 + b"\n",
+        b"[" * 65_535 + b"\n",
+        b'{"a":' * 800 + b"\n",
     ],
 )
+@pytest.mark.usefixtures("high_limit")
 def test_what_is_no_greeting_closes_the_connection(address: TcpAddress, sent: bytes) -> None:
     # It is reset where the rest of what was sent had not been read.
     with contextlib.suppress(OSError):
@@ -207,7 +220,7 @@ def test_a_token_is_read_from_a_file_that_only_its_owner_can_read(tmp_path: Path
 
 def test_a_pipe_is_no_token_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(BadAddressError, match="is no file"):
+    with pytest.raises(BadAddressError, match="it is no regular file"):
         read_token(tmp_path / "pipe")
 
 
@@ -231,6 +244,11 @@ def test_certificates_that_cannot_be_used(tmp_path: Path) -> None:
     for certificate, key in ((tmp_path / "none", None), (CERTIFICATE, None), (KEY, CERTIFICATE)):
         with pytest.raises(BadAddressError, match="no TLS with"):
             server_tls(certificate, key)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadAddressError, match="it is no regular file"):
+        server_tls(tmp_path / "pipe", None)
+    with pytest.raises(BadAddressError, match="it is no regular file"):
+        client_tls(tmp_path / "pipe")
     (tmp_path / "no.pem").write_text("no certificate")
     with pytest.raises(BadAddressError, match="no certificates in"):
         client_tls(tmp_path / "no.pem")
