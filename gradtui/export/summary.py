@@ -255,6 +255,7 @@ def _phase(state: RunState, record: PhaseRecord) -> dict[str, Any]:
         "device_steps": record.device_steps,
         "count": record.count,
         "bytes_end": asdict(last.held) if last is not None else None,
+        "bytes_end_step": last.step if last is not None else None,
         "other_at_load": at_load,
         "other_first_step": first_step,
         "other_since": since,

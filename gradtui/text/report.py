@@ -161,11 +161,11 @@ def model_lines(state: RunState) -> list[str]:
 
 def _phase_lines(state: RunState) -> list[str]:
     lines: list[str] = []
-    elapsed = math.fsum(record.seconds for record in state.phases.values())
+    loop = math.fsum(record.seconds for phase, record in state.phases.items() if phase is not Phase.LOAD)
     for phase in Phase:
         record = state.phases[phase]
         if record.seconds or record.count:
-            lines.append(_phase_line(state, phase, elapsed))
+            lines.append(_phase_line(state, phase, loop))
     lines += [f"  {line}" for line in _clock_lines(state)]
     if state.traced is not None:
         where = place_of(state, state.traced.peak_module)
@@ -285,14 +285,15 @@ def _device_words(state: RunState) -> list[str]:
     return [f"device memory {whose}, at the last reading:{total} {parts}"]
 
 
-def _phase_line(state: RunState, phase: Phase, elapsed: float) -> str:
+def _phase_line(state: RunState, phase: Phase, loop: float) -> str:
+    """Return the time of a phase, its share of the `loop` in seconds, and its peak. Imports are before the loop."""
     record = state.phases[phase]
     owner = peak_owner(state, record)
-    share = 100 * record.seconds / elapsed if elapsed else 0.0
+    share = f"{100 * record.seconds / loop:5.1f} %" if loop and phase is not Phase.LOAD else " " * 7
     exact = "" if is_peak_exact(state, record) else "≥ "
     whose = f" with {owner}" if owner else ""
     memory = "" if record.peak is None else f"  peak {exact}{size_text(record.peak)}{whose}"
-    return f"  {phase.value:<10} {record.seconds:8.2f} s {share:5.1f} %{memory}"
+    return f"  {phase.value:<10} {record.seconds:8.2f} s {share}{memory}"
 
 
 def place_of(state: RunState, module: int) -> str:

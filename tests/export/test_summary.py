@@ -43,7 +43,7 @@ KEYS = {
         "bucket_bytes", "run_under", "backward",
     },
     "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing", "group_settings"},
-    "phase": {"seconds", "device_seconds", "device_steps", "count", "bytes_end", "other_at_load",
+    "phase": {"seconds", "device_seconds", "device_steps", "count", "bytes_end", "bytes_end_step", "other_at_load",
               "other_first_step", "other_since", "bytes_peak", "peak_step", "peak_exact", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "first_step", "last_step", "min_step", "max_step", "of_steps", "unconfirmed_steps",

@@ -68,10 +68,7 @@ def test_states_are_a_list_that_can_be_read() -> None:
     model = coop_model()
     letters, _ = coop_states(model)
     counts = {letter: letters.count(letter) for letter in letters}
-    assert (
-        f"parameter tensors: trains {counts['T']}, off {counts['C']}, passes {counts['F']}"
-        in closing(*coop_run(5))
-    )
+    assert f"parameter tensors: trains {counts['T']}, off {counts['C']}, passes {counts['F']}" in closing(*coop_run(5))
 
 
 def test_unreached_and_orphan_parameters_are_named() -> None:
@@ -272,6 +269,18 @@ def test_of_many_models_the_closing_lines_tell_of_the_last_ones() -> None:
     # Twelve, and the run's own first one.
     assert "5 earlier models are not listed" in lines
     assert sum(line.startswith("model ") for line in lines) == 8
+
+
+def test_the_shares_of_phases_are_those_of_the_loop_without_the_imports() -> None:
+    times = tuple(
+        ev.PhaseTime(phase, seconds, 4)
+        for phase, seconds in ((Phase.LOAD, 60.0), (Phase.DATA, 8.7), (Phase.FORWARD, 1.3))
+    )
+    text = closing(started(), ev.Progress(1.0, 4, 1, 1, 0, (1,), times, 0.0, 1, 1))
+    shares = {
+        line.split()[0]: line.split()[3:4] for line in text.splitlines() if " s " in line and line.startswith("  ")
+    }
+    assert shares == {"load": [], "data": ["87.0"], "forward": ["13.0"]}
 
 
 def test_phases_on_a_device_say_which_clock_their_seconds_are_of() -> None:
