@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+OWNER_ONLY = 0o600
+"""The permissions of files that say how a script was called, or what it prints."""
+
 Fill = Callable[[BinaryIO], object]
 """Writes the content of a file."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from gradtui.protocol.schedule import Scheduled
+from gradtui.protocol.secrets import mask
 
 DEFAULT_SHARE = 0.01
 """Default share of the time that measuring may take."""
@@ -58,6 +59,11 @@ class Target:
             return self.module
         assert self.path is not None
         return Path(self.path).name or self.path
+
+    @property
+    def masked(self) -> Target:
+        """The same for files and lines that others may read: without the secrets among its arguments."""
+        return replace(self, arguments=mask(self.arguments))
 
     @property
     def words(self) -> tuple[str, ...]:

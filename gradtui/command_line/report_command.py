@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gradtui.atomic_file import write_atomically
+from gradtui.atomic_file import OWNER_ONLY, write_atomically
 from gradtui.printable import write_line
 
 
@@ -71,7 +71,7 @@ def _write(made: str, output: Path | None) -> None:
         if output.exists() and not output.is_file():
             output.write_bytes(data)
         else:
-            write_atomically(output.resolve(), lambda file: file.write(data))
+            write_atomically(output.resolve(), lambda file: file.write(data), mode=OWNER_ONLY)
     except OSError as error:
         raise click.UsageError(f"cannot write {output}: {error.strerror or error}") from None
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from gradtui.comparison.collector import SeriesCollector
 from gradtui.comparison.figures import FoundProblem, Intervention, Norms, Parameter, Peak, Reported, RunFigures
+from gradtui.protocol.secrets import mask
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState, Phase
 from gradtui.text import listed, plural
 
@@ -74,7 +75,7 @@ def _about(summary: Mapping[str, Any]) -> dict[str, str | None]:
     exit_code = _whole(summary.get("exit_code"))
     return {
         "script": _text(summary.get("script")),
-        "arguments": " ".join(each for each in _list(summary.get("arguments")) if isinstance(each, str)),
+        "arguments": " ".join(mask(each for each in _list(summary.get("arguments")) if isinstance(each, str))),
         "ranks": _ranks(summary),
         "torch": _text(summary.get("torch")),
         "device": _text(summary.get("device")),

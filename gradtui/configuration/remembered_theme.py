@@ -7,7 +7,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from gradtui.atomic_file import write_atomically
+from gradtui.atomic_file import OWNER_ONLY, write_atomically
 from gradtui.own_directories import make_private
 from gradtui.regular_file import open_regular
 
@@ -33,4 +33,4 @@ def remember_theme(name: str) -> None:
     file = theme_file()
     with contextlib.suppress(OSError):
         make_private(file.parent.resolve())
-        write_atomically(file, lambda stream: stream.write(f"{name}\n".encode()), mode=0o600)
+        write_atomically(file, lambda stream: stream.write(f"{name}\n".encode()), mode=OWNER_ONLY)

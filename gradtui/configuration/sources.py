@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from gradtui.configuration.config_files import project_file, read_project_table, read_user_table, user_file
 from gradtui.configuration.remembered_theme import remembered_theme, theme_file
 from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.secrets import mask
 from gradtui.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES, RemappedKeys
 
 _KEYS = "keys."
@@ -200,7 +201,7 @@ SETTINGS: tuple[Setting, ...] = (
         "terminal has the focus: on or off.  [default: on]", ("on", "off"),
     ),
     Setting(
-        "notify", (), _parse_command, lambda words: shlex.join(words) or "none",
+        "notify", (), _parse_command, lambda words: shlex.join(mask(words)) or "none",
         "COMMAND", "Run COMMAND at the events of --alert if the user is away; GRADTUI_MESSAGE and others have the facts.",
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gradtui.atomic_file import write_atomically
+from gradtui.atomic_file import OWNER_ONLY, write_atomically
 from gradtui.export import forecasts, gradients, optimizers
 from gradtui.export.step_memory import step_memory
 from gradtui.protocol.codec import to_words
@@ -135,8 +135,11 @@ def write(summary: dict[str, Any], path: Path) -> None:
 
 
 def write_anew(summary: dict[str, Any], path: Path, replace: Callable[[Path, Path], None] = os.replace) -> None:
-    """Write a summary atomically to a file, which `replace` renames to `path`. Raises OSError and what `replace` raises."""
-    write_atomically(path.resolve(), lambda file: file.write(_encoded(summary)), replace=replace)
+    """Write a summary atomically to a file that only its owner can read, and that `replace` renames to `path`.
+
+    Raises OSError and what `replace` raises.
+    """
+    write_atomically(path.resolve(), lambda file: file.write(_encoded(summary)), mode=OWNER_ONLY, replace=replace)
 
 
 def is_replaceable(path: Path) -> bool:

@@ -143,7 +143,7 @@ def _plain(
     if settings.pause_at_nan:
         write_line(f"--pause-at-nan needs the screen, to let the run continue from there: {why}")
         sys.exit(USAGE_ERROR)
-    files = InterventionFiles(RunFiles(settings.target.name), settings.target.words)
+    files = InterventionFiles(RunFiles(settings.target.name), settings.target.masked.words)
     findings = FindingTracker(rules_with_ids(settings.rules))
     ending: CheckReport | ForecastReport | None = None
     if settings.check is not None:
@@ -180,7 +180,7 @@ def _with_screen(
         from gradtui.launch.screen_run import ScreenRun
 
     made = RunFiles(settings.target.name)
-    files = InterventionFiles(made, settings.target.words)
+    files = InterventionFiles(made, settings.target.masked.words)
     try:
         screen = ScreenRun(
             settings,

@@ -11,15 +11,13 @@ A line is one of these:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.events import Event, Measurement, OperationsRecorded, RankEvent, RunStarted
+from gradtui.protocol.events import Event, Measurement, OperationsRecorded, RankEvent
 from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, records_in, to_line
-from gradtui.protocol.secrets import mask
 
 DECLARES = "="
 NO_OPERATIONS = "a recording has no operations of a step"
@@ -69,8 +67,6 @@ def shared(event: Event) -> Event:
     if isinstance(event, OperationsRecorded) and event.operations:
         # They are large, and only a process with torch can repeat them.
         return OperationsRecorded(event.at, event.step, (), (), (), missing=NO_OPERATIONS, listing=event.listing)
-    if isinstance(event, RunStarted):
-        return replace(event, arguments=mask(event.arguments))
     return event
 
 

@@ -17,6 +17,7 @@ from gradtui.protocol.measurements import Event
 from gradtui.protocol.operations import *  # noqa: F403
 from gradtui.protocol.ranks import *  # noqa: F403
 from gradtui.protocol.script_lines import Uncaught
+from gradtui.protocol.secrets import mask
 from gradtui.protocol.step_measurements import *  # noqa: F403
 from gradtui.protocol.vocabulary import (
     BufferInfo,
@@ -38,6 +39,8 @@ from gradtui.protocol.vocabulary import (
 class RunStarted(Event):
     """The script is about to run.
 
+    Secrets among the `arguments` are hidden.
+
     `device` and `ledger` (the source of memory totals) are assumptions until a model is found. They are empty, like
     `torch_version`, until torch is imported. `log` is the file that receives the script's output, if there is one.
     """
@@ -51,6 +54,10 @@ class RunStarted(Event):
     log: str | None
     stop_after: int | None = None
     """The run is stopped after this many optimizer steps (`--steps`); None if it is not."""
+
+    def __post_init__(self) -> None:
+        # Every viewer, file and client reads the arguments here.
+        object.__setattr__(self, "arguments", mask(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)

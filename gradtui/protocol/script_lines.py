@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,11 @@ class Uncaught:
     """The innermost line of the script that raised it or called what raised it."""
     cause: str = ""
     """The exception that it was raised from, or while it was handled, in one line; empty if there is none."""
+
+    def in_words(self, rewritten: Callable[[str], str]) -> Uncaught:
+        """The same with its texts rewritten."""
+        message, cause = tuple(map(rewritten, self.message)), rewritten(self.cause)
+        return replace(self, message=message, cause=cause)
 
     @property
     def headline(self) -> str:

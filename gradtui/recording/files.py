@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from gradtui.atomic_file import OWNER_ONLY
 from gradtui.descriptors import OwnDescriptor
 from gradtui.regular_file import open_regular
 
@@ -50,7 +51,10 @@ class Sink(Protocol):
 class _PlainSink:
     def __init__(self, path: Path, flags: int = os.O_TRUNC) -> None:
         flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = OwnDescriptor(os.open(path, flags, 0o600))
+        self._file = OwnDescriptor(os.open(path, flags, OWNER_ONLY))
+        # An earlier recording may have been readable by others.
+        with contextlib.suppress(OSError):
+            os.chmod(path, OWNER_ONLY)
         self._path = path
         self.size = 0
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gradtui.protocol.secrets import mask
 from gradtui.settings import Settings
 from gradtui.version import __version__
 
@@ -20,7 +19,7 @@ def header_of(settings: Settings, environ: Mapping[str, str] = os.environ) -> di
         "gradtui": __version__,
         "python": platform.python_version(),
         "script": settings.target.name,
-        "arguments": list(mask(settings.target.arguments)),
+        "arguments": list(settings.target.masked.arguments),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "began": time.time(),

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gradtui.atomic_file import Fill, write_atomically
+from gradtui.atomic_file import OWNER_ONLY, Fill, write_atomically
 from gradtui.own_directories import make_private, state_directory
 
 if sys.platform != "win32":
@@ -64,7 +64,7 @@ class RunFiles:
     def write_beside(self, path: str, suffix: str, fill: Fill) -> str:
         """Create a file with the name of another file of this run and another suffix, as `write` does."""
         beside = Path(path).with_suffix(suffix)
-        write_atomically(beside, fill, mode=0o600)
+        write_atomically(beside, fill, mode=OWNER_ONLY)
         return str(beside)
 
     def new_log(self) -> Path:
@@ -78,7 +78,7 @@ class RunFiles:
                 if directory == self._directory:
                     # A link to another place is the user's own.
                     make_private(directory.resolve())
-                write_atomically(directory / name, fill, mode=0o600)
+                write_atomically(directory / name, fill, mode=OWNER_ONLY)
             except OSError as error:
                 trouble = trouble or error
             else:

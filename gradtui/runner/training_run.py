@@ -29,6 +29,7 @@ from gradtui.protocol.events import (
     TorchImported,
 )
 from gradtui.protocol.script_lines import Uncaught
+from gradtui.protocol.secrets import without_secrets
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.launchers import failures_in, ranks_under_gradtui
 from gradtui.runner.run_files import RunFiles
@@ -151,10 +152,19 @@ class TrainingRun:
         self._say_end(self._leave(), exit_code, error, uncaught)
 
     def _say_end(self, step: int, exit_code: int, error: str | None, uncaught: Uncaught | None) -> None:
-        ended = RunEnded(self.seconds(), step, exit_code, error, uncaught=uncaught)
+        ended = RunEnded(
+            self.seconds(),
+            step,
+            exit_code,
+            self._without_secrets(error) if error is not None else None,
+            uncaught=uncaught.in_words(self._without_secrets) if uncaught is not None else None,
+        )
         counter = self._watched.probe.counter if self._watched is not None else None
         has_trained = counter is not None and counter.steps + counter.micro_steps > 0
         self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))
+
+    def _without_secrets(self, text: str) -> str:
+        return without_secrets(text, self.settings.target.arguments)
 
     def waits_for_user(self, on: bool) -> None:
         """The calling thread waits for what the user types, until it is called with False."""
@@ -164,6 +174,7 @@ class TrainingRun:
     def ends(self, error: BaseException) -> None:
         """Let the probe examine an exception that ends the run."""
         if self.settings.job and (failures := failures_in(error)):
+            failures = tuple(replace(each, message=self._without_secrets(each.message)) for each in failures)
             self.events.put(RanksFailed(self.seconds(), 0, failures))
         if self._watched is not None:
             self._watched.probe.hooks.passes(error, ends=True)
