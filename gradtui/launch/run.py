@@ -30,6 +30,7 @@ from gradtui.recording import Recorder, RecordingError, check_writable, header_o
 from gradtui.runner.ending import Outcome, finish, undisturbed
 from gradtui.runner.launchers import program_of
 from gradtui.runner.notify_command import NotifyCommand
+from gradtui.runner.output_locks import release_files, with_own_files
 from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, ScriptError, load
@@ -111,18 +112,10 @@ def launch(settings: Settings) -> int:
         write_line(reason)
         return USAGE_ERROR
     command = notify_command(settings)
-    if settings.plain or settings.connect is not None:
-        _plain(
-            settings, program, server, command, "--plain shows none" if settings.connect is None else "a rank has none"
-        )
-    if os.name != "posix":
-        write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
-        _plain(settings, program, server, command, "it needs a POSIX terminal")
-    from gradtui.runner.terminal import why_no_screen
-
-    trouble = why_no_screen()
-    if trouble is not None:
-        _plain(settings, program, server, command, trouble)
+    without_screen = _why_no_screen(settings)
+    if without_screen is not None:
+        settings = with_own_files(replace(settings, log=None), write_line)
+        _plain(settings, program, server, command, without_screen)
     from gradtui.runner.supervisor import supervise
     from gradtui.tui.charts.plot_server import PlotServer
 
@@ -134,6 +127,18 @@ def launch(settings: Settings) -> int:
         with_descendants=settings.job,
         on_killed=partial(notify_of_signal, command, settings.target.name),
     )
+
+
+def _why_no_screen(settings: Settings) -> str | None:
+    """Return in words why the run has no screen; None if it has one."""
+    if settings.plain or settings.connect is not None:
+        return "--plain shows none" if settings.connect is None else "a rank has none"
+    if os.name != "posix":
+        write_line("the dashboard needs a POSIX terminal (on Windows: WSL); running with --plain")
+        return "it needs a POSIX terminal"
+    from gradtui.runner.terminal import why_no_screen
+
+    return why_no_screen()
 
 
 def _plain(
@@ -179,6 +184,8 @@ def _with_screen(
     with no_collection():
         from gradtui.launch.screen_run import ScreenRun
 
+    # Not before the supervisor has forked: this process would not inherit the locks.
+    settings = with_own_files(settings, write_line)
     made = RunFiles(settings.target.name)
     files = InterventionFiles(made, settings.target.masked.words)
     try:
@@ -257,6 +264,7 @@ def _run(
                 _name_by_rank(settings, training.hub.own_rank)
             if ending is not None:
                 outcome = ending.outcome(state, outcome)
+        release_files()
     finish(outcome)
 
 

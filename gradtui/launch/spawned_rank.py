@@ -87,6 +87,7 @@ class WatchedRank:
         from gradtui.diagnostics.selection import rules_with_ids
         from gradtui.job.link import identity_of
         from gradtui.launch.rank_run import RANK_DRAIN_S, linked_late
+        from gradtui.runner.output_locks import with_own_files
         from gradtui.runner.plain import PlainReporter
         from gradtui.runner.training_run import TrainingRun
 
@@ -100,8 +101,10 @@ class WatchedRank:
         self._link: LateRankLink = linked_late(
             settings.connect or "", who, events, self._training.commands, self._reporter.say, self._reporter.look
         )
-        self._recorder = self._recorder_of(settings, with_rank(settings.record, index))
-        self._summary = self._summary_of(with_rank(settings.summary, index))
+        record, summary = with_rank(settings.record, index), with_rank(settings.summary, index)
+        settings = with_own_files(replace(settings, record=record, summary=summary), self._reporter.say)
+        self._recorder = self._recorder_of(settings, settings.record)
+        self._summary = self._summary_of(settings.summary)
         self._reporter.start()
         self._training.begin()
 
@@ -118,6 +121,7 @@ class WatchedRank:
     def _finish(self, error: BaseException | None) -> None:
         from gradtui.export.summary import summarise
         from gradtui.runner.ending import undisturbed
+        from gradtui.runner.output_locks import release_files
 
         events = self._training.events
         if self._summary is not None:
@@ -132,6 +136,7 @@ class WatchedRank:
             self._link.finish()
             if self._summary is not None:
                 self._summary.conclude(summarise(state, dropped=events.dropped))
+        release_files()
 
     def _recorder_of(self, settings: Settings, path: Path | None) -> Recorder | None:
         from gradtui.recording import Recorder, RecordingError, header_of

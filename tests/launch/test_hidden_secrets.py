@@ -36,10 +36,10 @@ def test_neither_files_nor_lines_have_it(tmp_path: Path) -> None:
     assert "Traceback" in traceback[0], "what the script prints stays"
     assert not [line for line in closing if line.startswith("gradtui") and SECRET in line]
     assert "train.py --api-key '***' '--token=***' 'HF_TOKEN=***'" in done.stderr
-    report = python("-m", "gradtui", "report", "run.jsonl", "-o", "report.html", cwd=tmp_path, fresh=True)
+    report = python("-m", "gradtui", "report", "run.jsonl", "-o", "report.md", cwd=tmp_path, fresh=True)
     assert report.returncode == 0, report.stderr
     made = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "train.py"]
-    assert {path.suffix for path in made} == {".json", ".jsonl", ".toml", ".py", ".html"}
+    assert {path.suffix for path in made} == {".json", ".jsonl", ".toml", ".py", ".md"}
     assert not [path for path in made if SECRET in path.read_text()]
     if sys.platform != "win32":
         assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o600}
