@@ -51,6 +51,15 @@ def test_each_directory_that_was_missing_is_its_owner_s(
     assert set(made.values()) == {0o700}
 
 
+def test_the_parent_of_the_sockets_is_closed_too() -> None:
+    with tempfile.TemporaryDirectory(prefix="gt") as short:
+        parent = Path(short) / "gradtui"
+        parent.mkdir()
+        parent.chmod(0o755)
+        assert socket_directory({"XDG_STATE_HOME": short}) == parent / "sockets"
+        assert stat.S_IMODE(parent.stat().st_mode) == 0o700
+
+
 def test_one_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
     open_to_all = tmp_path / "gradtui"
     open_to_all.mkdir()

@@ -28,6 +28,9 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
         if len(os.fsencode(directory)) > _LONGEST - _NAME:
             continue
         try:
+            if directory.parent == state_directory(environ):
+                # An earlier version may have made it for all.
+                make_private(directory.parent.resolve())
             make_private(directory)
         except OSError as error:
             trouble = trouble or error
