@@ -25,6 +25,7 @@ from gradtui.comparison import (
 )
 from gradtui.export.comparison_blocks import Block, Line, blocks
 from gradtui.printable import printable
+from gradtui.protocol.json_values import to_document
 
 WIDTH = 80
 _NAME_CELLS = 20
@@ -35,7 +36,7 @@ def comparison_report(comparison: Comparison, verdicts: Sequence[Verdict], forma
     """Return a comparison in a format: `text`, `json` or `markdown`; without control characters other than line ends."""
     if format_name == "json":
         # Any character but those of ASCII that are printable is escaped.
-        lines: Sequence[str] = [json.dumps(_data(comparison, verdicts), indent=1, allow_nan=False)]
+        lines: Sequence[str] = [to_document(_data(comparison, verdicts))]
     else:
         make = _text if format_name == "text" else _markdown
         lines = [line for block in blocks(comparison, verdicts) for line in make(block)][:-1]

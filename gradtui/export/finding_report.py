@@ -5,7 +5,6 @@ Names, paths and messages come from the script, and may contain anything.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from gradtui.diagnostics import Rule
 from gradtui.export.sarif import sarif_log
 from gradtui.export.summary import finding_entry
 from gradtui.printable import printable
+from gradtui.protocol.json_values import to_document
 from gradtui.state.findings import Finding, Level, Status, by_gravity
 from gradtui.text import finding_line
 
@@ -47,7 +47,7 @@ def finding_report(
         is_sarif = format_name == "sarif"
         data = sarif_log(findings, rules=rules, script=script, root=root) if is_sarif else _entries(findings)
         # Any character but those of ASCII that are printable is escaped.
-        lines = [json.dumps(data, indent=1, allow_nan=False)]
+        lines = [to_document(data)]
     return "".join(f"{line}\n" for line in lines)
 
 

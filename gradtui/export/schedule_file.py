@@ -104,8 +104,14 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, float):
         return repr(value)
-    # TOML's basic strings are JSON's, but for one more character that must be escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # TOML's basic strings are JSON's. What an editor would not show as it is, such as a change of direction, is escaped too.
+    return "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
+
+
+def _escaped(sign: str) -> str:
+    if sign.isprintable() or "\ud800" <= sign <= "\udfff":
+        return sign
+    return f"\\u{ord(sign):04x}" if ord(sign) < 1 << 16 else f"\\U{ord(sign):08x}"
 
 
 class InterventionFiles:

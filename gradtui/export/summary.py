@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -16,6 +15,7 @@ from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect
 from gradtui.protocol.events import OutOfMemory, ReceiptTaken
+from gradtui.protocol.json_values import to_document
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
@@ -148,7 +148,7 @@ def is_replaceable(path: Path) -> bool:
 
 
 def _encoded(summary: dict[str, Any]) -> bytes:
-    return f"{json.dumps(summary, indent=1, allow_nan=False)}\n".encode()
+    return f"{to_document(summary)}\n".encode()
 
 
 def _step_peak(state: RunState) -> dict[str, Any] | None:

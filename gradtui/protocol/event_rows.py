@@ -10,6 +10,7 @@ A line is one of these:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,19 +115,22 @@ class EventReader:
     def _event_of_rank(self, row: list[Any]) -> Event | None:
         if len(row) != 5 or list(map(type, row[2:4])) != [int, int] or not _is_row(row[4]):
             raise NotReadableError("an event of a rank")
-        _, at, rank, generation, inner = row
-        event = self._event(inner)
-        return RankEvent(self._number(at), event.step, rank, generation, event) if event is not None else None
+        _, written, rank, generation, inner = row
+        at, event = self._number(written), self._event(inner)
+        if not math.isfinite(at):
+            raise NotReadableError("an event of a rank with its time")
+        return RankEvent(at, event.step, rank, generation, event) if event is not None else None
 
     def _event(self, row: list[Any]) -> Event | None:
         kind = EVENTS.get(row[0])
         if kind is not None:
             try:
                 event: Event = self._decoders.of(kind)(row[1:])
-            except (NotReadableError, BadEntry, RecursionError):
+            except (NotReadableError, BadEntry):
                 pass
             else:
-                return event
+                if math.isfinite(event.at):
+                    return event
         self.unknown[row[0]] = self.unknown.get(row[0], 0) + 1
         return None
 

@@ -38,9 +38,21 @@ class NotReadableError(ValueError):
 def to_line(value: Any) -> str:
     """Return a converted value as one line of JSON, without a line break."""
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return json.dumps(value, allow_nan=False, separators=_COMPACT)
     except ValueError:
-        return json.dumps(_named(value), allow_nan=False, separators=(",", ":"))
+        return json.dumps(_named(value), allow_nan=False, separators=_COMPACT)
+
+
+def to_document(value: Any, *, is_compact: bool = False, ensure_ascii: bool = True) -> str:
+    """Return plain data as JSON for other programs, in which a number that is not finite is null."""
+    layout: dict[str, Any] = {"separators": _COMPACT} if is_compact else {"indent": 1}
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii, **layout)
+    except ValueError:
+        return json.dumps(_named(value, are_null=True), allow_nan=False, ensure_ascii=ensure_ascii, **layout)
+
+
+_COMPACT = (",", ":")
 
 
 _ATTRIBUTES: dict[type, dict[str, Any]] = {}
@@ -203,14 +215,15 @@ def _defaults(kind: type) -> dict[str, Any]:
     return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
 
 
-def _named(value: Any) -> Any:
-    """Return a value in which numbers that are not finite are strings."""
+def _named(value: Any, *, are_null: bool = False) -> Any:
+    """Return a value in which numbers that are not finite are strings, or null."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return None if are_null else name
     if isinstance(value, (list, tuple)):
-        return [_named(each) for each in value]
+        return [_named(each, are_null=are_null) for each in value]
     if isinstance(value, dict):
-        return {name: _named(each) for name, each in value.items()}
+        return {name: _named(each, are_null=are_null) for name, each in value.items()}
     return value
 
 

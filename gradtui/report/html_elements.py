@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-import json
 from typing import Any
 
 from gradtui.printable import printable
+from gradtui.protocol.json_values import to_document
 
 _VOID = frozenset({"meta", "br", "hr", "input"})
 _IN_SCRIPTS = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
@@ -56,7 +56,7 @@ def lines(words: str) -> Markup:
 def json_script(name: str, data: Any) -> Markup:
     """Return data as an element that no browser runs. Raises ValueError if a number is not finite."""
     # Chromium ends itself where it must write a lone surrogate.
-    encoded = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=False).translate(_IN_SCRIPTS)
+    encoded = to_document(data, is_compact=True, ensure_ascii=False).translate(_IN_SCRIPTS)
     encoded = encoded.encode("utf-8", "replace").decode("utf-8")
     return Markup(f'<script type="application/json" id="{html.escape(name)}">{encoded}</script>')
 

@@ -212,3 +212,17 @@ def test_what_no_person_writes_is_refused_in_one_line(content: str, words: str, 
     with pytest.raises(BadEntry, match=words) as refused:
         load(file)
     assert len(str(refused.value)) < 400
+
+
+def test_what_an_editor_would_not_show_as_it_is_stands_as_escapes(tmp_path: Path) -> None:
+    name = "a\u202eb\u2028c\u200bd\x7fe\U000e0001f\ufeffgé漢😀"
+    state = RunState()
+    command = SetTrainable(1, name, False, origin=name)
+    apply(state, CommandApplied(0.0, 3, command, f"froze {name}", ()))
+    text = schedule_text(state, f"train.py {name}")
+    assert all(sign.isprintable() or sign == "\n" for sign in text)
+    assert "é漢😀" in text
+    file = tmp_path / "schedule.toml"
+    file.write_text(text, encoding="utf-8")
+    (entry,) = load(file)
+    assert (entry.command, entry.command.origin) == (SetTrainable(-1, name, False), name)

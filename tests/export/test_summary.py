@@ -204,6 +204,13 @@ def test_what_is_not_finite_or_not_measured_is_null() -> None:
     assert forward["peak_exact"] is None
 
 
+def test_a_damaged_recording_never_makes_a_summary_that_is_no_json(tmp_path: Path) -> None:
+    summary = {"seconds": math.inf, "phases": [{"share": math.nan}], "step": 3, "loss": -math.inf}
+    write(summary, tmp_path / "summary.json")
+    found = json.loads((tmp_path / "summary.json").read_bytes())
+    assert found == {"seconds": None, "phases": [{"share": None}], "step": 3, "loss": None}
+
+
 def test_trainable_counts_elements_of_what_requires_a_gradient() -> None:
     model = coop_model(blocks=1)
     letters, flags = coop_states(model)
@@ -246,8 +253,8 @@ def test_a_summary_is_written_whole_and_only_its_owner_can_read_it(tmp_path: Pat
 def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     path.write_text("old")
-    with pytest.raises(ValueError, match="JSON"):
-        write({"schema": math.nan}, path)
+    with pytest.raises(TypeError, match="JSON"):
+        write({"schema": object()}, path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError):

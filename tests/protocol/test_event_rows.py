@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import random
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -74,7 +75,8 @@ def round_trip(*given: ev.Event) -> list[ev.Event | None]:
 
 
 def finite(event: Any) -> Any:
-    """Return an event whose commands have finite numbers only: those of a user have."""
+    """Return an event whose time is finite, and whose commands have finite numbers only: those of a user have."""
+    event = dataclasses.replace(event, at=event.at if math.isfinite(event.at) else 2.5)
     command = getattr(event, "command", None)
     if isinstance(command, Command):
         values = {name: getattr(command, name) for name in names_of(type(command))}
@@ -94,6 +96,13 @@ def test_a_number_that_is_none_of_the_reals_comes_back() -> None:
     event = ev.GradientsMeasured(1.0, 2, float("nan"), float("inf"), (float("nan"), None, -0.0))
     (found,) = round_trip(event)
     assert repr(found) == repr(event)
+
+
+@pytest.mark.parametrize("at", ["NaN", "Infinity", "-Infinity"])
+def test_an_event_at_no_time_is_left_out(at: str) -> None:
+    found, reader = read(PAUSE, ["PauseChanged", at, 3, None, True])
+    assert found == [None, None]
+    assert reader.unknown == {"PauseChanged": 1}
 
 
 def test_the_operations_of_a_step_are_left_out_and_the_reason_is_said() -> None:

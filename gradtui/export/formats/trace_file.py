@@ -9,7 +9,6 @@ fixed order.
 from __future__ import annotations
 
 import gzip
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO
 from gradtui.export.formats import tables
 from gradtui.export.formats.cells import header_words
 from gradtui.export.formats.tables import Row, Rows, Table, Value
+from gradtui.protocol.json_values import to_document
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 
 Entry = dict[str, Any]
@@ -66,7 +66,7 @@ def _write(rows: Rows, header: Mapping[str, Any], file: BinaryIO | gzip.GzipFile
 
 
 def _encoded(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return to_document(value, is_compact=True).encode()
 
 
 def _entries(rows: Rows, header: Mapping[str, Any]) -> Iterator[Entry]:
