@@ -55,9 +55,9 @@ class ModuleCallLog:
         """The calls that are running, the innermost last: the number of each, which no other call has, and its module."""
         return list(zip(self._calls, self._open))
 
-    def entered(self, module: int) -> None:
-        """Record that a module's forward begins."""
-        self._calls.append(len(self.numbers))
+    def entered(self, module: int, *, is_part: bool = False) -> None:
+        """Record that a module's forward begins; with `is_part` as a part of the call of that module that is running."""
+        self._calls.append(self._calls[-1] if is_part else len(self.numbers))
         self.numbers.append(sequence_number())
         self.modules.append(module)
         mode, inside = grad_mode(), False
@@ -123,7 +123,18 @@ ModuleIndices = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
 class ModuleCallLogger:
     """Fills one log at a time with the module calls of the thread that began it."""
 
-    __slots__ = ("_indices", "_parents", "_thread", "bypass", "calls", "inside", "intercepts_calls", "on", "trace")
+    __slots__ = (
+        "_indices",
+        "_parents",
+        "_shared",
+        "_thread",
+        "bypass",
+        "calls",
+        "inside",
+        "intercepts_calls",
+        "on",
+        "trace",
+    )
 
     def __init__(self) -> None:
         self.on = False
@@ -141,6 +152,7 @@ class ModuleCallLogger:
         self.calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         """By `id()`: each module that another module has called and that is no child of a known module, with the caller's
         index."""
+        self._shared: Container[int] = ()
         self._parents: Sequence[int] = ()
         self.trace = ModuleCallLog()
         """The log that is being filled; an empty one if there is none."""
@@ -148,7 +160,11 @@ class ModuleCallLogger:
         self._thread = 0
 
     def begin(
-        self, indices: ModuleIndices, onto: ModuleCallLog | None = None, parents: Sequence[int] = ()
+        self,
+        indices: ModuleIndices,
+        onto: ModuleCallLog | None = None,
+        parents: Sequence[int] = (),
+        shared: Container[int] = (),
     ) -> ModuleCallLog:
         """Begin a new log, or continue with `onto`.
 
@@ -156,10 +172,11 @@ class ModuleCallLogger:
             indices: the index of each known module by its `id()`, as `ModuleTree.module_index`.
             onto: an earlier log of the same modules.
             parents: by module, the index of its parent; without them `calls` stays empty.
+            shared: modules whose calls count as parts of their callers' calls, as `ModuleTree.shared`.
         """
         if onto is None:
             self.calls.clear()
-        self._parents = parents
+        self._parents, self._shared = parents, shared
         self.trace, self._indices, self._thread = onto or ModuleCallLog(), indices, get_ident()
         self.on = True
         self.bypass = False
@@ -179,7 +196,10 @@ class ModuleCallLogger:
             index = known[0] if known is not None and known[1]() is module else OUTSIDE
             if caller >= 0 and self._parents and (index < 0 or self._parents[index] < 0):
                 self.calls[id(module)] = weakref.ref(module), caller
-            self.trace.entered(index)
+            if caller >= 0 and index in self._shared:
+                self.trace.entered(caller, is_part=True)
+            else:
+                self.trace.entered(index)
 
     def left(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of the innermost module call, whether it returned or raised."""

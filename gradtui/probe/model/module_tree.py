@@ -69,6 +69,9 @@ class ModuleTree:
     layouts: list[tuple[torch.Size | None, torch.dtype]] = field(default_factory=list)
     """Shape (None while a lazy module has not set it) and dtype, aligned with `parameters`."""
 
+    shared: set[int] = field(default_factory=set)
+    """Indexes of modules without parameters that several modules have as a child, such as one activation function for all
+    blocks. What they compute belongs to their callers."""
     listing: int = 0
     """The number of this listing in the run, from 1."""
     same_storage: list[tuple[int, ...]] = field(default_factory=list)

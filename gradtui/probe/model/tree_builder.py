@@ -101,6 +101,7 @@ class _Builder:
             for child_name, child in parent.children:
                 path = _join(parent.info[0], child_name)
                 if id(child) in self._tree.module_index:
+                    self._share(child)
                     self._name_again(child, path)
                     continue
                 entered = self._enter(child, path, child_name, parent.module, len(waiting))
@@ -160,6 +161,13 @@ class _Builder:
         info = self._parameters[parameter]
         if len(info.names) < _MAX_NAMES and path not in info.names:
             self._parameters[parameter] = replace(info, names=(*info.names, path))
+
+    def _share(self, module: nn.Module) -> None:
+        """Note that a listed module is a child of another one too, if neither it nor a part of it has parameters."""
+        index = self._tree.index_of(module)
+        info = self._modules[index] if index >= 0 else None
+        if info is not None and not info.subtree_parameters:
+            self._tree.shared.update(range(index, index + info.subtree_modules))
 
     def _name_again(self, module: nn.Module, path: str) -> None:
         """Add the names of the parameters of a listed module by another path to it."""

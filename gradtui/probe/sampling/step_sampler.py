@@ -214,7 +214,8 @@ class StepSampler:
         # GAN.
         same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
         onto = before.trace if before is not None and same_round else None
-        self.sampled_step = SampledStep(tree, self.tracer.begin(tree.module_index, onto, tree.parents))
+        trace = self.tracer.begin(tree.module_index, onto, tree.parents, tree.shared)
+        self.sampled_step = SampledStep(tree, trace)
         self._memory.follow(self.sampled_step.trace.grad_modes)
         if traced:
             self._traces.begin(self.sampled_step.trace, self._memory.device_type, self._memory.accountant.total)
