@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from gradtui.printable import write_line
 from gradtui.protocol.events import ProbeFailed
+from gradtui.runner.ending import signal_name
 from gradtui.runner.notify_command import NotifyCommand
-from gradtui.runner.supervisor import signal_name
 from gradtui.settings import Settings
 from gradtui.state.run_state import RunState
 from gradtui.text import Notice, notice_facts

@@ -85,6 +85,14 @@ def finish(outcome: Outcome) -> NoReturn:
     raise interruption
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal; `signal` for one without a name, such as a real-time signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal"
+
+
 def _exit_code(error: SystemExit) -> int:
     code = error.code
     if code is None:

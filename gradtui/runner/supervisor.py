@@ -25,6 +25,7 @@ from collections.abc import Callable
 from gradtui.descriptors import duplicate_aside
 from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.runner.descendants import Descendants
+from gradtui.runner.ending import signal_name
 from gradtui.runner.supervisor_connection import SupervisorConnection, TrainingProcessConnection, socket_pair
 from gradtui.runner.terminal import ControllingTerminal, is_gone, terminal_width
 from gradtui.transport.log_tail import clip
@@ -247,14 +248,6 @@ def describe(killed_by: int | None, exit_code: int, log: str | None, dump: str, 
     if stack:
         lines += ["gradtui: where it was:", *(f"  {line}" for line in stack)]
     return "\n".join(lines) + "\n"
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal; `signal` for one without a name, such as a real-time signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "signal"
 
 
 def _crashing_thread(dump: str) -> list[str]:
