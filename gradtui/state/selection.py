@@ -25,6 +25,8 @@ from typing import NamedTuple
 from gradtui.state import model_parts as parts
 from gradtui.state.model_parts import Listing
 
+NO_MODEL = "there is no model yet"
+
 PRESETS = (":all", ":head", ":norms", ":biases", ":norms-and-biases", ":lora", ":last-N-blocks")
 
 _LAST_BLOCKS = re.compile(r":last-(\d+)-blocks?")
@@ -48,6 +50,8 @@ class Selected(NamedTuple):
 
 def find(selection: str, tree: Listing) -> Selected:
     """Return the parameters that a selection names. Raises `NothingSelected`."""
+    if not tree.modules:
+        raise NothingSelected(NO_MODEL)
     known = _by_path(selection, tree)
     if known is not None:
         return known
@@ -134,7 +138,9 @@ def covering(tree: Listing, indices: Collection[int]) -> list[str]:
 
 
 def unknown_path(path: str, tree: Listing) -> str:
-    """Return the message that no module or parameter has this path, with suggestions."""
+    """Return the message that no module or parameter has this path, with suggestions, or that there is no model yet."""
+    if not tree.modules:
+        return NO_MODEL
     names = {name: None for info in tree.parameters for name in info.names}
     module, _, attribute = path.rpartition(".")
     computed = f"{module}.parametrizations.{attribute}." if module else f"parametrizations.{attribute}."

@@ -5,6 +5,8 @@ A name in capitals is a clause. A name in small letters is a function that fills
 
 from __future__ import annotations
 
+from gradtui.state.selection import NO_MODEL as NO_MODEL
+
 _ERROR = "{0.__class__.__name__}: {0}"
 
 # Any command, and undo.
@@ -19,7 +21,6 @@ step_is_over = "step {:,} is over: this is step {:,}".format
 breakpoint_is_gone = "there is no breakpoint {}".format
 ALREADY_SO = "that is already the case"
 IS_PARAMETER = "it is a parameter, not a module"
-NO_MODEL = "there is no model yet"
 NOTHING_LEFT = "everything that it changed no longer exists or was changed again"
 NOTHING_TO_UNDO = "there is nothing to undo"
 REPLAYS_CUDA_GRAPH = "the steps replay a CUDA graph: a change would have no effect on what it captured"

@@ -304,3 +304,9 @@ def test_whatever_is_typed_names_parameters_or_says_why_not(text: str, start: st
 
 
 SMALL = tree_of(mlp())
+
+
+@pytest.mark.parametrize("selection", ["0", "encoder.*", "re:bias$", ":head", "a + b"])
+def test_before_there_is_a_model_nothing_is_called_unknown(selection: str) -> None:
+    with pytest.raises(NothingSelected, match=r"^there is no model yet$"):
+        find(selection, build([]))
