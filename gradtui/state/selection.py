@@ -50,7 +50,7 @@ class Selected(NamedTuple):
 
 def find(selection: str, tree: Listing) -> Selected:
     """Return the parameters that a selection names. Raises `NothingSelected`."""
-    if not tree.modules:
+    if not (tree.modules or tree.parameters):
         raise NothingSelected(NO_MODEL)
     known = _by_path(selection, tree)
     if known is not None:
@@ -139,7 +139,7 @@ def covering(tree: Listing, indices: Collection[int]) -> list[str]:
 
 def unknown_path(path: str, tree: Listing) -> str:
     """Return the message that no module or parameter has this path, with suggestions, or that there is no model yet."""
-    if not tree.modules:
+    if not (tree.modules or tree.parameters):
         return NO_MODEL
     names = {name: None for info in tree.parameters for name in info.names}
     module, _, attribute = path.rpartition(".")
