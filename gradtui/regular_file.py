@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 def open_regular(path: Path) -> BinaryIO:
     """Return a regular file, opened for reading. Raises OSError, whose `strerror` says why."""
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))

@@ -5,7 +5,8 @@ The first reading that applies counts:
 1. the path of a module or parameter, as the tree has it: `encoder.layers.0`; the empty path is everything;
 2. several selections with commas between them: `:head, :norms`. `+` joins them too; an expression extends to ` + ` or to the
    end;
-3. `re:` and a regular expression that is searched for in every name of a parameter: `re:^layers\\.[0-3]\\.`;
+3. `re:` and a regular expression that is searched for in every name of a parameter: `re:^layers\\.[0-3]\\.`
+   (`gradtui.state.expressions` says which);
 4. a preset: `:all`, `:head`, `:norms`, `:biases`, `:norms-and-biases`, `:lora`, `:last-N-blocks`
    (`gradtui.state.model_parts` defines them);
 5. a glob, as for file names, that a parameter or a module around it matches: `*.bias`, `encoder.layers.[0-3]`.
@@ -20,8 +21,11 @@ import fnmatch
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
+from gradtui.protocol.codec import shown
+from gradtui.state import expressions, name_search
 from gradtui.state import model_parts as parts
 from gradtui.state.model_parts import Listing
 
@@ -29,8 +33,9 @@ NO_MODEL = "there is no model yet"
 
 PRESETS = (":all", ":head", ":norms", ":biases", ":norms-and-biases", ":lora", ":last-N-blocks")
 
-_LAST_BLOCKS = re.compile(r":last-(\d+)-blocks?")
+_LAST_BLOCKS = re.compile(r":last-(\d{1,6})-blocks?")
 _JOINER, _AFTER_EXPRESSION = re.compile(r"[,+]"), re.compile(r"\s\+\s")
+_MOST_PATTERNS = 64
 _MAX_COMPARED = 2_000
 """Maximum number of paths compared with an unknown one by `difflib`."""
 
@@ -52,23 +57,31 @@ def find(selection: str, tree: Listing) -> Selected:
     """Return the parameters that a selection names. Raises `NothingSelected`."""
     if not (tree.modules or tree.parameters):
         raise NothingSelected(NO_MODEL)
+    # Expressions share what may be spent on the search.
+    return _find(
+        selection, tree, cache(lambda: name_search.Names([name for info in tree.parameters for name in info.names]))
+    )
+
+
+def _find(selection: str, tree: Listing, names: Callable[[], name_search.Names]) -> Selected:
     known = _by_path(selection, tree)
     if known is not None:
         return known
     wanted = selection.strip()
-    several = joined(wanted)
-    if len(several) > 1:
-        each = [find(part, tree) for part in several if part]
+    several = tuple(dict.fromkeys(joined(wanted)))
+    if len(joined(wanted)) > 1:
+        if sum(map(_is_pattern, several)) > _MOST_PATTERNS:
+            raise NothingSelected(f"it has more than {_MOST_PATTERNS} expressions and globs")
+        each = [_find(part, tree, names) for part in several if part]
         if not each:
             raise NothingSelected(unknown_path(selection, tree))
         indices = sorted({index for one in each for index in one.indices})
         return Selected(one_selection([one.shown or "the model" for one in each]), tuple(indices))
     if wanted.startswith("re:"):
-        search = _expression(wanted).search
-        return _some(wanted, {i for i, info in enumerate(tree.parameters) if any(map(search, info.names))}, tree)
+        return _some(wanted, _by_expression(wanted, tree, names()), tree)
     if wanted.startswith(":"):
         return _some(wanted, _by_preset(wanted, tree), tree)
-    if any(sign in wanted for sign in "*?["):
+    if _is_pattern(wanted):
         return _some(wanted, _by_glob(wanted, tree), tree)
     raise NothingSelected(unknown_path(selection, tree))
 
@@ -148,7 +161,7 @@ def unknown_path(path: str, tree: Listing) -> str:
     originals += [name for suffix in ("_g", "_v", "_orig") if (name := path + suffix) in names]
     if originals:
         return f"{path} is computed from {' and '.join(originals)}: toggle those instead"
-    return f"there is no module or parameter {path!r}{_nearest(path, [info.path for info in tree.modules], names)}"
+    return f"there is no module or parameter {shown(path)}{_nearest(path, [info.path for info in tree.modules], names)}"
 
 
 def _nearest(path: str, modules: Iterable[str], names: Iterable[str]) -> str:
@@ -190,7 +203,7 @@ def _some(selection: str, indices: set[int], tree: Listing) -> Selected:
     hint = _nearest(
         plain, [info.path for info in tree.modules], (name for info in tree.parameters for name in info.names)
     )
-    raise NothingSelected(f"nothing matches {selection!r}{hint}")
+    raise NothingSelected(f"nothing matches {shown(selection)}{hint}")
 
 
 _ABSENT = {
@@ -210,7 +223,7 @@ def _by_preset(word: str, tree: Listing) -> set[int]:
     if word not in _PRESETS:
         near = difflib.get_close_matches(word, PRESETS)
         hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(PRESETS)}"
-        raise NothingSelected(f"there is no preset {word!r}{hint}")
+        raise NothingSelected(f"there is no preset {shown(word)}{hint}")
     return _PRESETS[word](tree)
 
 
@@ -224,14 +237,31 @@ _PRESETS: dict[str, Callable[[Listing], set[int]]] = {
 }
 
 
-def _expression(selection: str) -> re.Pattern[str]:
+def _is_pattern(selection: str) -> bool:
+    return selection.startswith("re:") or any(sign in selection for sign in "*?[")
+
+
+def _by_expression(selection: str, tree: Listing, names: name_search.Names) -> set[int]:
+    found = _expression(selection)
+    owners = [index for index, info in enumerate(tree.parameters) for _ in info.names]
     try:
-        return re.compile(selection.removeprefix("re:").strip())
-    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-        raise NothingSelected(f"{selection!r} is no regular expression: {error}") from None
+        return {index for index, is_found in zip(owners, names.search(found)) if is_found}
+    except expressions.BadExpressionError as error:
+        raise NothingSelected(f"cannot search for {shown(selection)}: {error}") from None
+
+
+def _expression(selection: str) -> expressions.Node:
+    try:
+        found = expressions.parse(selection.removeprefix("re:").strip())
+        name_search.Automaton(found)
+    except expressions.BadExpressionError as error:
+        raise NothingSelected(f"{shown(selection)} is no regular expression: {error}") from None
+    return found
 
 
 def _by_glob(selection: str, tree: Listing) -> set[int]:
+    if len(selection) > expressions.MOST_CHARACTERS:
+        raise NothingSelected(f"{shown(selection)} has more than {expressions.MOST_CHARACTERS:,} characters")
     matches = re.compile(fnmatch.translate(selection)).match
     found = {index for index, info in enumerate(tree.parameters) if any(map(matches, info.names))}
     for module in tree.modules:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from time import process_time
 
 import pytest
 import torch
@@ -269,6 +270,10 @@ def test_several_models_each_have_their_own_parts() -> None:
         ("layer9.*", "nothing matches 'layer9.*'; did you mean layer"),
         ("re:layer9", "nothing matches 're:layer9'; did you mean layer"),
         ("re:(", "'re:(' is no regular expression: "),
+        (r"re:(a)\1", "'re:(a)\\\\1' is no regular expression: backreferences are not supported"),
+        (" + ".join(f"re:{number}" for number in range(65)), "it has more than 64 expressions and globs"),
+        ("*a" * 501, "'*a*a"),
+        (f":last-{'9' * 5_000}-blocks", "there is no preset"),
         (":haed", "there is no preset ':haed'; did you mean :head?"),
         (":", "there is no preset ':'; there are :all, :head"),
         (":last-0-blocks", "there is no preset ':last-0-blocks'; did you mean :last-N-blocks?"),
@@ -280,6 +285,15 @@ def test_what_names_nothing_says_so_in_one_line(selection: str, answer: str) -> 
         find(selection, tree_of(resnet()))
     assert str(nothing.value).startswith(answer)
     assert "\n" not in str(nothing.value)
+    assert len(str(nothing.value)) < 400
+
+
+@pytest.mark.parametrize("selection", [r"re:^(\w+\.?)+weight!$", "re:(.*)*!", "re:" + ".*" * 400 + "!", "*a" * 400])
+def test_no_selection_takes_long(selection: str) -> None:
+    began = process_time()
+    with pytest.raises(NothingSelected):
+        find(", ".join([selection] * 100) if "*a" in selection else selection, tree_of(resnet()))
+    assert process_time() - began < 5
 
 
 def test_presets_that_mean_something_are_offered() -> None:
