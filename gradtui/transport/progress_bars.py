@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _BAR = re.compile(
-    r"(?P<name>[^|]*?)\s*\d{1,3}%\|[^|]*\|\s*"
-    r"(?P<done>[\d.]+)(?P<done_unit>[kMGTP]?)/(?P<total>[\d.]+)(?P<total_unit>[kMGTP]?)[^\[]*"
-    r"\[(?:(?P<days_over>\d+) days?, )?(?P<time_over>\d+(?::\d\d){1,2})?[^<\]]*"
-    r"<(?:(?P<days>\d+) days?, )?(?P<time>\d+(?::\d\d){1,2}|\?)"
+    r"(?P<name>[^|]*?)\d{1,3}%\|[^|]*\|\s*"
+    r"(?P<done>\d{1,15}(?:\.\d{1,3})?)(?P<done_unit>[kMGTP]?)/(?P<total>\d{1,15}(?:\.\d{1,3})?)(?P<total_unit>[kMGTP]?)[^\[]*"
+    r"\[(?:(?P<days_over>\d{1,6}) days?, )?(?P<time_over>\d{1,6}(?::\d\d){1,2})?[^<\]]*"
+    r"<(?:(?P<days>\d{1,6}) days?, )?(?P<time>\d{1,6}(?::\d\d){1,2}|\?)"
 )
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _MAX_BARS = 8
+_MAX_CHARACTERS = 1_000
+"""Longer lines are no bars of a terminal. A script may print any text, and the search must not take long."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def progress_bars(lines: Sequence[str]) -> list[ProgressBar]:
     """
     found: list[ProgressBar] = []
     for line in reversed(lines[-_MAX_BARS:]):
-        match = _BAR.match(line)
+        match = _BAR.match(line, 0, _MAX_CHARACTERS)
         if match is None:
             if line.strip():
                 break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from gradtui.transport.progress_bars import ProgressBar, progress_bars
@@ -54,3 +56,17 @@ def test_the_outermost_of_nested_bars_comes_first() -> None:
     assert [(bar.name, bar.seconds_left) for bar in progress_bars(lines)] == [("all", 80), ("epoch", 5)]
     finished = "epoch: 100%|██████████| 10/10 [00:10<00:00,  1.00s/it]"
     assert [bar.name for bar in progress_bars([*lines[:2], finished])] == ["all"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " " * 100_000, "1" * 100_000, "1%|" * 30_000, "1%||1/" + "1" * 100_000, "1%|| 1/2[" * 10_000, "1%||1/2[1:00" * 10_000,
+        "1%||1.1.1/2[00:01<00:02", "1%||./.[00:01<00:02", "1%||1/2[00:01<" + "9" * 999,
+        "1%||1/2[00:01<" + "9" * 400 + " days, 1:00",
+    ],
+)  # fmt: skip
+def test_no_line_takes_long(line: str) -> None:
+    began = process_time()
+    assert progress_bars([line] * 8) == []
+    assert process_time() - began < 1
