@@ -66,6 +66,8 @@ class StateReason(str, Enum):
     """Unreached: `.grad` was set when backward ended and None when the optimizer stepped."""
     NOT_CALLED = "n"
     """Unknown: the module that holds this frozen parameter was not called, so its use leaves no trace in the graph."""
+    NOT_USED = "u"
+    """Cut: the module that holds this frozen parameter was not called, and no operation of the forward read the parameter."""
     HIDDEN = "h"
     """Unknown: one operation of the graph stands for the code of several modules."""
     ZERO_GRADIENT = "z"

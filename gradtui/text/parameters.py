@@ -65,6 +65,7 @@ CAUSES: dict[StateReason, str] = {
     StateReason.NOT_CALLED: (
         "the module was not called, and the autograd graph does not show whether forward used the parameter"
     ),
+    StateReason.NOT_USED: "no operation of the forward used it",
     StateReason.HIDDEN: (
         "the autograd graph has one operation for the whole module, as torch.compile and reentrant checkpoints record it"
     ),

@@ -6,6 +6,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from gradtui.probe.autograd.operation_record import OperationRecord
+from gradtui.probe.autograd.parameter_use import ParameterUse
 from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.operation_mode import OperationMode, below_operator_call
 
@@ -20,6 +21,8 @@ class OperationLog(OperationMode):
         """Nanoseconds that logging has taken, without the time that torch needs to dispatch operations to it."""
         self.record: OperationRecord | None = None
         """Receives each operation; None while it has none."""
+        self.use: ParameterUse | None = None
+        """The same."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -42,6 +45,13 @@ class OperationLog(OperationMode):
             raise
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
+        if self.use is not None:
+            try:
+                self.use.add(args, kwargs or {}, result)
+            except Exception as error:
+                if raised_by_handler(error):
+                    raise
+                self.use.give_up()
         if self.record is None:
             return
         try:

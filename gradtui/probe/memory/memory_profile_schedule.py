@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd import ModuleCallLog, OperationLog
+from gradtui.probe.autograd import ModuleCallLog, OperationLog, ParameterUse
 from gradtui.probe.memory.memory_profiler import MemoryProfiler
 from gradtui.probe.memory.step_recorder import StepRecorder
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule
@@ -63,6 +63,12 @@ class MemoryProfileSchedule:
     def current(self) -> MemoryProfiler | None:
         """The profiler of the current step, if it is profiled."""
         return self._recorder if isinstance(self._recorder, MemoryProfiler) else None
+
+    @property
+    def use(self) -> ParameterUse | None:
+        """The use of parameters in the current step; None if its operations are not recorded, or not all of them."""
+        use = self._recorder.use if self._recorder is not None else None
+        return use if use is not None and use.is_whole else None
 
     def request(self, device_type: str, *, operations: bool = False) -> str | None:
         """Request a profile of the next step. Return the reason, in words, if that is impossible.

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from gradtui.probe.autograd import ModuleCallLog, OperationLog, OperationRecord
+from gradtui.probe.autograd import ModuleCallLog, OperationLog, OperationRecord, ParameterUse
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.protocol.events import OperationsRecorded
@@ -33,15 +33,18 @@ class StepRecorder(Generic[Log]):
         self._tree = tree
         self._modules = modules
         self._record: OperationRecord | None = None
+        self.use: ParameterUse | None = None
+        """The use of parameters in the step, if its operations are recorded."""
         self._depth = 0
 
     def record_operations(self) -> None:
         """Record the operations of the step's forward."""
-        self._record = OperationRecord(self._tree, self._modules)
+        self._record, self.use = OperationRecord(self._tree, self._modules), ParameterUse(self._tree)
 
     def phase(self, phase: Phase) -> None:
         """Record that this phase begins."""
-        self.log.record = self._record if phase is Phase.FORWARD else None
+        is_forward = phase is Phase.FORWARD
+        self.log.record, self.log.use = (self._record, self.use) if is_forward else (None, None)
 
     def backward_begins(self, roots: Iterable[torch.Tensor]) -> None:
         """Record from which tensors backward begins."""
@@ -73,5 +76,7 @@ class StepRecorder(Generic[Log]):
         """Return whether the operations of the call that begins are of interest."""
         if self.log.record is not None and is_capturing():
             self.log.record.give_up("the step is captured in a CUDA graph")
-            self.log.record = None
+            self.log.record = self.log.use = None
+            if self.use is not None:
+                self.use.give_up()
         return self.log.record is not None

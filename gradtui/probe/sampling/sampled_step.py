@@ -19,6 +19,7 @@ from gradtui.probe.autograd import (
     GraphSummary,
     KnownTensors,
     ModuleCallLog,
+    ParameterUse,
     Recomputation,
     walk,
 )
@@ -124,6 +125,7 @@ class SampledStep:
         norms: Mapping[int, float],
         moved: Mapping[int, StateReason],
         evaluated: Iterable[int],
+        use: ParameterUse | None,
         *,
         skipped: bool,
     ) -> Classified:
@@ -132,7 +134,7 @@ class SampledStep:
         Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where the
         script updates its parameters itself; gradtui cannot tell then which of them the script leaves out. `owner` maps id() of
         a parameter to its optimizer and group. `moved` has the frozen parameters that changed, `evaluated` the modules that ran
-        as a whole between steps.
+        as a whole between steps. `use` is what the operations of a step with the same frozen parameters read, if that is known.
         """
         tree, owners = self.tree, self.tree.owners
         letters, trainable, reasons = _begun(before, len(tree.parameters))
@@ -156,6 +158,8 @@ class SampledStep:
                 norm = 1.0 if math.isfinite(norm) else math.inf
             in_optimizer = own is not None or stepped is None
             passes, why = (None, StateReason.NONE) if trains or passing is None else passing.through(owners[index])
+            if use is not None and passing is not None and not trains:
+                passes, why = self._by_use(use, index, passes, why)
             letter = letters[index] = classify(
                 letters[index], trains, in_optimizer, has_gradient, norm, index in moved, passes, skipped
             )
@@ -163,10 +167,29 @@ class SampledStep:
                 why = StateReason.CLEARED
             elif letter == _MOVED:
                 why = moved[index]
-            elif letter != _UNKNOWN:
+            elif letter != _UNKNOWN and why is not StateReason.NOT_USED:
                 why = StateReason.NONE
             reasons[index] = why
         return Classified("".join(letters), "".join(trainable), "".join(reasons))
+
+    def _by_use(
+        self, use: ParameterUse, index: int, passes: bool | None, why: StateReason
+    ) -> tuple[bool | None, StateReason]:
+        """Return whether a gradient passes a frozen parameter, where its operations tell more than its module.
+
+        They do for a module that was not called, such as an `nn.ParameterList`, and for a parameter that a model reads itself,
+        beside its submodules. A called module without others may use kernels that are no operations of torch.
+        """
+        tree, module = self.tree, self.tree.owners[index]
+        if passes is False or why is StateReason.HIDDEN:
+            return passes, why
+        was_called = module in self.trace.grad_modes
+        if not use.is_read(index):
+            return (passes, why) if was_called else (False, StateReason.NOT_USED)
+        known = use.passes(index)
+        if known is not None and (passes is None or (passes and tree.modules[module].subtree_modules > 1)):
+            return known, StateReason.NONE
+        return passes, why
 
     def _only_evaluated(self, evaluated: Iterable[int], owner: Container[int]) -> set[int]:
         """Return the modules of models that ran for evaluation, that no optimizer owns, and that no backward reached."""
