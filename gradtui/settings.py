@@ -106,6 +106,11 @@ class ForecastChoices:
     room: int | None = None
     batch_size: int | None = None
 
+    @property
+    def selections(self) -> tuple[str, ...]:
+        """The selections of parameters and modules."""
+        return tuple(selection for option, selection in self.choices if option != "batch-scale")
+
 
 DEFAULT_RECORD_LIMIT = 1 << 30
 """Bytes of a recording, before older measurements are thinned out."""

@@ -201,6 +201,7 @@ def watched(
     may_fail: bool = False,
     schedule: Sequence[Scheduled] = (),
     ranks_agree: bool = False,
+    awaited: Sequence[str] = (),
 ) -> Iterator[Watched]:
     """Attach a probe. Without a `budget` every step is sampled; a part of the probe that fails, fails the test."""
     queue = EventQueue(capacity=1_000_000)
@@ -214,6 +215,7 @@ def watched(
             stop_after=stop_after,
             write_file=write_file,
             schedule=schedule,
+            awaited=awaited,
             ranks_agree=ranks_agree,
         ),
     )

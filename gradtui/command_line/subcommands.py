@@ -169,7 +169,8 @@ def _objection(selections: str) -> str | None:
     metavar="N",
     default=str(_FORECAST_STEPS),
     show_default=True,
-    help="Stop cleanly after N optimizer steps. The forecasts are of the last one; the first may lack optimizer state.",
+    help="Stop cleanly after N optimizer steps with what is asked about (looked for in 1,000 steps, 2 minutes at most). The "
+    "forecasts are of the last one; the first may lack optimizer state.",
 )
 @click.option(
     "--format",

@@ -65,7 +65,7 @@ class ForecastReport:
                 choices += self._choices(state, now, change_of_option(state, option, selection), reporter)
             except NothingSelected as nothing:
                 self._is_wrong = True
-                reporter.say(f"--{option} {selection}: {nothing}")
+                reporter.say(f"--{option} {selection}: {nothing}, in {plural(state.step, 'step')} of the script")
         if room is not None:
             choices += self._fitting(state, now, PlannedChange("", (), forecast_change(state, Change())), reporter)
         largest = self._largest_batch(state) if room is not None else None

@@ -216,6 +216,7 @@ class TrainingRun:
             budget=settings.budget,
             stop_after=settings.steps,
             schedule=settings.schedule,
+            awaited=settings.forecast.selections if settings.forecast is not None else (),
             ranks_agree=settings.connect is not None,
             write_file=RunFiles(settings.target.name).write,
         )

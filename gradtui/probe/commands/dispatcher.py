@@ -18,6 +18,7 @@ from gradtui.no_collection import no_collection
 from gradtui.own_frames import script_line
 from gradtui.probe.commands import optimizer_state, preconditions, replayed_schedule, saved_files
 from gradtui.probe.commands.agreement import Agreement
+from gradtui.probe.commands.awaited_selections import AwaitedSelections
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
@@ -127,6 +128,7 @@ class CommandDispatcher:
         """Whether all ranks have the same schedule."""
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
+        self.awaited = AwaitedSelections(options.awaited, context.counter, self.schedule)
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
         self._step = 0
@@ -211,6 +213,7 @@ class CommandDispatcher:
         `by_hand` is True if the script has no optimizer and updates its parameters itself, `captured` if the step is a replay
         of a CUDA graph. Commands wait while a graph is being captured.
         """
+        self.awaited.look(step, self._view.tree)
         if self._norms.bad_steps.pauses and not is_capturing():
             # A measurement that is still on the device may pause the run at this boundary.
             self._norms.wait()

@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from torch.optim import Optimizer
@@ -49,6 +50,11 @@ class ReplayedSchedule:
     def steps_until_due(self, executed: int) -> int:
         """Return how many steps after the one following `executed` end before an entry is due."""
         return self._left[0].step - executed - 1 if self._left else sys.maxsize
+
+    def put_off(self, steps: int) -> None:
+        """Let the entries that are left take effect so many steps later."""
+        if steps:
+            self._left = deque(replace(entry, step=entry.step + steps) for entry in self._left)
 
     def take(self, step: int, skipped: int) -> Scheduled | None:
         """Remove and return the next entry if it is due after `step` executed steps, with `skipped` steps left out since."""

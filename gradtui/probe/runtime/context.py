@@ -63,6 +63,8 @@ class ProbeOptions:
     """The number of steps after which the probe ends the script; None for no end."""
     schedule: Sequence[Scheduled] = ()
     """Commands to apply at given steps, before those that the user submits there."""
+    awaited: Sequence[str] = ()
+    """Selections: the end of the run and the schedule are put off until the models have what they name."""
     ranks_agree: bool = False
     """All ranks of the job have this schedule."""
     write_file: WriteFile | None = None

@@ -39,7 +39,7 @@ class StepCounter:
         """The number of steps in the first event that had any: their cost counts as setting up."""
         self._exempt_steps, self._exempt_seconds = 0, 0.0
         self._flushed = (0, 0)
-        self._stop_after = stop_after
+        self._stop_after, self._wanted = stop_after, stop_after
         self._skipped = 0
         self._by_hand = 0
         self._by_optimizer: list[int] = []
@@ -105,6 +105,13 @@ class StepCounter:
         """Raise `RunStopped` if the script has reached the requested number of steps."""
         if self._stop_after is not None and self.steps >= self._stop_after:
             raise RunStopped
+
+    def put_off(self, executed: int) -> int:
+        """Let the script go on for as many steps after `executed` ones as it was to make. Return by how many that is later."""
+        if self._stop_after is None or self._wanted is None:
+            return 0
+        before, self._stop_after = self._stop_after, executed + self._wanted
+        return self._stop_after - before
 
     def is_last(self, executed: int) -> bool:
         """Return whether the script ends after the step that follows `executed` steps."""
