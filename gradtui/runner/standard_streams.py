@@ -31,22 +31,34 @@ _LINE_BUFFERED = 1
 _NAMES = ("stdin", "stdout", "stderr")
 
 
-class _NotedWrite:
-    """Stands in the place of the `write` of python's stdout or stderr. It notes where the cursor is after each write.
+class _Noted:
+    """Stands in the place of the `write` and the `flush` of python's stdout or stderr, and notes where the cursor is.
 
     A signal's handler may raise between two lines of this class. Below the buffer the caller would then write the same bytes
     again, because it would not know that they are written.
     """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
-        self._stream, self._write = stream, stream.write
+        self._stream, self._write, self._flush = stream, stream.write, stream.flush
+        self._waiting = ""
+        """The end of what a block-buffered stdout has not written yet."""
 
-    def __call__(self, text: str, /) -> int:
-        # What a block-buffered stdout gets is written later.
-        if (stream := self._stream).line_buffering or stream.write_through or stream is sys.__stderr__:
-            with contextlib.suppress(Exception):
-                STDERR_LINE.note(stream.fileno(), text[-MOST_READ:].encode(errors="replace"))
+    def write(self, text: str, /) -> int:
+        stream = self._stream
+        if stream.line_buffering or stream.write_through or stream is sys.__stderr__:
+            self._note(text)
+        else:
+            self._waiting = (self._waiting + text)[-MOST_READ:]
         return self._write(text)
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, ""
+        self._note(waiting)
+        self._flush()
+
+    def _note(self, text: str) -> None:
+        with contextlib.suppress(Exception):
+            STDERR_LINE.note(self._stream.fileno(), text[-MOST_READ:].encode(errors="replace"))
 
 
 class _KeptFile(io.FileIO):
@@ -143,7 +155,8 @@ def _rebuild(descriptor: int, make: Callable[[], io.FileIO], *, is_noted: bool =
         )
         stream.mode = before.mode  # type: ignore[misc]  # as python's own start sets it
         if is_noted:
-            stream.write = _NotedWrite(stream)  # type: ignore[method-assign]
+            noted = _Noted(stream)
+            stream.write, stream.flush = noted.write, noted.flush  # type: ignore[method-assign]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 

@@ -285,7 +285,7 @@ def test_the_teacher_of_a_distillation_is_no_orphan() -> None:
     letters = seen.state.tree.states
     assert sorted(letters) == ["-"] * 6 + ["T"] * 6
     assert problem_count(seen.state.tree) == 0
-    assert state_counts(seen.state, seen.state.tree) == {"evaluated only": 6, "trained": 6}
+    assert state_counts(seen.state, seen.state.tree) == {"evaluated only": 6, "trains": 6}
 
 
 @pytest.mark.parametrize("at_the_end", [evaluate_a_copy, update_statistics])

@@ -259,9 +259,10 @@ async def test_a_key_draws_the_curve_of_another_row_at_once_and_those_of_the_run
         redraw = panel.redraw
         monkeypatch.setattr(panel, "redraw", lambda: (redrawn.append(run.row), redraw()))
         monkeypatch.setattr(curves, "run_curves", lambda state: (made.append(state), run_curves(state))[1])
-        await run.press("down", "down")
+        await run.press("down")
         assert panel.selection is not None
         assert panel.selection.name in panel.text
+        await run.press("down")
         run.dashboard.select()
         assert len(redrawn) == len({*redrawn}) == 2
         assert made == []

@@ -38,7 +38,7 @@ async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
         await run.press("enter")
         assert isinstance(run.app.screen, DetailDialog)
         shown = run.app.screen.query_one("#dialog-lines")
-        assert "T trained" in shown.text  # type: ignore[attr-defined]
+        assert "T trains" in shown.text  # type: ignore[attr-defined]
         run.source.put(ev.CommandApplied(2.0, 41, SetTrainable(9, "ctx", False), "froze ctx", (CTX,)))
         await run.pump()
         run.app.screen.update()
