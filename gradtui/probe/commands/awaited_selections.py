@@ -10,7 +10,7 @@ from time import monotonic
 
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.steps.step_counter import StepCounter
+from gradtui.probe.steps import StepCounter
 from gradtui.state.selection import NothingSelected, find, joined
 
 MOST_STEPS, MOST_SECONDS = 1_000, 120.0
