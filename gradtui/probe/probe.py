@@ -42,7 +42,7 @@ class Probe:
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
         self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.step_hold
         self._index_of = self.view.discovery.register_optimizer
-        self._scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped)
+        self._scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, self._on_late_skip)
         self._graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._shows_states = False
         """Whether the states of a step that does not allow a whole sample are emitted."""
@@ -304,6 +304,10 @@ class Probe:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps, optimizer)
         self._on_step_end(now, optimizer, skipped=True)
+
+    def _on_late_skip(self, optimizer: Optimizer, step: int) -> None:
+        with self.hooks.guarded("examination"):
+            self.step_sampler.states.was_skipped(optimizer, step)
 
     def _on_step_end(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
         """Handle the end of a step. `optimizer` is None where the script updates its parameters itself."""

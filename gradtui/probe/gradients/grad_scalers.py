@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
@@ -24,8 +25,21 @@ def is_on_cuda(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda
 
 
+class _Answer(NamedTuple):
+    """Whether a fused optimizer skipped a step: what its device will have copied to the host."""
+
+    number: int
+    optimizer: weakref.ref[Optimizer]
+    step: int
+    is_skipped: HostCopy
+
+
 class GradScalers:
-    """Receives the calls of every enabled `GradScaler`; `left_out` receives the time and optimizer of each skipped step."""
+    """Receives the calls of every enabled `GradScaler`.
+
+    `left_out` receives the time and optimizer of each skipped step, `was_left_out` the optimizer and the number of each step
+    that counted as executed before a device reported that it was skipped.
+    """
 
     def __init__(
         self,
@@ -33,14 +47,15 @@ class GradScalers:
         norms: GradNormCollector,
         order: CallOrder,
         left_out: Callable[[int, Optimizer], None],
+        was_left_out: Callable[[Optimizer, int], None],
     ) -> None:
         self._norms, self._order = norms, order
         self._counter = context.counter
         self._index_of = context.models.discovery.register_optimizer
-        self._left_out = left_out
+        self._left_out, self._was_left_out = left_out, was_left_out
         self._passed_on = False
-        self.under_way: deque[tuple[int, HostCopy]] = deque()
-        """Indices of fused optimizers that have run a step, and whether they skipped it."""
+        self.under_way: deque[_Answer] = deque()
+        """Steps of fused optimizers, and whether they skipped them."""
 
     def skips(self, optimizer: Optimizer) -> bool:
         """Return whether the optimizer skipped the step that it has just run because of a loss scaler's `found_inf`.
@@ -51,20 +66,23 @@ class GradScalers:
         if found is None or found.device.type == "cpu":
             return found is not None and bool(found)
         if is_on_cuda(found) and len(self.under_way) < _MAX_UNDER_WAY and not operations_are_observed():
-            self.under_way.append((self._index_of(optimizer), HostCopy(found.reshape(1))))
+            copy, step = HostCopy(found.reshape(1)), self._counter.steps + 1
+            self.under_way.append(_Answer(self._index_of(optimizer), weakref.ref(optimizer), step, copy))
         return False
 
     def poll(self) -> None:
         """Correct the step counts by the results that have arrived from a device. Never waits."""
-        while self.under_way and self.under_way[0][1].is_there:
-            index, copy = self.under_way.popleft()
-            if any(copy.values()):
-                self._counter.was_skipped(index, is_newest=not self.under_way)
+        while self.under_way and self.under_way[0].is_skipped.is_there:
+            answer = self.under_way.popleft()
+            if any(answer.is_skipped.values()):
+                self._counter.was_skipped(answer.number, is_newest=not self.under_way)
+                if (optimizer := answer.optimizer()) is not None:
+                    self._was_left_out(optimizer, answer.step)
 
     def finish(self) -> None:
         """Poll at the end of the run. May wait for the device."""
         if self.under_way:
-            self.under_way[-1][1].wait()
+            self.under_way[-1].is_skipped.wait()
         self.poll()
 
     def passed_on(self) -> None:

@@ -112,3 +112,20 @@ def test_on_a_device_whose_copies_would_wait_nothing_is_read(cuda: FakeCuda, mon
         training.step()
         training.step(overflows=True)
     assert counts(seen) == (2, 0, [2], 2)
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["read at the next step", "read at the end"])
+def test_the_states_of_a_step_that_was_skipped_on_the_device_say_so(cuda: FakeCuda, behind: bool) -> None:
+    with watched() as seen:
+        training = Training()
+        training.step()
+        cuda.is_finished = not behind
+        training.step(overflows=True)
+        if not behind:
+            training.model(X)
+            assert set(seen.letters().values()) == {"S"}
+            training.step()
+            assert set(seen.letters().values()) == {"T"}
+            training.step(overflows=True)
+        cuda.is_finished = True
+    assert set(seen.letters().values()) == {"S"}
