@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -36,7 +37,9 @@ def make_private(directory: Path) -> None:
     if sys.platform == "win32":  # which has no such modes
         return
     found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory))
+    if found.st_uid != os.getuid():
         raise PermissionError(f"{directory} belongs to another user")
     if stat.S_IMODE(found.st_mode) != _OWNER_ONLY:
         directory.chmod(_OWNER_ONLY)

@@ -72,5 +72,5 @@ def test_one_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
 
 def test_a_link_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(PermissionError):
+    with pytest.raises(NotADirectoryError):
         make_private(tmp_path / "link")

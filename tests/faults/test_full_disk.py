@@ -82,7 +82,7 @@ def test_where_no_log_can_be_made_it_runs_without_a_screen(tmp_path: Path) -> No
     (tmp_path / "gradtui").write_text("a file where the folder of the logs would be", encoding="utf-8")
     with Screen(tmp_path, TRAIN + "print('trained', *weights())\n", launcher=launcher) as session:
         assert session.wait_end() == 0
-        assert "gradtui: no log can be written (File exists); running with --plain" in session.text
+        assert "gradtui: no log can be written (Not a directory); running with --plain" in session.text
         assert "trained" in session.text
         assert session.problems_left() == []
 
