@@ -11,7 +11,6 @@ from gradtui.state.model_records import peak_owner
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_memory import is_peak_exact
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import unexplained_at_load
 from gradtui.state.step_curve import PHASES_OF_STEP, step_curve, time_shares
 from gradtui.text import (
     MEMORY_PARTS,
@@ -114,7 +113,7 @@ class MemoryContents:
 
 def memory_contents(state: RunState) -> MemoryContents:
     """Return what is known of memory."""
-    before = unexplained_at_load(state) or 0
+    before = state.held_since_load or 0
     step = _step(state, before)
     found = reconcile(state.device)
     totals = ((phase, tuple(state.phases[phase].totals)) for phase in PHASES_OF_STEP)

@@ -260,16 +260,6 @@ def is_on_host(state: RunState) -> bool:
     return state.started is None or state.started.device in ("", "cpu")
 
 
-def unexplained_at_load(state: RunState) -> int | None:
-    """Return the bytes that were in no category when the first forward began: those of imports and data.
-
-    None if unknown or zero.
-    """
-    last = state.phases[Phase.LOAD].last
-    other = last.held.other if last is not None else None
-    return other if other is not None and other > 0 else None
-
-
 def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
     """Divide the bytes in no category into those from before the first forward, and those that training has added since.
 

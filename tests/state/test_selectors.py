@@ -105,9 +105,9 @@ def test_about_the_same_is_no_reason_to_change_the_fullest_phase(backward: int, 
 @pytest.mark.parametrize(("other", "known"), [(None, None), (-5, None), (0, None), (7, 7)])
 def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: int | None, known: int | None) -> None:
     state = RunState()
-    assert selectors.unexplained_at_load(state) is None
+    assert state.held_since_load is None
     apply(state, ev.MemoryMeasured(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, other, 8), None, True, True))
-    assert selectors.unexplained_at_load(state) == known
+    assert state.held_since_load == known
 
 
 @pytest.mark.parametrize(
