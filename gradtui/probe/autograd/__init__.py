@@ -19,7 +19,7 @@ from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, Modul
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
 from gradtui.probe.autograd.operation_log import OperationLog
 from gradtui.probe.autograd.operation_record import OperationRecord
-from gradtui.probe.autograd.parameter_use import ParameterUse
+from gradtui.probe.autograd.parameter_use import NewestUse, ParameterUse
 from gradtui.probe.autograd.recomputation import Recomputation
 from gradtui.probe.autograd.saved_owners import SavedOwners
 from gradtui.probe.autograd.saved_tensors import walk
@@ -34,6 +34,7 @@ __all__ = [
     "ModuleCallLog",
     "ModuleCallLogger",
     "ModuleOutputs",
+    "NewestUse",
     "OperationLog",
     "OperationRecord",
     "ParameterUse",

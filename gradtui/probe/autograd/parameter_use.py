@@ -77,6 +77,23 @@ class ParameterUse:
         return known[1] if known is not None and known[0]() is tensor else frozenset()
 
 
+class NewestUse:
+    """The newest recorded use of the parameters. It holds as long as the same parameters are frozen."""
+
+    def __init__(self) -> None:
+        self._use: ParameterUse | None = None
+        self._frozen: frozenset[int] = frozenset()
+
+    def with_frozen(self, frozen: frozenset[int], listing: int, recorded: ParameterUse | None) -> ParameterUse | None:
+        """Return the use with these frozen parameters of a listing; None if it is not known.
+
+        `recorded` is that of the current step, if its operations were recorded.
+        """
+        if recorded is not None:
+            self._use, self._frozen = recorded, frozen
+        return self._use if self._use is not None and (self._frozen, self._use.listing) == (frozen, listing) else None
+
+
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):

@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules
-from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, ParameterUse, Recomputation
+from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, NewestUse, Recomputation
 from gradtui.probe.frozen import DriftDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
 from gradtui.probe.model import IndexMapping, optimizer_membership
@@ -92,8 +92,7 @@ class StepSampler:
         """The phase about to end does so with a backward whose graph was walked."""
         self._evaluated_at = -_EVALUATION_NS
         self._switches_at = 0
-        self._use: tuple[ParameterUse | None, frozenset[int]] = None, frozenset()
-        """The newest recorded use of the parameters, and those that were frozen then."""
+        self._use = NewestUse()
         self._begun_with: dict[int, int] = {}
         """Module index -> number of sampled steps that began with a call of the module."""
         self.hooks = context.hooks
@@ -390,18 +389,12 @@ class StepSampler:
         if any(cause is StateReason.NONE for index, cause in moved.items() if index not in known):
             # Two consecutive sampled steps show what moves the parameter.
             self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
-        use = self._use_with(frozenset([index for index, _ in still]), sampled_step.tree.listing)
+        frozen = frozenset([index for index, _ in still])
+        use = self._use.with_frozen(frozen, sampled_step.tree.listing, self._traces.use)
         found = sampled_step.classify(
             self.states.now, optimizer, owner, norms, moved, self._reach.evaluated, use, skipped=skipped
         )
         self.states.classified(found, step)
-
-    def _use_with(self, frozen: frozenset[int], listing: int) -> ParameterUse | None:
-        """Return the newest known use of the parameters while these ones are frozen; None if that is not known."""
-        if (newest := self._traces.use) is not None:
-            self._use = newest, frozen
-        use, known = self._use
-        return use if use is not None and known == frozen and use.listing == listing else None
 
     def finish(self) -> None:
         """End the run, and with it the current phase."""

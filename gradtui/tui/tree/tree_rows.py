@@ -115,6 +115,13 @@ class TreeRows:
         except ValueError:
             return None
 
+    def place_of(self, path: str) -> int:
+        """Return the position of the row with a path, or of the nearest row around it that is visible; 0 if there is none."""
+        places = {self.path(row): place for place, row in reversed([*enumerate(self.rows)])}
+        while path and path not in places:
+            path = path.rpartition(".")[0]
+        return places.get(path, 0)
+
     def set_folded(self, module: int, folded: bool) -> None:
         """Hide or show the rows below a module."""
         if not self.has_children(module) or folded == self.is_folded(module):

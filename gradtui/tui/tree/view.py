@@ -32,8 +32,6 @@ from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.widgets import ScrollLines
 
 _FREE_ROWS, _ROOM_FOR_MORE = 5, 16
-
-
 _NONE = -1
 """The version of no structure."""
 
@@ -82,7 +80,7 @@ class ModuleTree(ScrollLines):
         self.rows = TreeRows(state.tree)
         self._models: tuple[int, ...] = ()
         self._has_folded = False
-        """Whether the user has folded or unfolded something: new models then leave the folds as they are."""
+        """Whether the user has folded or unfolded something. New models then leave the folds as they are."""
         self.totals = TreeTotals(state.tree, SPARK_WIDTH)
         """Sums over subtrees, as of the last drawing."""
         self.reach = TreeReach(state.tree)
@@ -143,8 +141,8 @@ class ModuleTree(ScrollLines):
         old_path = self.rows.path(at) if at is not None else ""
         known = len(self.rows) > 0 and was != _NONE
         models = tuple(model.number for model in tree.models)
-        keeps_folds = known and (self._has_folded or models == self._models)
-        folds, self._models = self.rows.folded_paths if keeps_folds else None, models
+        folds = self.rows.folded_paths if known and (self._has_folded or models == self._models) else None
+        self._models = models
         self._waiting, self._marks = (), NOTHING_PENDING
         pattern = self.rows.filter
         self.rows = TreeRows(tree, folds, room=_room(self.content_size.height or self.app.size.height // 2))
@@ -153,15 +151,8 @@ class ModuleTree(ScrollLines):
         self.totals = TreeTotals(tree, SPARK_WIDTH)
         self.reach, self.findings, self._ranks = TreeReach(tree), FindingRows(tree), CallRanks(tree)
         self.sorted.column = ""
-        self.cursor = self._place_of(old_path) if known else 0
+        self.cursor = self.rows.place_of(old_path) if known else 0
         self.post_message(self.CursorMoved())
-
-    def _place_of(self, path: str) -> int:
-        """Return the position of the row with a path, or of the one around it that is visible."""
-        places = {self.rows.path(row): place for place, row in reversed([*enumerate(self.rows.rows)])}
-        while path and path not in places:
-            path = path.rpartition(".")[0]
-        return places.get(path, 0)
 
     # Drawing
 

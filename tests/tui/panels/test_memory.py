@@ -14,8 +14,9 @@ from gradtui.protocol.vocabulary import Holding, MemoryBytes, OptimizerInfo, Pha
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.memory import memory_table, memory_title
+from gradtui.tui.panels.memory_held import newest
 from gradtui.tui.panels.memory_notes import spike_line, warning_lines
-from gradtui.tui.panels.memory_step import Drawing, live_line, newest, scale_of, step_lines
+from gradtui.tui.panels.memory_step import Drawing, live_line, scale_of, step_lines
 from gradtui.tui.rendering import STALE, Line, line_width
 
 MODEL = coop_model()
