@@ -14,12 +14,16 @@ import fcntl
 import glob
 import os
 import stat
+import time
 
 from gradtui.descriptors import move_aside
 
 _LONGEST = 4096
 _ATTEMPTS = 8
-"""Others may remove a file between its opening and its locking: as often as this in a row they do not."""
+"""Others may remove a file between its opening and its locking, or have it locked for a moment to see whether it is stale: as
+often as this in a row they do not."""
+_PAUSE = 0.005
+"""Seconds before the next attempt at a file that another process has locked."""
 
 
 _own: set[str] = set()
@@ -47,7 +51,10 @@ class LockFile:
         Returns:
             Who has it, in words; None if it was free, or if that is unknown.
         """
-        for _ in range(_ATTEMPTS):
+        holder = None
+        for attempt in range(_ATTEMPTS):
+            if holder is not None:
+                time.sleep(_PAUSE * attempt)
             try:
                 descriptor = _open(self._path)
             except OSError:
@@ -55,7 +62,8 @@ class LockFile:
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return _holder(descriptor)
+                holder = _holder(descriptor)
+                continue
             except OSError:
                 os.close(descriptor)
                 return None
@@ -68,7 +76,8 @@ class LockFile:
                 _remove_stale(self._others)
                 return None
             os.close(descriptor)
-        return None
+            holder = None
+        return holder
 
     def release(self) -> None:
         """Release it for another run. A second call does nothing, nor does one in a process that the script has forked."""
