@@ -7,8 +7,8 @@ and without comments and most flags: `(?i)` at the beginning ignores case. A sea
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 MOST_CHARACTERS = 1_000
 _MOST_GROUPS = 50
@@ -20,7 +20,8 @@ class BadExpressionError(ValueError):
     """A text is no expression, or its search would take too long. The message says why."""
 
 
-class CharacterSet(NamedTuple):
+@dataclass(frozen=True)
+class CharacterSet:
     """Which characters may come next."""
 
     ranges: tuple[tuple[int, int], ...]
@@ -52,19 +53,22 @@ WORD = CharacterSet((), "w")
 LINE_END = CharacterSet(((10, 10),))
 
 
-class Sequel(NamedTuple):
+@dataclass(frozen=True)
+class Sequel:
     """Parts one after the other."""
 
     parts: tuple[Node, ...]
 
 
-class Choice(NamedTuple):
+@dataclass(frozen=True)
+class Choice:
     """One of several."""
 
     parts: tuple[Node, ...]
 
 
-class Repeat(NamedTuple):
+@dataclass(frozen=True)
+class Repeat:
     """A part from `low` to `high` times; None for any number."""
 
     part: Node
@@ -72,13 +76,15 @@ class Repeat(NamedTuple):
     high: int | None
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """A position in a name: `A` its beginning, `Z` its end, `$` its end or before a line end there, `b` and `B`."""
 
     kind: str
 
 
-class Look(NamedTuple):
+@dataclass(frozen=True)
+class Look:
     """A position at which a part follows or, with `is_behind`, ends; or, negated, does not."""
 
     part: Node

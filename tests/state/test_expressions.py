@@ -49,6 +49,8 @@ def found(pattern: str, names: list[str]) -> list[bool]:
 @example("^(?!layers)", False)
 @example(r"(?!.*\.)", True)
 @example(r"layers(?=\.\d+\.(?!weight))", True)
+@example(r"(?=(a)(b))q|(?=a|b)b", False)
+@example(r"(?=(?!a))q|(?=(a){0,1})a", False)
 def test_it_finds_what_re_finds(pattern: str, ignores_case: bool) -> None:
     pattern = f"(?i){pattern}" if ignores_case else pattern
     try:
