@@ -96,9 +96,9 @@ class Names:
         self._known: dict[int, tuple[Condition, int]] = {}
         """By the id of a condition: it, and the positions at which it holds."""
 
-    def search(self, expression: Node) -> Iterator[bool]:
+    def search(self, expression: Automaton) -> Iterator[bool]:
         """Yield for each name whether the expression matches somewhere in it. Raises `BadExpressionError`."""
-        found = self._reached(Automaton(expression), self._all)
+        found = self._reached(expression, self._all)
         bits = f"{found:0{len(self._text)}b}"[::-1] if self._text else ""
         begin = 0
         for name in self._names:

@@ -68,8 +68,9 @@ def _find(selection: str, tree: Listing, names: Callable[[], name_search.Names])
     if known is not None:
         return known
     wanted = selection.strip()
-    several = tuple(dict.fromkeys(joined(wanted)))
-    if len(joined(wanted)) > 1:
+    written = joined(wanted)
+    if len(written) > 1:
+        several = tuple(dict.fromkeys(written))
         if sum(map(_is_pattern, several)) > _MOST_PATTERNS:
             raise NothingSelected(f"it has more than {_MOST_PATTERNS} expressions and globs")
         each = [_find(part, tree, names) for part in several if part]
@@ -250,13 +251,11 @@ def _by_expression(selection: str, tree: Listing, names: name_search.Names) -> s
         raise NothingSelected(f"cannot search for {shown(selection)}: {error}") from None
 
 
-def _expression(selection: str) -> expressions.Node:
+def _expression(selection: str) -> name_search.Automaton:
     try:
-        found = expressions.parse(selection.removeprefix("re:").strip())
-        name_search.Automaton(found)
+        return name_search.Automaton(expressions.parse(selection.removeprefix("re:").strip()))
     except expressions.BadExpressionError as error:
         raise NothingSelected(f"{shown(selection)} is no regular expression: {error}") from None
-    return found
 
 
 def _by_glob(selection: str, tree: Listing) -> set[int]:
