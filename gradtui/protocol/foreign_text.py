@@ -11,6 +11,8 @@ import re
 import sys
 from typing import Any
 
+from gradtui.protocol.codec import shown
+
 MOST_NESTED = 64
 """Levels of lists and tables. What gradtui writes has fewer than 20."""
 _ONLY_SQUARE = bytes.maketrans(b"{}", b"[]")
@@ -36,7 +38,8 @@ def from_toml(content: bytes) -> dict[str, Any]:
     """Return the table in a text of TOML.
 
     Raises:
-        ValueError: it is no TOML, or nested too deeply. The message says why in one line.
+        ValueError: it is no TOML, nested too deeply, or has a whole number of more than 64 bits, which TOML has not. The
+            message says why in one line.
     """
     # Most runs read none, and the first paint would wait for the import.
     if sys.version_info >= (3, 11):
@@ -56,7 +59,21 @@ def from_toml(content: bytes) -> dict[str, Any]:
     except ValueError as error:
         # A `TOMLDecodeError`, or a number of so many digits that Python does not read it.
         raise ValueError(f"it is not TOML: {error}") from None
+    _check_whole_numbers(table)
     return table
+
+
+def _check_whole_numbers(table: dict[str, Any]) -> None:
+    """Raise ValueError if one is too large. In hexadecimal digits it may be so large that Python cannot write it."""
+    values: list[tuple[str, Any]] = list(table.items())
+    while values:
+        name, value = values.pop()
+        if isinstance(value, dict):
+            values += value.items()
+        elif isinstance(value, list):
+            values += ((name, each) for each in value)
+        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"{shown(name)} needs more than 64 bits")
 
 
 def _without_escaped_quotes(raw: bytes) -> bytes:

@@ -55,8 +55,10 @@ def objection_to(command: Command) -> str | None:
 
 def _objection_to_settings(command: SetGroup) -> str | None:
     for name, index in (("optimizer", command.optimizer), ("group", command.group)):
-        if not 0 <= index < _WHOLE_NUMBERS.stop:
-            return f"there is no {name} {shown(index)}: they are numbered from 0 on"
+        if index not in _WHOLE_NUMBERS:
+            return f"its {name} needs more than 64 bits"
+        if index < 0:
+            return f"there is no {name} {index}: they are numbered from 0 on"
     settings = {"learning rate": command.learning_rate, "weight decay": command.weight_decay}
     given = {name: value for name, value in settings.items() if value is not None}
     if not given:

@@ -77,6 +77,12 @@ def test_no_command_has_a_number_that_training_could_not_take(kind: type[Command
     assert "\n" not in objection
 
 
+def test_a_number_that_no_optimizer_has() -> None:
+    assert objection_to(SetGroup(1, -1, 0, 0.1)) == "there is no optimizer -1: they are numbered from 0 on"
+    for number in (1 << 63, 16**5_000, -(16**5_000)):
+        assert objection_to(SetGroup(1, 0, number, 0.1)) == "its group needs more than 64 bits"
+
+
 def test_settings_beyond_float32_would_break_the_run() -> None:
     for command in (SetGroup(1, 0, 0, 1e31), SetGroup(1, 0, 0, None, 1e31), SetGroup(1, 0, 0, 10**400)):
         assert "would break the run" in str(objection_to(command))
