@@ -67,7 +67,8 @@ class StateReason(str, Enum):
     NOT_CALLED = "n"
     """Unknown: the module that holds this frozen parameter was not called, so its use leaves no trace in the graph."""
     NOT_USED = "u"
-    """Cut: the module that holds this frozen parameter was not called, and no operation of the forward read the parameter."""
+    """Cut: the module that holds this frozen parameter was not called. No operation within the module calls of the newest step
+    whose operations were recorded read the parameter."""
     HIDDEN = "h"
     """Unknown: one operation of the graph stands for the code of several modules."""
     ZERO_GRADIENT = "z"

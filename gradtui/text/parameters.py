@@ -65,7 +65,7 @@ CAUSES: dict[StateReason, str] = {
     StateReason.NOT_CALLED: (
         "the module was not called, and the autograd graph does not show whether forward used the parameter"
     ),
-    StateReason.NOT_USED: "no operation of the forward used it",
+    StateReason.NOT_USED: "no operation of the forward used it when the operations of a step were last recorded",
     StateReason.HIDDEN: (
         "the autograd graph has one operation for the whole module, as torch.compile and reentrant checkpoints record it"
     ),

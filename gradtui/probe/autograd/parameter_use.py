@@ -1,4 +1,4 @@
-"""Which parameters the operations of a forward read, and whether a gradient goes on through these operations.
+"""Which frozen parameters the operations of a forward read, and whether a gradient passes through these operations.
 
 A frozen parameter leaves no trace in autograd's graph where its operation saves nothing of it, as an addition. The operations
 themselves show it. Training thread only.
@@ -12,69 +12,99 @@ from typing import Any
 
 import torch
 
+from gradtui.probe.autograd.module_call_log import ModuleCallLog
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.torch_private.private_names import is_lazy
+from gradtui.probe.torch_private.private_names import is_lazy, storage_key
+from gradtui.probe.torch_private.unwrap import plain_tensors
 
 
 class ParameterUse:
-    """Receives each operation of the forwards of one step."""
+    """Receives each operation within the module calls of one step.
 
-    def __init__(self, tree: ModuleTree) -> None:
+    Args:
+        tree: the models.
+        calls: the module calls of the step.
+    """
+
+    def __init__(self, tree: ModuleTree, calls: ModuleCallLog) -> None:
         self.listing = tree.listing
         self.is_whole = False
-        """Whether the operations of a forward were received, all of them."""
+        """Whether operations were received, and none was missed."""
         self._failed = False
-        self._indices = {id(tensor): index for index, tensor in tree.live_parameters() if not is_lazy(tensor)}
+        self._calls = calls
+        self._by_storage: dict[int, set[int]] = {}
+        for index, tensor in tree.live_parameters():
+            for plain in plain_tensors(tensor) if not (tensor.requires_grad or is_lazy(tensor)) else ():
+                self._by_storage.setdefault(storage_key(plain), set()).add(index)
         self._passes: dict[int, bool | None] = {}
-        """By parameter that was read: whether a gradient goes on through an operation that reads it; None where one read it
-        without recording, as a reentrant checkpoint does at first."""
-        self._made_of: dict[int, tuple[weakref.ref[torch.Tensor], frozenset[int]]] = {}
-        """By `id()` of a tensor that is made of frozen parameters alone, such as a transposed weight: these parameters."""
+        """What `passes` returns, of the parameters that were read."""
+        self._made: dict[int, tuple[weakref.ref[torch.Tensor], dict[int, bool], int]] = {}
+        """By `id()` of a tensor: the frozen parameters that it was computed from, whether from such alone, and the module whose
+        code did it. What the code of another module computes from it is no longer followed."""
+        self._called: frozenset[int] = frozenset()
 
     def add(self, arguments: Iterable[Any], keywords: dict[str, Any], result: Any) -> None:
         """Record an operation that has run."""
-        own: set[int] = set()
-        carries, only_own = False, True
-        for tensor in _tensors((*arguments, *keywords.values())):
-            read = self._read(tensor)
-            own |= read
-            only_own &= bool(read)
-            carries |= tensor.requires_grad
         self.is_whole = not self._failed
-        if not own:
+        module = self._calls.now
+        read: dict[int, bool] = {}
+        carries = has_others = False
+        for tensor in _tensors((*arguments, *keywords.values())):
+            if tensor.requires_grad:
+                carries = True
+                continue
+            found = self._read(tensor, module)
+            has_others |= not found
+            for index, is_pure in found.items():
+                read[index] = read.get(index, True) and is_pure
+        if not read:
             return
         records = torch.is_grad_enabled()
-        for index in own:
-            if records and carries:
+        for index, is_pure in read.items():
+            known = self._passes.get(index, False)
+            if records and carries and is_pure:
                 self._passes[index] = True
-            elif not records and not self._passes.get(index, False):
+            elif known is not True and (carries or not records):
                 self._passes[index] = None
             else:
-                self._passes.setdefault(index, False)
-        if only_own and not carries:
+                self._passes[index] = known
+        if not carries:
+            made_of = {index: is_pure and not has_others for index, is_pure in read.items()}
             for made in _tensors((result,)):
-                self._made_of[id(made)] = weakref.ref(made), frozenset(own)
+                self._made[id(made)] = weakref.ref(made), made_of, module
 
     def give_up(self) -> None:
         """Record that an operation was not received."""
         self._failed, self.is_whole = True, False
 
+    def close(self) -> None:
+        """Keep only what the other methods return."""
+        self._called = frozenset(self._calls.grad_modes)
+        self._calls = ModuleCallLog()
+        self._by_storage, self._made = {}, {}
+
     def passes(self, parameter: int) -> bool | None:
-        """Return whether a gradient passes the operations that read a frozen parameter; None if that is not known."""
+        """Return whether an operation that reads a frozen parameter also takes a tensor that requires a gradient.
+
+        None if that cannot be told: an operation read the parameter without recording, as a reentrant checkpoint does at first,
+        or it takes such a tensor together with one that was computed from the parameter and from others.
+        """
         return self._passes.get(parameter, False)
 
     def is_read(self, parameter: int) -> bool:
         """Return whether an operation read a parameter."""
         return parameter in self._passes
 
-    def _read(self, tensor: torch.Tensor) -> frozenset[int]:
-        if tensor.requires_grad:
-            return frozenset()
-        index = self._indices.get(id(tensor))
-        if index is not None:
-            return frozenset((index,))
-        known = self._made_of.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else frozenset()
+    def ran_any(self, modules: Iterable[int]) -> bool:
+        """Return whether the step called one of these modules: operations between calls are not received."""
+        return not self._called.isdisjoint(modules)
+
+    def _read(self, tensor: torch.Tensor, module: int) -> dict[int, bool]:
+        known = self._made.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1] if known[2] == module else {}
+        indices = [self._by_storage.get(storage_key(plain), ()) for plain in plain_tensors(tensor)]
+        return {index: True for each in indices for index in each}
 
 
 class NewestUse:
@@ -90,6 +120,7 @@ class NewestUse:
         `recorded` is that of the current step, if its operations were recorded.
         """
         if recorded is not None:
+            recorded.close()
             self._use, self._frozen = recorded, frozen
         return self._use if self._use is not None and (self._frozen, self._use.listing) == (frozen, listing) else None
 

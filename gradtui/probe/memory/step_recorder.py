@@ -34,12 +34,14 @@ class StepRecorder(Generic[Log]):
         self._modules = modules
         self._record: OperationRecord | None = None
         self.use: ParameterUse | None = None
-        """The use of parameters in the step, if its operations are recorded."""
+        """Which frozen parameters the step reads; None if none is frozen."""
+        if any(not tensor.requires_grad for _, tensor in tree.live_parameters()):
+            self.use = ParameterUse(tree, modules)
         self._depth = 0
 
     def record_operations(self) -> None:
         """Record the operations of the step's forward."""
-        self._record, self.use = OperationRecord(self._tree, self._modules), ParameterUse(self._tree)
+        self._record = OperationRecord(self._tree, self._modules)
 
     def phase(self, phase: Phase) -> None:
         """Record that this phase begins."""

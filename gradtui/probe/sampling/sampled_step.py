@@ -185,7 +185,8 @@ class SampledStep:
             return passes, why
         was_called = module in self.trace.grad_modes
         if not use.is_read(index):
-            return (passes, why) if was_called else (False, StateReason.NOT_USED)
+            is_known = not was_called and use.ran_any(tree.around(module))
+            return (False, StateReason.NOT_USED) if is_known else (passes, why)
         known = use.passes(index)
         if known is not None and (passes is None or (passes and tree.modules[module].subtree_modules > 1)):
             return known, StateReason.NONE

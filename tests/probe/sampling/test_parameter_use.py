@@ -38,14 +38,14 @@ class TwoTowers(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.image = nn.Embedding(10, 4), nn.Linear(6, 4)
+        self.embed, self.image, self.block = nn.Embedding(10, 4), nn.Linear(6, 4), nn.Tanh()
         self.position, self.scale = nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.ones(()))
         self.shift = nn.Parameter(torch.zeros(4))
         for each in (self.embed.weight, self.position, self.scale, self.shift):
             each.requires_grad_(False)
 
     def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
-        text = (self.embed(tokens) + self.position).mean(1)
+        text = self.block(self.embed(tokens) + self.position).mean(1)
         return ((self.image(images) + self.shift) * self.scale) @ text.t()
 
 
@@ -69,7 +69,8 @@ def test_what_a_prompt_goes_past_is_off_and_what_it_goes_through_passes() -> Non
     tree = seen.state.tree
     index = next(index for index, info in enumerate(tree.parameters) if info.path == "embed.weight")
     assert tree.reasons[index] == StateReason.NOT_USED.value
-    assert state_sentences(seen.state, index)[-1] == "No operation of the forward used it."
+    words = "No operation of the forward used it when the operations of a step were last recorded."
+    assert state_sentences(seen.state, index)[-1] == words
 
 
 def test_a_parameter_that_the_model_reads_itself_is_told_by_its_own_operations() -> None:
@@ -112,3 +113,58 @@ def test_an_embedding_that_is_used_again_is_not_called_unused() -> None:
     seen = train(step, [prompt], steps=6)
     index = next(index for index, info in enumerate(seen.state.tree.parameters) if info.path == "embed.weight")
     assert (seen.letters()["embed.weight"], seen.state.tree.reasons[index]) == ("C", StateReason.NONE.value)
+
+
+class Pool(nn.Module):
+    """Frozen parameters of which a step uses one, in a way that the test gives."""
+
+    def __init__(self, use: Callable[[Pool, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.pool = nn.ParameterList([nn.Parameter(torch.randn(4, 4), requires_grad=False) for _ in range(2)])
+        self.views = [each.detach() for each in self.pool]
+        self.mask: Tensor
+        self.order: Tensor
+        self.register_buffer("mask", torch.ones(4, 4))
+        self.register_buffer("order", torch.arange(4))
+        self.first, self.last, self.use = nn.Linear(4, 4), nn.Linear(4, 2), use
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.use(self, self.first(x)))
+
+    def trainable(self) -> list[nn.Parameter]:
+        return [*self.first.parameters(), *self.last.parameters()]
+
+
+X = torch.linspace(-1, 1, 20).view(5, 4)
+USES: dict[str, Callable[[Pool, Tensor], Tensor]] = {
+    "itself": lambda m, h: h @ m.pool[0],
+    "its data": lambda m, h: h @ m.pool[0].data,
+    "a view from before": lambda m, h: h @ m.views[0],
+    "a slice": lambda m, h: h + m.pool[0][0],
+    "a cast": lambda m, h: h @ m.pool[0].double().float(),
+    "chosen rows": lambda m, h: h @ m.pool[0][m.order],
+    "a masked weight": lambda m, h: h @ (m.pool[0] * m.mask),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_however_a_parameter_is_used_it_is_not_called_unused(name: str) -> None:
+    torch.manual_seed(0)
+    model = Pool(USES[name])
+    letters = train(lambda: model(X), model.trainable()).letters()
+    assert (letters["pool.0"], letters["pool.1"]) == ("F", "C")
+
+
+def test_of_what_is_used_between_module_calls_nothing_is_claimed() -> None:
+    torch.manual_seed(0)
+    model = Pool(USES["itself"])
+    letters = train(lambda: model.last(model.first(X) @ model.pool[0]), model.trainable()).letters()
+    assert {letters["pool.0"], letters["pool.1"]} <= {"F", "-"}
+
+
+def test_another_parameter_that_a_later_step_uses_is_found_again() -> None:
+    torch.manual_seed(0)
+    numbers = iter([0] * 4 + [1] * 100)
+    model = Pool(lambda m, h: h @ m.pool[next(numbers)])
+    letters = train(lambda: model(X), model.trainable(), steps=40).letters()
+    assert (letters["pool.0"], letters["pool.1"]) == ("C", "F")
