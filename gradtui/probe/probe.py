@@ -305,9 +305,9 @@ class Probe:
                 self.norms.measure(self.counter.steps, optimizer)
         self._on_step_end(now, optimizer, skipped=True)
 
-    def _on_late_skip(self, optimizer: Optimizer, step: int) -> None:
+    def _on_late_skip(self, optimizer: Optimizer, ended: int) -> None:
         with self.hooks.guarded("examination"):
-            self.step_sampler.states.was_skipped(optimizer, step)
+            self.step_sampler.states.was_skipped(optimizer, ended)
 
     def _on_step_end(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
         """Handle the end of a step. `optimizer` is None where the script updates its parameters itself."""

@@ -31,6 +31,7 @@ class _Answer(NamedTuple):
     number: int
     optimizer: weakref.ref[Optimizer]
     step: int
+    """The number of the step among those that have ended."""
     is_skipped: HostCopy
 
 
@@ -66,7 +67,7 @@ class GradScalers:
         if found is None or found.device.type == "cpu":
             return found is not None and bool(found)
         if is_on_cuda(found) and len(self.under_way) < _MAX_UNDER_WAY and not operations_are_observed():
-            copy, step = HostCopy(found.reshape(1)), self._counter.steps + 1
+            copy, step = HostCopy(found.reshape(1)), self._counter.ended + 1
             self.under_way.append(_Answer(self._index_of(optimizer), weakref.ref(optimizer), step, copy))
         return False
 

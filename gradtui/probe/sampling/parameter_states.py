@@ -84,8 +84,8 @@ class ParameterStateReporter:
         """The states emitted last."""
         self.switched: Counter[int] = Counter()
         """Parameter index -> how often the script itself was found to freeze or unfreeze it during training, if ever."""
-        self._step = -1
-        """The step in which the states were found last."""
+        self._counter, self._ended = context.counter, -1
+        """The number of the step, among those that have ended, in which the states were found last."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
 
     def tree_changed(self, moved: IndexMapping) -> None:
@@ -117,14 +117,17 @@ class ParameterStateReporter:
 
     def classified(self, found: Classified, step: int) -> None:
         """Store and emit the states found in a sampled step."""
-        self._step = step
+        self._ended = self._counter.ended
         known = zip(self.now.trainable, found.trainable)
         self.switched.update(index for index, (before, now) in enumerate(known) if {before, now} == {"0", "1"})
         self._emit_classified(found, step)
 
-    def was_skipped(self, optimizer: Optimizer, step: int) -> None:
-        """Correct the states found in a step, if they are the newest: a device reported later that it was skipped."""
-        if step != self._step:
+    def was_skipped(self, optimizer: Optimizer, ended: int) -> None:
+        """Correct the states found in a step, if they are the newest: a device reported later that it was skipped.
+
+        `ended` is the number of the step among those that have ended.
+        """
+        if ended != self._ended:
             return
         tree, letters = self._view.tree, list(self.now.letters)
         for group in optimizer.param_groups:
@@ -132,7 +135,7 @@ class ParameterStateReporter:
                 index = tree.owns(tensor)
                 if index is not None and index < len(letters) and self.now.trainable[index] == "1":
                     letters[index] = ParameterState.SKIPPED.value
-        self._emit_classified(self.now._replace(letters="".join(letters)), step - 1)
+        self._emit_classified(self.now._replace(letters="".join(letters)), self._counter.steps)
 
     def indices_of(self, state: ParameterState) -> frozenset[int]:
         """Return the parameters that had this state in the last event."""

@@ -41,12 +41,15 @@ class StepCounter:
         self._flushed = (0, 0)
         self._stop_after, self._wanted = stop_after, stop_after
         self._skipped = 0
+        self.ended = 0
+        """Steps of optimizers that have ended, executed or skipped. A late answer of a device does not change their numbers."""
         self._by_hand = 0
         self._by_optimizer: list[int] = []
         self._flushed_at = 0
 
     def stepped(self, optimizer: int, times: int = 1) -> None:
         """Count `times` steps of the optimizer with this index."""
+        self.ended += times
         self.steps += times - self._by_hand
         self.iterations -= self._by_hand
         self._count_iterations(optimizer, times)
@@ -125,6 +128,7 @@ class StepCounter:
         """Count a step that a loss scaler skipped."""
         self._skipped += 1
         self.left_out += 1
+        self.ended += 1
 
     def was_skipped(self, optimizer: int, *, is_newest: bool) -> None:
         """Uncount a step of the optimizer with this index: a device reported later that the step was skipped."""

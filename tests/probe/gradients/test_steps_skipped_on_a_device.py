@@ -129,3 +129,42 @@ def test_the_states_of_a_step_that_was_skipped_on_the_device_say_so(cuda: FakeCu
             training.step(overflows=True)
         cuda.is_finished = True
     assert set(seen.letters().values()) == {"S"}
+
+
+class Answer:
+    """What a device copies to the host, there once the test says so."""
+
+    made: list[Answer]
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._values = [float(each) for each in values.as_subclass(torch.Tensor)]
+        self.is_there = False
+        self.made.append(self)
+
+    def values(self) -> list[float]:
+        return self._values
+
+    def wait(self) -> None:
+        for each in self.made:
+            each.is_there = True
+
+
+def test_an_answer_corrects_the_states_of_its_own_step_only(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    Answer.made = []
+    monkeypatch.setattr(grad_scalers, "HostCopy", Answer)
+    with watched() as seen:
+        training = Training()
+        training.step(overflows=True)
+        training.step(overflows=True)
+        first, second = Answer.made
+        first.is_there = True
+        training.step()
+        assert set(seen.letters().values()) == {"T"}
+        second.is_there = True
+        seen.probe._scalers.poll()
+        assert set(seen.letters().values()) == {"T"}, "the second step, not the third, was skipped"
+        Answer.made[2].is_there = True
+        training.step(overflows=True)
+        Answer.made[3].is_there = True
+        seen.probe._scalers.poll()
+        assert set(seen.letters().values()) == {"S"}

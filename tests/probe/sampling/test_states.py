@@ -22,6 +22,7 @@ from gradtui.probe.autograd.graph_summary import HiddenRegion
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import ProbeContext, RunClock
 from gradtui.probe.sampling.parameter_states import Classified, ParameterStateReporter
+from gradtui.probe.steps import StepCounter
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
 from gradtui.text import state_reason
@@ -497,7 +498,7 @@ def test_what_takes_turns_is_not_outdated() -> None:
     tensor = nn.Parameter(torch.ones(1))
     view = SimpleNamespace(tree=SimpleNamespace(parameter_refs=[weakref.ref(tensor)], listing=1))
     states = ParameterStateReporter(
-        cast("ProbeContext", SimpleNamespace(emit=lambda _: None, clock=RunClock(), models=view))
+        cast("ProbeContext", SimpleNamespace(counter=StepCounter(), emit=lambda _: None, clock=RunClock(), models=view))
     )
     assert states.outdated() == []
     found = []
