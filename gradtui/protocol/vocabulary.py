@@ -97,6 +97,8 @@ class Reach(str, Enum):
     """The module ran, and backward never enters it."""
     NOT_RUN = " "
     """The module was not called, and nothing of it was used."""
+    SHARED = "s"
+    """The module has no parameters and several callers: its operations count as theirs."""
     UNKNOWN = "?"
     """The module's operations are hidden in an operation that stands for the code of several modules."""
 

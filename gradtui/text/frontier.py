@@ -22,6 +22,9 @@ _LOOKED_AT = 256
 
 _EARLIER_SHOWN = 8
 
+SHARED = "several modules call it, and what it computes counts as theirs"
+"""What is said of a module without parameters that several modules have."""
+
 _MODES = {
     GradMode.GRAD.value: "With autograd recording",
     GradMode.NO_GRAD.value: "Under no_grad: autograd records nothing, whatever requires_grad says",
@@ -228,6 +231,8 @@ def backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -
         return f"never enters it: {why_not_entered(tree, index)}"
     if letter == Reach.NOT_RUN.value:
         return "it was not called"
+    if letter == Reach.SHARED.value:
+        return SHARED
     if letter == Reach.UNKNOWN.value:
         return "unknown: one operation in the graph stands for several modules"
     line = line or frontier(tree)
@@ -291,6 +296,8 @@ def _why_nothing(tree: TreeState, index: int) -> str:
         return f": {why_not_entered(tree, index)}"
     if letter == Reach.NOT_RUN.value:
         return ": it was not called"
+    if letter == Reach.SHARED.value:
+        return f": {SHARED}"
     if letter and letter in ENTERED:
         return ": the gradient passes through, and its operations save nothing for that"
     return ""

@@ -16,7 +16,7 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, optimizers_of, saved_bytes, state_of, subtree, toggles_of
 from gradtui.state.usual_ratio import is_far_from_usual
 from gradtui.text.freezes import contending_text, holding_text
-from gradtui.text.frontier import backward_clause
+from gradtui.text.frontier import SHARED, backward_clause
 from gradtui.text.gradients import held_words, passing_words, ratio_words
 from gradtui.text.parameters import STATE_WORDS, why_so
 from gradtui.text.rank_norms import differing_words
@@ -215,6 +215,8 @@ def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
     if tree.reach.reach[index] == Reach.NOT_RUN.value:
         step = measured_step(tree, index)
         return f"Forward did not call it in step {step:,}." if step else "Forward did not call it."
+    if tree.reach.reach[index] == Reach.SHARED.value:
+        return f"{SHARED[0].upper()}{SHARED[1:]}."
     if tree.reach.reach[index] == Reach.UNKNOWN.value:
         return "How far backward runs is unknown: one operation in the graph stands for several modules."
     return f"Backward {clause}."

@@ -78,7 +78,9 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, 
             ran.update(range(index, index + tree.modules[index].subtree_modules))
     letters = []
     for index in range(len(tree.modules)):
-        if index in entered:
+        if index in tree.shared:
+            reach = Reach.SHARED
+        elif index in entered:
             reach = Reach.THROUGH if index in through else Reach.ENDS
         elif is_hidden(index, opaque, tree):
             reach = Reach.UNKNOWN

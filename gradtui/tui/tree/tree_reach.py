@@ -74,7 +74,7 @@ class TreeReach:
         return self._words[1]
 
     def mark(self, row: int, *, trains: bool) -> str:
-        """Return one cell for a row (see `tree_rows`): blank if nothing is known yet, and for buffers.
+        """Return one cell for a row (see `tree_rows`): blank if nothing is known yet, for a shared module, and for buffers.
 
         Args:
             row: the row.
@@ -90,6 +90,8 @@ class TreeReach:
             if not is_entered or self._tree.states[~row] in _WITHOUT:
                 return NEVER
             return TRAINS if trains else PASSES
+        if letters[row] == Reach.SHARED.value:
+            return " "
         if letters[row] == Reach.UNKNOWN.value:
             return HIDDEN
         if letters[row] not in ENTERED:

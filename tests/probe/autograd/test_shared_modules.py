@@ -3,12 +3,14 @@
 # mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 from watched import watched
 
 from gradtui.state.selectors import saved_bytes
 from gradtui.text.frontier import frontier_sentence
+from gradtui.text.why import module_sentences
 
 
 class Conv(nn.Module):
@@ -51,6 +53,22 @@ def test_a_shared_activation_is_charged_to_its_callers() -> None:
     assert frontier_sentence(tree) == (
         "Backward stops at body: nothing before it needs a gradient. It never enters stem."
     )
+
+
+@pytest.mark.parametrize("act", [nn.GELU(), nn.Sequential(nn.GELU(), nn.Dropout(0.1)), nn.BatchNorm1d(4, affine=False)])
+def test_of_a_shared_module_nothing_is_said_that_holds_for_its_callers(act: nn.Module) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), act), nn.Sequential(nn.Linear(4, 4), act), nn.Linear(4, 2))
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    tree = seen.state.tree
+    shared = [index for index, info in enumerate(tree.modules) if info.path.startswith("0.1")]
+    assert len(shared) == sum(1 for _ in act.modules())
+    for index in shared:
+        assert module_sentences(seen.state, index)[0].startswith("Several modules call it, and what it computes counts")
 
 
 def test_a_shared_module_with_parameters_keeps_what_it_computes() -> None:
