@@ -65,20 +65,23 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 def joined_numbers(names: Iterable[str]) -> list[tuple[str, int]]:
     """Join neighbours that differ by a number at their end, which goes up by one: `blocks.0`, `blocks.1` gives `blocks.0–1`.
 
-    Each comes with the number of names that it stands for.
+    Each comes with the number of names that it stands for. Digits with a leading zero are no number.
     """
-    runs: list[tuple[str, int, int]] = []
+    runs: list[tuple[str, str, int]] = []
+    """(the first name, what the next one would be, the number of names)."""
     for name in names:
-        stem = name.rstrip("0123456789")
-        number = int(name[len(stem) :] or -1)
-        if runs and number > 0 and runs[-1][0] == stem and runs[-1][2] == number - 1:
-            runs[-1] = stem, runs[-1][1], number
+        digits = name[len(name.rstrip("0123456789")) :]
+        is_number = bool(digits) and (digits == "0" or digits[0] != "0")
+        after = f"{name.removesuffix(digits)}{int(digits) + 1}" if is_number else ""
+        if runs and name == runs[-1][1]:
+            runs[-1] = runs[-1][0], after, runs[-1][2] + 1
         else:
-            runs.append((stem, number, number))
-    return [
-        (f"{stem}{'' if first < 0 else first}{f'–{last}' if last > first else ''}", last - first + 1)
-        for stem, first, last in runs
-    ]
+            runs.append((name, after, 1))
+    return [(f"{first}–{_number_before(after)}" if count > 1 else first, count) for first, after, count in runs]
+
+
+def _number_before(name: str) -> int:
+    return int(name[len(name.rstrip("0123456789")) :]) - 1
 
 
 def bytes_text(size: int | None) -> str:

@@ -223,6 +223,7 @@ def test_names_with_consecutive_numbers_are_joined() -> None:
         ("blocks.0–2", 3),
         ("b", 1),
     ]
+    assert joined_numbers(["layer01", "layer02", "conv_00"]) == [("layer01", 1), ("layer02", 1), ("conv_00", 1)]
     assert joined_numbers(["b.0", "b.2", "a9", "a10", "b11"]) == [("b.0", 1), ("b.2", 1), ("a9–10", 2), ("b11", 1)]
 
 
