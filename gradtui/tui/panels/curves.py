@@ -40,9 +40,9 @@ from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, names_row, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
-from gradtui.tui.plots.optimizers import ROLES, loss_range, loss_scale, on_one_axis, range_of
+from gradtui.tui.plots.optimizers import ROLES, loss_range, loss_scale, on_one_axis
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
-from gradtui.tui.plots.run_events import lines_of, marks_over
+from gradtui.tui.plots.run_events import lines_of, marks_over, parts
 from gradtui.tui.rendering import Line, elide_start, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
@@ -53,7 +53,8 @@ _SEPARATOR = " · "
 def curves_title(state: RunState, width: int = 100, *, is_wide: bool = True) -> str:
     """Say where the loss goes, what the norms are and how often they are measured, in as many words as fit.
 
-    In few cells that not every step is read goes before all else. The name of a panel that is not wide ends with "Loss".
+    In few cells that not every step is read goes before all else. The name of a panel that is
+    not wide ends with "Loss", which the title does not repeat.
     """
     every, dropped = state.cost.norms_every, state.cost.readings_dropped
     turns = optimizer_turns(state)
@@ -122,11 +123,11 @@ def run_curves(state: RunState) -> RunCurves:
     loss, total, before = state.loss, shown_norms(state).total, state.before_clipping
     stride = stride_of(state)
     norms = [
-        *_series(CLIP_ROLE, before.steps, before.values, since, stride),
-        *_series(TOTAL_ROLE, total.steps, total.values, since, stride),
+        *_series(state, CLIP_ROLE, before, since, stride),
+        *_series(state, TOTAL_ROLE, total, since, stride),
     ]
-    losses = _series(LOSS_ROLE, loss.steps, loss.values, since, stride)
-    scale = loss_scale(range_of(series.ys) for series in losses)
+    losses = _series(state, LOSS_ROLE, loss, since, stride)
+    scale = loss_scale(loss.values[bisect_right(loss.steps, since) :])
     return RunCurves(losses, tuple(norms), state.step, since, loss_scale=scale)
 
 
@@ -140,7 +141,7 @@ def curves_request(
     curves = run_curves(state) if curves is None else curves
     of_row: tuple[Series, ...] = ()
     if row is not None:
-        of_row = _series(ROW_ROLE, row.steps, row.values, curves.since, iteration_stride(state))
+        of_row = _series(state, ROW_ROLE, row, curves.since, iteration_stride(state))
     # The row may be the model of an optimizer, whose colour counts more then.
     norms = (*of_row, *curves.norms) if curves.has_turns else (*curves.norms, *of_row)
     first = min((series.xs[0] for series in (*norms, *curves.losses)), default=0.0)
@@ -162,7 +163,7 @@ def _of_optimizers(state: RunState, turns: OptimizerTurns, since: int) -> RunCur
     """Return the curves of the optimizers. On a common scale the first one, which is drawn last, lies on top."""
 
     def series_of(role: str, optimizer: ShownOptimizer, curve: Measured) -> tuple[Series, ...]:
-        return _series(role, curve.steps, curve.values, since, stride_of(state, optimizer.index))
+        return _series(state, role, curve, since, stride_of(state, optimizer.index))
 
     curves = [(role, optimizer) for role, optimizer in zip(ROLES, turns.shown)]
     own = [(role, optimizer) for role, optimizer in curves if optimizer.has_own_loss]
@@ -180,7 +181,7 @@ def _of_optimizers(state: RunState, turns: OptimizerTurns, since: int) -> RunCur
 
 
 def _shown_since(state: RunState) -> int:
-    """Return the step after which the present models trained, or those before while these have a single point; else 0.
+    """Return the step after which the curves begin: that of the newest models whose curves have two points; else 0.
 
     The curves of former models would take the room of those that train, and the range of their axes. The plots have them.
     """
@@ -191,14 +192,14 @@ def _shown_since(state: RunState) -> int:
     return 0
 
 
-def _series(
-    role: str, steps: Sequence[int], values: Sequence[float | None], since: int, stride: float
-) -> tuple[Series, ...]:
-    """Return the series of the points after a step, if there are any. No line joins steps more than `stride` apart."""
-    first = bisect_right(steps, since)
-    if first == len(steps):
-        return ()
-    return (Series("", role, tuple(map(float, steps[first:])), tuple(values[first:]), stride),)
+def _series(state: RunState, role: str, curve: Measured | RowNorms, since: int, stride: float) -> tuple[Series, ...]:
+    """Return the series of the points after a step, one of each set of models.
+
+    No line joins steps more than `stride` apart, or two sets of models.
+    """
+    first = bisect_right(curve.steps, since)
+    xs, ys = tuple(map(float, curve.steps[first:])), tuple(curve.values[first:])
+    return tuple(Series("", role, xs[part], ys[part], stride) for part in parts(xs, model_breaks(state)) if xs[part])
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:
@@ -251,7 +252,8 @@ class CurvesPanel(LineView):
             return wrap(((text, "muted"),), width)
         alarm, micro_steps = _bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
         if self._curve.is_due:
-            self._read_row()
+            self._row = self._row_norms(self._run_curves().since)
+            self._step = step_shown(self._state)
         turns = optimizer_turns(self._state)
         by_optimizer = optimizer_legend(self._state, turns, self._row, width, most_lines(height)) if turns.shown else []
         above = len(alarm) + len(micro_steps) + max(1, len(by_optimizer))
@@ -260,23 +262,27 @@ class CurvesPanel(LineView):
         legend = by_optimizer or [legend_line(self._state, self._step, self._row, width)]
         return [*alarm, *legend, *micro_steps, *picture]
 
-    def _read_row(self) -> None:
-        """Read the norms of the selected row, for the legend and for the curve. A row without any has no place in them."""
-        chosen, self._row, self._step = self.selection, None, step_shown(self._state)
-        if chosen is not None:
-            steps, values = self._norms.points(shown_norms(self._state).history, chosen.first, chosen.last)
-            first = bisect_right(steps, _shown_since(self._state))
-            if any(value is not None for value in values[first:]):
-                self._row = RowNorms(chosen.name, steps[first:], values[first:])
-
-    def _request(self, width: int, height: int) -> PlotRequest:
+    def _run_curves(self) -> RunCurves:
         if self._of_run is None:
             self._of_run = run_curves(self._state)
-        row = self._row
+        return self._of_run
+
+    def _row_norms(self, since: int) -> RowNorms | None:
+        """Return the norms of the selected row after a step, for the legend and the curve. None where it has no norm."""
+        chosen = self.selection
+        if chosen is None:
+            return None
+        steps, values = self._norms.points(shown_norms(self._state).history, chosen.first, chosen.last)
+        first = bisect_right(steps, since)
+        known = any(value is not None for value in values[first:])
+        return RowNorms(chosen.name, steps[first:], values[first:]) if known else None
+
+    def _request(self, width: int, height: int) -> PlotRequest:
+        of_run, row = self._run_curves(), self._row
         # Without its name in the legend, nobody could tell whose curve it is.
-        if row is not None and not self._of_run.has_turns and not names_row(self._state, self._step, row, width):
+        if row is not None and not of_run.has_turns and not names_row(self._state, self._step, row, width):
             row = None
-        return curves_request(self._state, row, width, height, self._of_run)
+        return curves_request(self._state, row, width, height, of_run)
 
     def select(self, selection: Selection | None) -> None:
         """Show the norm of another row, beside the curves of the run as they are."""

@@ -56,7 +56,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     if whole is None:
         return Plot(tuple(wrap(((_why_none(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
-    is_log = len(curves) == 1 and loss_scale([range_of(curves[0].values)]) == "log"
+    is_log = len(curves) == 1 and loss_scale(curves[0].values) == "log"
     scale: Scale = "log" if is_log != options.other_scale else "linear"
     above = legend_of(curves, ends, short, width, options, breaks=model_breaks(state))
     marks = marks_over(state, whole[0])

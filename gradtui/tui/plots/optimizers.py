@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
+from statistics import median
 
 from gradtui.state.optimizer_turns import ShownOptimizer
 from gradtui.tui.charts.request import Scale
@@ -15,7 +16,8 @@ from gradtui.tui.charts.request import Scale
 ROLES = ("curve-1", "curve-5", "curve-4", "curve-6")
 """By optimizer. An optimizer has one colour for its loss and its norm."""
 _MIN_DECLINE = 8.0
-"""From this ratio of the highest to the lowest loss on, a linear scale shows the first steps and little else."""
+"""From this ratio of the first losses to the newest ones on, a linear scale shows the first steps and little else."""
+_FIRST_LOSSES = 5
 _MIN_SHARE = 0.15
 """The least part of the height of a common axis on which the course of a curve can be read."""
 
@@ -33,11 +35,17 @@ def on_one_axis(ranges: Iterable[Range | None]) -> bool:
     return all(high - low >= _MIN_SHARE * whole or high == low for low, high in known)
 
 
-def loss_scale(ranges: Iterable[Range | None]) -> Scale:
-    """Return the scale on which the course of losses can be read: log for positive ones that have fallen far."""
-    known = [ends for ends in ranges if ends is not None]
-    low, high = min((low for low, _ in known), default=0.0), max((high for _, high in known), default=0.0)
-    return "log" if low > 0 and high >= _MIN_DECLINE * low else "linear"
+def loss_scale(values: Values) -> Scale:
+    """Return the scale on which the course of a loss can be read: log for a positive one that has fallen far.
+
+    The highest of the first values is compared with the median of the newest quarter: neither a rise nor a single value
+    later on makes the scale log.
+    """
+    known = [value for value in values if value is not None and isfinite(value)]
+    if not known or min(known) <= 0:
+        return "linear"
+    newest = median(known[-max(1, len(known) // 4) :])
+    return "log" if max(known[:_FIRST_LOSSES]) >= _MIN_DECLINE * newest else "linear"
 
 
 def range_of(values: Values) -> Range | None:

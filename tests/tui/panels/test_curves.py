@@ -79,10 +79,20 @@ def test_the_loss_has_a_lane_of_its_own_on_the_same_steps() -> None:
 
 
 def test_a_loss_that_has_fallen_far_has_a_log_scale() -> None:
-    for lowest, scale in ((1.0, "linear"), (0.5, "log"), (0.0, "linear"), (-1.0, "linear")):
+    courses: tuple[tuple[list[float], str], ...] = (
+        ([4.0, 2.0, 1.0], "linear"),
+        ([4.0, 2.0, 0.5], "log"),
+        ([4.0, 2.0, 0.0], "linear"),
+        ([4.0, 2.0, -1.0], "linear"),
+        ([0.1 * step for step in range(1, 41)], "linear"),
+        ([2.0] * 20 + [500.0] + [2.0] * 20, "linear"),
+        ([2.0] * 39 + [0.001], "linear"),
+        ([100.0] + [1.0] * 40, "log"),
+    )
+    for values, scale in courses:
         state = RunState()
-        state.loss.extend(range(1, 4), [4.0, 2.0, lowest])
-        assert curves_request(state, None, 60, 12).above_scale == scale
+        state.loss.extend(range(1, len(values) + 1), values)
+        assert curves_request(state, None, 60, 12).above_scale == scale, values
 
 
 def test_without_a_loss_the_norms_have_the_whole_canvas() -> None:
@@ -98,8 +108,8 @@ def test_curves_begin_with_the_present_models() -> None:
     apply(state, replace(other, step=3, models=(replace(other.models[0], number=1),)))
     apply(state, ev.GradientsMeasured(9.0, 4, 1.0, 2.0, (1.0,)))
     before = curves_request(state, None, 50, 8)
-    assert [series.xs for series in (*before.above, *before.series)] == [(1.0, 2.0, 3.0, 4.0)] * 2, (
-        "a point is no curve"
+    assert [series.xs for series in (*before.above, *before.series)] == [(1.0, 2.0, 3.0), (4.0,)] * 2, (
+        "a point is no curve, and no line joins two models"
     )
     assert [(line.x, line.label) for line in before.verticals] == [(3.0, "Net")]
     apply(state, ev.GradientsMeasured(9.0, 5, 1.0, 2.0, (1.0,)))
