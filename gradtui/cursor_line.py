@@ -1,8 +1,8 @@
 """Where the cursor stands that stderr moves: a line of gradtui must not continue a line that the script has not ended.
 
 Progress bars leave their line unfinished, and nested ones go up again with `ESC [ A`. The streams of
-`runner/standard_streams.py` note what python writes. What C code and other processes write stays unknown. Standard library
-only.
+`runner/standard_streams.py` note what python writes as text. What is written to their `buffer` or by C code and other processes
+stays unknown. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from threading import Lock
 
 _MOST_ROWS = 100
 MOST_READ = 4_096
@@ -28,18 +29,21 @@ class CursorLine:
     """
 
     def __init__(self) -> None:
+        self.report_lock = Lock()
+        """Held while the report on the script's error is written. Python writes it in pieces, and gradtui's lines wait."""
         self.begin()
 
     def begin(self) -> None:
         """Forget what was written: the cursor is at the start of an empty row. Looks again where stdout and stderr lead."""
         self._state: tuple[tuple[bool, ...], int, int, bool] = (False,), 0, 0, True
-        self._is_shared = False
+        self.is_shared = False
+        """Whether stdout and stderr lead to the same file."""
         with contextlib.suppress(OSError):
-            self._is_shared = os.path.sameopenfile(1, 2)
+            self.is_shared = os.path.sameopenfile(1, 2)
 
     def note(self, descriptor: int, data: bytes) -> None:
         """Follow what was written to descriptor 1 or 2; the first only matters if both lead to the same file."""
-        if descriptor == 1 and not self._is_shared:
+        if descriptor == 1 and not self.is_shared:
             return
         rows, rise, length, is_at_start = self._state
         filled = list(rows)

@@ -34,7 +34,7 @@ UNFINISHED = {
 def test_the_line_ends_that_lead_below_what_was_written(name: str) -> None:
     written, line_ends = UNFINISHED[name]
     line = CursorLine()
-    line._is_shared = True
+    line.is_shared = True
     line.note(1, written)
     assert line.take_fresh() == "\n" * line_ends
     assert line.take_fresh() == ""
@@ -42,7 +42,7 @@ def test_the_line_ends_that_lead_below_what_was_written(name: str) -> None:
 
 def test_stdout_matters_only_where_both_lead_to_the_same_file() -> None:
     line = CursorLine()
-    line._is_shared = False
+    line.is_shared = False
     line.note(1, b"unfinished")
     assert line.take_fresh() == ""
     line.note(2, b"unfinished")
@@ -102,6 +102,77 @@ def test_lines_of_gradtui_stand_between_nested_bars_on_a_pipe() -> None:
     assert own == ["gradtui: progress"] * 4 + ["gradtui: the end"]
 
 
+_STREAMS = """
+import sys
+from gradtui.printable import write_line
+from gradtui.runner.standard_streams import note_lines
+
+before = sys.stdout
+note_lines()
+for stream in (sys.stdout, sys.stderr):
+    try:
+        stream.write(b"bytes")
+    except TypeError as error:
+        stream.write(f"{error}\\n")
+print("not flushed", end="")
+write_line("stands before what stdout still keeps")
+sys.stdout.flush()
+write_line("stands below")
+sys.stderr.buffer.write(b"past the text")
+sys.stderr.buffer.flush()
+write_line("continues the line")
+print(sys.stdout is before)
+"""
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one pipe", "two pipes"])
+def test_the_streams_fail_and_buffer_as_python_s(is_shared: bool) -> None:
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    second = subprocess.STDOUT if is_shared else subprocess.PIPE
+    command = [sys.executable, "-c", _STREAMS]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=second, check=True, text=True, env=buffered)
+    wrong = "write() argument must be str, not bytes\n"
+    early = "gradtui: stands before what stdout still keeps\n"
+    if is_shared:
+        below = f"{wrong}not flushed\ngradtui: stands below\n"
+        assert run.stdout == f"{wrong}{early}{below}past the textgradtui: continues the line\nFalse\n"
+    else:
+        assert run.stdout == f"{wrong}not flushedTrue\n"
+        assert run.stderr == f"{wrong}{early}gradtui: stands below\npast the textgradtui: continues the line\n"
+
+
+_REPORTED = """
+import sys
+from gradtui.runner.ending import conclude
+from gradtui.runner.plain import PlainReporter
+from gradtui.transport.in_process import EventQueue
+
+class Reporter(PlainReporter):
+    def _report_log(self):
+        self.say("a line")
+
+reporter = Reporter(EventQueue(), drain_s=0.001)
+reporter.start()
+
+def hook(kind, error, entries):
+    for part in range(40):
+        sys.stderr.write(f"{part} ")
+        reporter._stop.wait(0.005)
+    sys.stderr.write("whole\\n")
+
+sys.excepthook = hook
+assert conclude(ValueError("lost")).exit_code == 1
+reporter.finish()
+"""
+
+
+def test_no_line_of_gradtui_stands_within_a_traceback() -> None:
+    run = subprocess.run([sys.executable, "-c", _REPORTED], capture_output=True, check=True, text=True)
+    lines = run.stderr.splitlines()
+    assert "".join(f"{part} " for part in range(40)) + "whole" in lines
+    assert lines[-1] == "gradtui: a line"
+
+
 _INTERRUPTED = """
 import contextlib
 from gradtui.runner import standard_streams
@@ -122,5 +193,6 @@ standard_streams.STDERR_LINE.note = lambda descriptor, data: None
 def test_an_interrupt_while_a_line_is_noted_never_writes_it_twice() -> None:
     command = [sys.executable, "-c", _INTERRUPTED]
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
-    written = subprocess.run(command, capture_output=True, check=True, text=True, env=buffered).stdout
+    one = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    written = subprocess.run(command, check=True, text=True, env=buffered, **one).stdout
     assert [written.count(f"epoch {number}") for number in range(3)] == [1, 1, 1]

@@ -22,9 +22,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn
 
+from gradtui.cursor_line import STDERR_LINE
 from gradtui.own_frames import strip_own_frames
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.runner.uncaught import uncaught
+
+_LONGEST_LINE_S = 1.0
+"""Seconds that a report waits until a line of gradtui is written."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,8 @@ def _report(error: BaseException) -> int:
     if hook is None:
         _write("sys.excepthook is missing\n")
         hook = sys.__excepthook__
+    # The child of a fork has the lock as its parent's threads left it.
+    is_alone = STDERR_LINE.report_lock.acquire(timeout=_LONGEST_LINE_S)
     try:
         hook(type(error), error, error.__traceback__)
     except SystemExit as leaving:
@@ -123,6 +129,9 @@ def _report(error: BaseException) -> int:
         sys.__excepthook__(type(second), second, second.__traceback__)
         _write("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, error.__traceback__)
+    finally:
+        if is_alone:
+            STDERR_LINE.report_lock.release()
     return 1
 
 

@@ -137,12 +137,16 @@ class PlainReporter:
         while not self._stop.wait(self._drain_s):
             OWN.update()
             self.drain()
-            if self._silent:
+            # A traceback stays in one piece.
+            if self._silent or not STDERR_LINE.report_lock.acquire(blocking=False):
                 continue
-            self._report_log()
-            if monotonic() - reported >= PROGRESS_S:
-                reported = monotonic()
-                self.say(progress_line(self.state))
+            try:
+                self._report_log()
+                if monotonic() - reported >= PROGRESS_S:
+                    reported = monotonic()
+                    self.say(progress_line(self.state))
+            finally:
+                STDERR_LINE.report_lock.release()
 
     def _report_log(self) -> None:
         """Write the log's entries that have not been written yet."""

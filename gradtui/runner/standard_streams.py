@@ -34,8 +34,8 @@ _NAMES = ("stdin", "stdout", "stderr")
 class _Noted:
     """Stands in the place of the `write` and the `flush` of python's stdout or stderr, and notes where the cursor is.
 
-    A signal's handler may raise between two lines of this class. Below the buffer the caller would then write the same bytes
-    again, because it would not know that they are written.
+    It notes what is written already. A signal's handler may raise between two lines of this class: below the buffer the caller
+    would then write the same bytes again, because it would not know that they are written.
     """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
@@ -44,17 +44,17 @@ class _Noted:
         """The end of what a block-buffered stdout has not written yet."""
 
     def write(self, text: str, /) -> int:
-        stream = self._stream
+        stream, count = self._stream, self._write(text)
         if stream.line_buffering or stream.write_through or stream is sys.__stderr__:
             self._note(text)
         else:
             self._waiting = (self._waiting + text)[-MOST_READ:]
-        return self._write(text)
+        return count
 
     def flush(self) -> None:
+        self._flush()
         waiting, self._waiting = self._waiting, ""
         self._note(waiting)
-        self._flush()
 
     def _note(self, text: str) -> None:
         with contextlib.suppress(Exception):
@@ -106,9 +106,9 @@ class _WatchedFile(io.FileIO):
 
 
 def note_lines() -> None:
-    """Make python's own stdout and stderr note where the cursor is. Other streams stay unchanged."""
+    """Make python's own stderr note where the cursor is; its stdout too if both lead to one file. Others stay unchanged."""
     STDERR_LINE.begin()
-    for descriptor in (1, 2):
+    for descriptor in (1, 2) if STDERR_LINE.is_shared else (2,):
         _rebuild(descriptor, lambda descriptor=descriptor: _file(descriptor), is_noted=True)  # type: ignore[misc]
 
 
