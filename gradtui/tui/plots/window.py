@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 MIN_SPAN = 8.0
 """The smallest visible range, in steps (or layers): less would show nothing."""
 _SHARE_OF_A_PAN = 4
+_ROUNDING = 1e-12
+"""Error of the ends of a window, relative to the end of the axis: a place at an end is visible all the same."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Window:
         span = max(min(MIN_SPAN, high - low), (last - first) * factor)
         if span >= high - low:
             return Window()
-        if around is not None and first <= around <= last > first:
+        rounding = _ROUNDING * (1 + abs(high))
+        if around is not None and first - rounding <= around <= last + rounding and last > first:
             return self._ending(span, around + (last - around) * span / (last - first), low, high)
         if self.end is None:
             return Window(span)

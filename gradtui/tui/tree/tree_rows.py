@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import cached_property
 from itertools import chain, compress
@@ -33,10 +33,22 @@ def row_path(tree: TreeState, row: int) -> str:
     return (buffer_at(tree, row) or tree.parameters[~row]).path
 
 
-class TreeRows:
-    """The visible rows of one structure. Folds are kept by module path, so that a new structure can restore them."""
+Place = tuple[int, str]
+"""A row: the number of its model, and its path below the root of the model."""
 
-    def __init__(self, tree: TreeState, folded: frozenset[str] | None = None, room: int = _FIRST_ROOM) -> None:
+Folds = Mapping[int, frozenset[str]]
+"""By model: its folded modules, by their paths below its root. A later structure may put a prefix before all paths."""
+
+
+class TreeRows:
+    """The visible rows of one structure."""
+
+    def __init__(self, tree: TreeState, folds: Folds | None = None, room: int = _FIRST_ROOM) -> None:
+        """Show a structure with the folds of an earlier one; models that it did not have, as many rows of as `room` holds."""
+        self._roots = {model.root: model.number for model in tree.models} or {
+            index: index for index, module in enumerate(tree.modules) if module.parent < 0
+        }
+        """The number of each model, by its root."""
         self._modules: Sequence[ModuleInfo] = tree.modules
         self.stacks = stacks_of(tree.modules)
         """The blocks of each module that is a stack of repeated blocks."""
@@ -46,11 +58,9 @@ class TreeRows:
         self._tensors: Sequence[ParameterInfo | BufferInfo] = [*tree.parameters, *tree.buffers]
         self._buffers = _by_module(tree)
         """The rows of each module's buffers."""
-        self._folded = (
-            first_folds(self._modules, self._own_rows(), self.stacks, room)
-            if folded is None
-            else {index for index, module in enumerate(self._modules) if module.path in folded}
-        )
+        self._folded = first_folds(self._modules, self._own_rows(), self.stacks, room)
+        if folds is not None:
+            self._restore(folds)
         self._folded_in_filter: set[int] = set()
         self._marks: list[bool] | None = None
         """Whether the filter shows a row, by the number of the row: those of tensors count from the end."""
@@ -64,9 +74,12 @@ class TreeRows:
         return len(self.rows)
 
     @property
-    def folded_paths(self) -> frozenset[str]:
-        """Paths of the folded modules."""
-        return frozenset(self._modules[index].path for index in self._folded)
+    def folds(self) -> Folds:
+        """The folded modules."""
+        return {
+            number: frozenset(self._below(root, index) for index in self._subtree(root) if index in self._folded)
+            for root, number in self._roots.items()
+        }
 
     def is_folded(self, module: int) -> bool:
         """Whether the rows below a module are hidden."""
@@ -115,12 +128,28 @@ class TreeRows:
         except ValueError:
             return None
 
-    def place_of(self, path: str) -> int:
-        """Return the position of the row with a path, or of the nearest row around it that is visible; 0 if there is none."""
-        places = {self.path(row): place for place, row in reversed([*enumerate(self.rows)])}
-        while path and path not in places:
+    def place(self, row: int) -> Place:
+        """Return what stays of a row in a new structure."""
+        root = row
+        while (above := self.parent(root)) is not None:
+            root = above
+        return self._roots.get(root, 0), self._below(root, row)
+
+    def go_to(self, place: Place) -> int:
+        """Show the row of a place if the filter has it. Return its position, or that of the nearest visible row around it."""
+        number, path = place
+        if not self._roots:
+            return 0
+        root = next((root for root, other in self._roots.items() if other == number), min(self._roots))
+        rows = {self._below(root, row): row for row in self._rows_of(root)}
+        while path and path not in rows:
             path = path.rpartition(".")[0]
-        return places.get(path, 0)
+        row: int | None = rows.get(path, root)
+        if row is not None and self._marks is None:
+            self.reveal(row)
+        while row is not None and self.position(row) is None:
+            row = self.parent(row)
+        return (self.position(row) if row is not None else None) or 0
 
     def set_folded(self, module: int, folded: bool) -> None:
         """Hide or show the rows below a module."""
@@ -210,6 +239,27 @@ class TreeRows:
     @cached_property
     def _unfolded(self) -> Sequence[int]:
         return self._walk(set())
+
+    def _restore(self, folds: Folds) -> None:
+        # Where every model is another one, they take the places of the former ones.
+        if folds.keys().isdisjoint(self._roots.values()):
+            folds = dict(zip(self._roots.values(), folds.values(), strict=False))
+        for root, number in self._roots.items():
+            if number in folds:
+                self._folded.difference_update(self._subtree(root))
+                self._folded.update(i for i in self._subtree(root) if self._below(root, i) in folds[number])
+
+    def _subtree(self, root: int) -> range:
+        return range(root, root + self._modules[root].subtree_modules)
+
+    def _rows_of(self, root: int) -> Iterator[int]:
+        subtree = self._subtree(root)
+        yield from subtree
+        yield from (~index for index, tensor in enumerate(self._tensors) if tensor.module in subtree)
+
+    def _below(self, root: int, row: int) -> str:
+        """Return the path of a row below the root of its model."""
+        return self.path(row).removeprefix(self._modules[root].path).removeprefix(".")
 
     def _own_rows(self) -> list[int]:
         """Return the number of tensors that each module has itself."""

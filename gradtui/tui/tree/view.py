@@ -138,10 +138,9 @@ class ModuleTree(ScrollLines):
 
     def _take_structure(self, was: int) -> None:
         tree, at = self._state.tree, self.current
-        old_path = self.rows.path(at) if at is not None else ""
-        known = len(self.rows) > 0 and was != _NONE
+        place = self.rows.place(at) if at is not None and was != _NONE else None
         models = tuple(model.number for model in tree.models)
-        folds = self.rows.folded_paths if known and (self._has_folded or models == self._models) else None
+        folds = self.rows.folds if place is not None and (self._has_folded or models == self._models) else None
         self._models = models
         self._waiting, self._marks = (), NOTHING_PENDING
         pattern = self.rows.filter
@@ -151,7 +150,7 @@ class ModuleTree(ScrollLines):
         self.totals = TreeTotals(tree, SPARK_WIDTH)
         self.reach, self.findings, self._ranks = TreeReach(tree), FindingRows(tree), CallRanks(tree)
         self.sorted.column = ""
-        self.cursor = self.rows.place_of(old_path) if known else 0
+        self.cursor = self.rows.go_to(place) if place is not None else 0
         self.post_message(self.CursorMoved())
 
     # Drawing

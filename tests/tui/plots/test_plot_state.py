@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradtui.tui.plots.layers import ORDERS
@@ -32,6 +32,7 @@ def moved(state: PlotState, move: str | float | None, whole: tuple[float, float]
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e7), MOVES)
+@example(0.95, 63.0, ["in", 0.0, "in"])
 def test_the_cursor_is_always_visible_whatever_moves(
     low: float, length: float, moves: list[str | float | None]
 ) -> None:

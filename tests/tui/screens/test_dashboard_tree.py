@@ -20,6 +20,7 @@ from gradtui.protocol.commands import (
     Pause,
     SetTrainable,
 )
+from gradtui.protocol.vocabulary import ModelInfo
 from gradtui.tui.screens.detail_dialogs import DetailDialog
 from gradtui.tui.widgets import LineView
 
@@ -143,17 +144,70 @@ async def test_other_models_are_folded_anew_unless_the_user_has_folded() -> None
     async with session((80, 24)) as run:
         tree = run.dashboard.tree_view
         await run.go_to("image_encoder")
-        folds = tree.rows.folded_paths
+        folds = tree.rows.folds[0]
         listed = found(Node("Other", "Other", (), (Node("image_encoder", "Sequential", (), tuple(
             Node(name, "Linear", (("weight", (2, 2)),)) for name in ("fc1", "fc2")
         )),)))  # fmt: skip
         other = replace(listed, models=(replace(listed.models[0], number=7),))
         await run.put(other)
-        assert tree.rows.folded_paths == frozenset() != folds, "all that is in it fits"
+        assert tree.rows.folds[7] == frozenset() != folds, "all that is in it fits"
         assert run.row == "image_encoder"
         await run.press("left")
         await run.put(replace(other, models=(replace(listed.models[0], number=8),)))
-        assert "image_encoder" in tree.rows.folded_paths
+        assert "image_encoder" in tree.rows.folds[8]
+
+
+def with_an_average(blocks: int = 8) -> ev.ModelsFound:
+    """CoOp and a moving average of it: two models, whose names stand before all paths."""
+    one = coop_model(blocks)
+    modules, parameters = len(one.modules), len(one.parameters)
+
+    def named(name: str, path: str) -> str:
+        return f"{name}.{path}".rstrip(".")
+
+    return replace(
+        one,
+        models=(ModelInfo("CoOp", "CoOp", 0), ModelInfo("EMA", "CoOp", modules, number=1)),
+        modules=(
+            *(replace(each, path=named("CoOp", each.path)) for each in one.modules),
+            *(
+                replace(
+                    each, path=named("EMA", each.path), parent=each.parent + modules if each.parent >= 0 else -1,
+                    first_parameter=each.first_parameter + parameters,
+                )
+                for each in one.modules
+            ),
+        ),
+        parameters=(
+            *(replace(each, path=named("CoOp", each.path), names=(named("CoOp", each.path),)) for each in one.parameters),
+            *(
+                replace(each, path=named("EMA", each.path), names=(named("EMA", each.path),), module=each.module + modules)
+                for each in one.parameters
+            ),
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+async def test_the_cursor_stays_on_its_row_when_a_second_model_appears(size: tuple[int, int]) -> None:
+    async with session(size) as run:
+        await run.go_to("text_encoder.blocks.7.mlp.2.weight")
+        await run.put(with_an_average())
+        assert run.row == "CoOp.text_encoder.blocks.7.mlp.2.weight"
+        assert "weight" in run.dashboard.tree_view.text
+        await run.put(coop_model())
+        assert run.row == "text_encoder.blocks.7.mlp.2.weight"
+
+
+async def test_folds_of_the_user_stay_when_a_second_model_appears_folded() -> None:
+    async with session() as run:
+        tree = run.dashboard.tree_view
+        await run.press("plus")
+        await run.go_to("image_encoder")
+        await run.press("left")
+        await run.put(with_an_average())
+        assert tree.rows.folds[0] == {"image_encoder"}
+        assert tree.rows.folds[1], "the other model has many rows"
 
 
 async def test_a_structure_that_is_gone_leaves_no_dangling_cursor() -> None:

@@ -40,7 +40,7 @@ def below(rows: TreeRows, module: int) -> list[str]:
 
 
 def test_they_stand_behind_the_parameters_of_their_module(state: RunState) -> None:
-    rows = TreeRows(state.tree, frozenset())
+    rows = TreeRows(state.tree, room=10_000)
     assert below(rows, ROOT) == ["ctx", "logit_scale", "token_prefix"]
     norm = [f"image_encoder.bn1.{name}" for name in ("weight", "bias", "running_mean", "running_var")]
     assert below(rows, BN) == norm
@@ -54,7 +54,7 @@ def test_they_stand_behind_the_parameters_of_their_module(state: RunState) -> No
 
 @pytest.mark.parametrize("fold", [False, True])
 def test_they_are_found_by_the_filter(state: RunState, fold: bool) -> None:
-    rows = TreeRows(state.tree, frozenset())
+    rows = TreeRows(state.tree, room=10_000)
     rows.set_filter("running_")
     if fold:
         for folded in (True, False):
@@ -67,7 +67,7 @@ def test_they_are_found_by_the_filter(state: RunState, fold: bool) -> None:
 def test_a_row_says_that_it_is_a_buffer_and_how_large(state: RunState) -> None:
     columns, totals = columns_for(130), TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
-    cells = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns)
+    cells = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns)
     text = "".join(span for span, _ in cells.line(PREFIX))
     assert text.split()[:2] == ["token_prefix", "buffer"]
     assert "4×256" in text

@@ -85,7 +85,7 @@ def test_the_mark_stands_beside_the_state_and_moves_nothing() -> None:
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     marks = FindingRows(state.tree)
-    cells = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(80), None, marks)
+    cells = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(80), None, marks)
     every = [*range(len(MODEL.modules)), *(~index for index in range(len(MODEL.parameters)))]
     before = {each: cells.line(each) for each in every}
     state.findings = [NOTE, ERROR]

@@ -36,7 +36,7 @@ def test_siblings_are_in_the_order_of_their_first_calls() -> None:
     # Modules: Net, a, b, b.x, b.y, c. `c` is called first, then `b` with `y` before `x`; `a` is never called.
     sequence = execution_sequence(tree.modules, (1, 0, 3, 5, 4, 2))
     assert list(sequence) == [0, 5, 2, 4, 3, 1]
-    rows = TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), frozenset())
+    rows = TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), room=10_000)
     rows.put_in_order(sequence)
     assert paths(rows) == ["", "p", "c", "c.weight", "b", "b.y", "b.y.weight", "b.x", "b.x.weight", "a", "a.weight"]
     rows.set_folded(2, True)
@@ -107,7 +107,7 @@ def test_a_sequence_of_unlike_modules_that_does_not_fit_is_unfolded_all_the_same
 
 def test_siblings_of_one_type_are_unfolded_together_or_not_at_all() -> None:
     rows = TreeRows(TreeState(modules=MODEL.modules, parameters=MODEL.parameters), room=18)
-    folded = rows.folded_paths
+    folded = rows.folds[0]
     convolutions = {f"image_encoder.conv{number}" for number in (1, 2)}
     assert convolutions <= {module.path for module in MODEL.modules}
     assert convolutions <= folded or not convolutions & folded

@@ -31,7 +31,7 @@ def cells(width: int, *more: ev.Event, steps: int = 10) -> TreeCells:
         apply(state, event)
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
-    return TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(width))
+    return TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(width))
 
 
 def text(line: Line) -> str:
@@ -97,7 +97,7 @@ def test_a_row_that_was_drawn_before_gets_the_mark_too() -> None:
     for event in coop_run(10):
         apply(state, event)
     totals = TreeTotals(state.tree, SPARK_WIDTH)
-    made = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(130))
+    made = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(130))
     row = row_of(MODEL, "text_encoder.blocks.3")
     shown = []
     for event in (None, checkpointed("text_encoder.blocks.3", 4096, 1024)):
@@ -189,7 +189,7 @@ def test_unknown_is_a_dash() -> None:
     apply(state, MODEL)
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
-    made = TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(130))
+    made = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(130))
     line = text(made.line(row_of(MODEL, "")))
     assert line.count("–") == 5  # state, trainable, saved, norm, ratio
 
@@ -227,7 +227,7 @@ def passing_cells(width: int, norm: float) -> TreeCells:
     apply(state, replace(state.tree.reach, step=11, passing=(norm,) * count))
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
-    return TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(width))
+    return TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(width))
 
 
 @pytest.mark.parametrize(("norm", "shown"), [(0.0371, "→0.037"), (1.23e-10, "→1e-10"), (math.nan, "→NaN"), (0.0, "→0")])
@@ -258,7 +258,7 @@ def state_and_cells(*more: ev.Event, steps: int = 10) -> tuple[RunState, TreeCel
         apply(state, event)
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
-    return state, TreeCells(state.tree, TreeRows(state.tree, frozenset()), totals, columns_for(84))
+    return state, TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(84))
 
 
 def steps_pass(state: RunState, made: TreeCells, steps: int) -> None:

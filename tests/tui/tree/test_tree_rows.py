@@ -84,7 +84,7 @@ def test_folds_survive_a_new_structure_by_path() -> None:
     rows = coop_rows()
     rows.set_folded(row_of(COOP, "text_encoder.blocks"), True)
     bigger = coop_model(blocks=9)
-    again = TreeRows(tree_of(bigger), rows.folded_paths)
+    again = TreeRows(tree_of(bigger), rows.folds)
     assert again.is_folded(row_of(bigger, "text_encoder.blocks"))
     assert not again.is_folded(row_of(bigger, "image_encoder"))
 
@@ -158,7 +158,7 @@ def random_tree(seed: int) -> Node:
 @given(st.integers(), st.sets(st.integers(min_value=0, max_value=60)))
 def test_any_tree_with_any_folds_shows_what_no_fold_hides(seed: int, folds: set[int]) -> None:
     tree = tree_of(found(random_tree(seed)))
-    rows = TreeRows(tree, frozenset())
+    rows = TreeRows(tree, room=10_000)
     everything = list(rows.rows)
     folded = {module for module in folds if module < len(tree.modules) and rows.has_children(module)}
     for module in folded:
@@ -175,7 +175,7 @@ def test_any_tree_with_any_folds_shows_what_no_fold_hides(seed: int, folds: set[
 def test_a_hundred_thousand_parameters_are_quick_to_fold_and_filter() -> None:
     tree = tree_of(large_model(100_000))
     started = time.thread_time()
-    rows = TreeRows(tree, frozenset())
+    rows = TreeRows(tree, room=10_000)
     built = time.thread_time()
     assert len(rows) > 150_000
     rows.set_filter("fc1")
