@@ -155,7 +155,7 @@ def setting_options(command: F) -> F:
 
 
 def viewing_options(*left_out: str) -> Callable[[F], F]:
-    """Return what adds the same for the settings of a dashboard that shows what another process has measured, without some."""
+    """Like `setting_options`, for a dashboard that shows another process. Leaves out `budget`, `notify` and the names given."""
     names = {"budget", "notify", *left_out}
     return lambda command: _with_settings(command, [setting for setting in SETTINGS if setting.name not in names])
 

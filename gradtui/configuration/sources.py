@@ -202,7 +202,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "notify", (), _parse_command, lambda words: shlex.join(mask(words)) or "none",
-        "COMMAND", "Run COMMAND at the events of --alert if the user is away; GRADTUI_MESSAGE and others have the facts.",
+        "COMMAND",
+        "Run COMMAND at the events of --alert unless you are at the keyboard. GRADTUI_MESSAGE and others have the facts.",
     ),
 )  # fmt: skip
 """The settings that have an option, an environment variable, and an entry in both files."""

@@ -12,10 +12,11 @@ _MOST = 0.5
 
 
 def peak_owners(state: RunState) -> list[tuple[int, int]]:
-    """Return the modules that hold the peak, with their bytes, submodules included, largest first; empty while unknown.
+    """Return the modules that hold the peak, with their bytes, largest first; empty while unknown.
 
-    No module is part of another one. A module gives way to its submodules, and to what it holds itself, as long as one of them
-    holds most of it: so a stack of equal blocks is one owner.
+    The bytes of a module include those of its submodules, or are its own where its submodules are owners too. A module
+    gives way to its submodules, and to what it holds itself, as long as one of them holds most of it. So a stack of equal
+    blocks is one owner.
     """
     traced, tree = state.traced, state.tree
     if traced is None or len(traced.at_peak) != len(tree.modules):

@@ -96,7 +96,7 @@ def peak_text(state: RunState) -> str:
     text += f" in {peak.phase}{f' with {owner}' if owner else ''}"
     before = state.held_since_load
     if before is not None:
-        text += f", and {size_text(before)} from before training"
+        text += f", besides {size_text(before)} held since before training"
     return text + _spike_words(state, peak.step)
 
 

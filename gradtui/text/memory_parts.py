@@ -76,7 +76,9 @@ def parts_of_memory(held: MemoryBytes, state: RunState) -> list[MemoryPart]:
 
 
 def parts_at_peak(state: RunState) -> list[MemoryPart]:
-    """Divide the peak of the newest step whose course is known; the parts add up to it. Empty while there is none.
+    """Divide the peak of the newest step whose course is known. Empty while there is none.
+
+    The parts add up to it; to more, where the categories overlap and their sum exceeds the total.
 
     Bytes from before training are in no part. Where only an allocator has kept the peak, the parts are those at the end of its
     phase, and `TEMPORARIES` what the phase has freed by then.

@@ -131,7 +131,10 @@ def test_the_peak_has_its_step_and_is_that_of_the_header() -> None:
     highest = max(step_memory.totals(step).peak or 0 for step in range(1, 61))
     first = next(step for step in range(1, 61) if step_memory.totals(step).peak == highest)
     size = (highest - step_memory.BEFORE) / MIB
-    assert memory_row(run) == f"peak ≥ {size:.1f} MiB at step {first} in forward, and 1.0 MiB from before training"
+    assert (
+        memory_row(run)
+        == f"peak ≥ {size:.1f} MiB at step {first} in forward, besides 1.0 MiB held since before training"
+    )
     header = "".join(part for part, _ in header_line(run, HeaderState(), 200))
     assert f"peak ≥{size:.0f} MiB" in header
     assert "≥" not in memory_row(step_memory.state(60, exact=True))

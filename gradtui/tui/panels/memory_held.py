@@ -80,9 +80,8 @@ def held_lines(state: RunState, held: HeldShown, scale: Scale | None, width: int
         return _narrow_numbers(parts, step, numbers)
     named = [(_name(part, state), part) for part in parts]
     lines = numbers.lines(named)
-    if is_on_host(state):
-        explained = numbers.lines([(f"{name} (libraries)" if name == "other" else name, part) for name, part in named])
-        lines = explained if len(explained) == len(lines) else lines
+    explained = numbers.lines([(f"{name} (unattributed)" if name == "other" else name, part) for name, part in named])
+    lines = explained if len(explained) == len(lines) else lines
     return [_bar(held, scale, width, colour=colour), *lines]
 
 

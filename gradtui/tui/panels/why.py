@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from time import monotonic
 
 from textual.content import Content
@@ -192,7 +193,8 @@ def preview(state: RunState, asked: Confirmation, action: Action) -> Why:
 
 def why_lines(text: Why, width: int, height: int) -> list[Line]:
     """Lay out the text in at most `height` lines: the sentences, and what would change in the lower half at most, unless the
-    sentences leave more room. Where not all that would change fits, it follows the sentences in one paragraph. What
+    sentences leave more room. Where not all that would change fits, it follows the first sentence and the one that warns
+    in one paragraph. What
     checkpointing would change comes last, and moves nothing."""
 
     def above(sentences: Sequence[str]) -> list[Line]:
@@ -204,9 +206,13 @@ def why_lines(text: Why, width: int, height: int) -> list[Line]:
 
     half, whole = -(-height // 2), below(text.clauses)
     upper = _fitted(text.sentences, above, width, height - min(half, len(whole)))
-    if text.sentences and len(upper) + len(whole) > height:
-        for clauses in (text.clauses, tuple(clause for clause in text.clauses if clause != text.undo)):
-            spans = [*_sentence_spans(text, text.sentences[:1]), (" ", ""), *_clause_spans(text, clauses)]
+    warns = any(role == "warning" for line in upper for _, role in line) or text.warning not in text.sentences
+    if text.sentences and (len(upper) + len(whole) > height or not warns):
+        first = text.sentences[:1]
+        gravest = tuple(each for each in text.sentences if each in (*first, text.warning))
+        no_undo = tuple(clause for clause in text.clauses if clause != text.undo)
+        for sentences, clauses in product(dict.fromkeys((gravest, first)), (text.clauses, no_undo)):
+            spans = [*_sentence_spans(text, sentences), (" ", ""), *_clause_spans(text, clauses)]
             if len(paragraph := wrap(spans, width)) <= height:
                 return paragraph
     lower = _fitted(text.clauses, below, width, height - len(upper))

@@ -254,6 +254,15 @@ class OutputScreen(FrontScreen, ModalScreen[None]):
             text.border_title = Content.assemble((printable(title), "bold"))
             text.border_subtitle = Content(printable(note))
 
+    def show_row(self, row: int | None) -> None:
+        """Leave for the screen below, and show a row of its tree."""
+        if row is None:
+            return
+        below = self.app.screen_stack[self.app.screen_stack.index(self) - 1]
+        self.dismiss()
+        if isinstance(below, FrontScreen):
+            below.show_row(row)
+
     # Actions; `output_actions.OUTPUT_ACTIONS` describes each
 
     def action_search(self) -> None:

@@ -366,3 +366,21 @@ def test_the_peak_comes_first_with_its_new_height(now: int | None, words: str) -
         (), (0,), 2, 8, 0, 0, 0, False, (), 0, None, 0, False, peak=2 << 20, peak_phase=Phase.FORWARD, peak_now=now
     )
     assert memory_clauses(change)[0] == words
+
+
+@pytest.mark.parametrize("height", [3, 4, 5, 6])
+def test_a_warning_stays_where_the_undo_gives_way(height: int) -> None:
+    warning = "It moves 30 % a step: 300 times the usual."
+    clauses = (
+        "peak about 1.2 GiB in backward (−200 MiB)",
+        "gradients −100 MiB",
+        "optimizer −200 MiB",
+        "activations −300 MiB",
+    )
+    text = Why(
+        "head.weight", ("It trains: the mean norm of its gradient is 0.1.", warning), (("space would freeze it: ", "muted"),),
+        (*clauses, "u undoes it"), warning=warning, verb="freeze", undo="u undoes it",
+    )  # fmt: skip
+    shown = " ".join("".join(words for words, _ in line).strip() for line in why_lines(text, 60, height))
+    assert warning in shown or height < 5
+    assert "u undoes it" not in shown or warning in shown

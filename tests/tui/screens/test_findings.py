@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from app_session import Session, session
-from fakes import RecordingSink, ScriptedSource, coop_run, finding
+from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run, finding
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
@@ -16,6 +16,7 @@ from gradtui.state.findings import Finding, Level, Status
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME
 from gradtui.tui.screens.findings import FindingDialog, FindingListDialog
+from gradtui.tui.screens.output import OutputScreen
 from gradtui.tui.widgets import LineView
 
 ORPHANS = tuple(f"text_encoder.blocks.{block}.ln_1.weight" for block in range(8))
@@ -123,6 +124,16 @@ async def test_enter_opens_the_page_and_from_there_goes_to_the_first_row() -> No
         await run.press("escape")
         assert isinstance(run.app.screen, FindingListDialog)
         await run.press("enter", "enter")
+        assert run.app.screen is run.dashboard
+        assert run.row == ORPHANS[0]
+
+
+async def test_from_the_output_on_the_whole_screen_it_goes_to_the_row_too() -> None:
+    async with session(log=PrintedLog("a line")) as run:
+        await show(run, *ALL)
+        await run.press("minus", "o")
+        assert isinstance(run.app.screen, OutputScreen)
+        await run.press("d", "down", "enter", "enter")
         assert run.app.screen is run.dashboard
         assert run.row == ORPHANS[0]
 
