@@ -1,138 +1,176 @@
 """Hide passwords and tokens in the arguments of a script, for all that leaves the process: files, answers, lines, the screen.
 
 A value is a secret by the name before it (`--api-key X`, `TOKEN=X`, `"password": "X"`), by its documented prefix (`hf_`), or by
-its place in an address. A secret that nothing names (`-k X`) cannot be told from other words.
+its place in an address. Behind a name that has other meanings too (`--key X`), a value must look like a key: a wrong mask would
+falsify the message of an error. A secret that nothing names (`-k X`) cannot be told from other words.
+
+An argument may be long, so each pattern takes time in proportion to its text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from urllib.parse import unquote
 
 HIDDEN = "***"
 
-_SECRETS = (
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "apikey",
-    "accesskey",
-    "secretkey",
-    "privatekey",
+_LAST = (
+    r"(?:passwords?|passwd|passphrase|pwd|secrets?|credentials?|tokens?|keys?|pats?|pass|auth|oauth|authorization|bearer|cookies?"
+    r"|webhook(?:[_-]?url)?|sas|sig|signature)"
 )
-"""A name whose last word ends with one of these has a secret: `--hf-token`, `DBPASSWORD`."""
-_WHOLE = {
-    "auth", "authorization", "bearer", "cookie", "cookies", "credential", "credentials", "key", "oauth", "pass", "passwords",
-    "sas", "secrets", "sig", "signature", "webhook",
-}  # fmt: skip
-"""Last words that name a secret only as they stand; a `key` and a `pass` only alone or behind one of the words below."""
-_QUALIFIED = {"key", "keys", "pass", "pat", "tokens", "url"}
-_QUALIFIERS = {
-    "access", "account", "admin", "anthropic", "api", "app", "auth", "aws", "azure", "bearer", "client", "comet", "cohere",
-    "db", "decryption", "deploy", "encryption", "gcp", "gemini", "github", "gitlab", "google", "groq", "hf", "http",
-    "huggingface", "license", "master", "mistral", "mysql", "neptune", "openai", "pg", "postgres", "private", "proxy", "redis",
-    "secret", "service", "session", "shared", "signing", "smtp", "ssh", "storage", "subscription", "user", "wandb", "webhook",
-}  # fmt: skip
-_SEVERAL = {"keys", "tokens", "passwords", "secrets", "credentials", "cookies"}
-"""After an option with one of these last words, all words up to the next option are values."""
-_TO_THE_END_OF_LINE = {"authorization", "cookie", "cookies"}
+"""What the names of secrets end with."""
+_POSSIBLE = re.compile(rf"(?:^|_){_LAST}$")
+"""Names, as `_words` returns them, whose value is a secret if it looks like one."""
+_CERTAIN = re.compile(
+    r"(?:passwords?|passwd|passphrase|pwd|secrets?|credentials?|token)$"
+    r"|(?:^|_)(?:auth|oauth|authorization|bearer|cookies?|webhook|webhook_?url)$|_pass$"
+    r"|(?:access|account|anthropic|api|auth|aws|azure|client|cohere|comet|encryption|gemini|github|gitlab|google|groq|hf|huggingface"
+    r"|license|master|mistral|neptune|openai|private|secret|service|signing|ssh|storage|wandb)_?(?:keys?|pats?|tokens)$"
+)
+"""Names whose value is a secret even if it is an ordinary word."""
+_DOUBTFUL = re.compile(
+    r"(?:^|_)(?:no|use|with|without|enable|disable|skip|require)_"
+    r"|(?:^|_)(?:pad|eos|bos|eot|sot|cls|sep|unk|mask|blank|begin|start|end|stop|special|new|delimiter|placeholder|initializer|init"
+    r"|class|instance|modifier|trigger|concept|style|image|img|video|audio|speech|text|word|char|byte|prompt|lang|language|label"
+    r"|target|input|output|query|register|dist|num|n|max|min|per|total|first|second|last|one|two|single|multi|forward|backward"
+    r")_?(?:token|pass)$"
+)
+"""But not these: switches (what follows is an argument of its own), tokens of a text, passes over data."""
+_NO_SECRET = re.compile(
+    r"true|false|none|null|yes|no|on|off|str|string|int|float|bool|-\w|<.*>"
+    r"|[-+]?(?:\d{0,4}|\d*\.\d*)(?:e[-+]?\d+)?"
+    r"|(?:~|\.{0,2})/.*|.*\.(?:csv|env|json|key|pem|toml|txt|ya?ml)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Values that are no secret, whatever their name: constants, types, numbers (a long integer may be one), `<pad>`, files."""
+_HEADERS = re.compile(r"(?:authorization|cookies?)$")
 """Headers of HTTP: what follows has spaces and semicolons."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _OPTION = re.compile(r"--[A-Za-z][\w.+/-]*(?:=.*)?", re.DOTALL)
-_BARE_NAME = re.compile(r"[A-Za-z]\w*(?:[._]\w+)+")
+_NAME = re.compile(r"--?[A-Za-z][\w.+/-]*|[A-Za-z]\w*(?:\.\w+)+|[A-Z][A-Z_]+")
+"""An argument whose value is the next one: an option, a path in a configuration, a variable of the environment."""
 _ASSIGNED = re.compile(r"([-+~]{0,2}[A-Za-z_][\w.+/@-]*=)(.+)", re.DOTALL)
-_PAIR = re.compile(r"(?<![\w.+-])-{0,2}([A-Za-z_][\w.+-]*)\\?[\"']?\s*([=:])(?!//)(\s*)")
+_PAIR = re.compile(rf"(?<![\w.+-])([\w.+-]*{_LAST}[\d_]*)\\?[\"']?\s*([=:])(?!//)(\s*)", re.IGNORECASE)
 """A name and its sign in a longer text: an assignment, a query, a header, JSON."""
 _QUOTED = re.compile(r'\\"(?:(?!\\").)*|"(?:[^"\\]|\\.)*|\'[^\']*|\[[^\]]*|\{[^}]*', re.DOTALL)
+_OPENING = re.compile(r"\A\\?[\"']")
 _PLAIN = re.compile(r"[^\s,;&\"'})\]]+")
 _AFTER_SPACE = re.compile(r"[^,;})\]\"'\r\n]+")
 _LINE = re.compile(r"[^\"'\r\n]+")
 _TOKEN = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|[sr]k_(?:live|test)_\w{16,}|gsk_\w{16,}|r8_\w{16,}"
-    r"|nvapi-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|gl(?:pat|rt|dt)-[\w-]{16,}|npm_\w{16,}|pypi-[\w-]{16,}"
-    r"|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|ya29\.[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}"
-    r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+    r"\b(?:hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|sk-(?:ant|proj|or|lf|admin|svcacct)-[\w-]{16,}|sk-[A-Za-z0-9]{20,}"
+    r"|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|gsk_[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{30,}|nvapi-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
+    r"|github_pat_\w{16,}|gl(?:pat|rt|dt)-[\w-]{16,}|npm_[A-Za-z0-9]{30,}|pypi-Ag[\w-]{16,}|xox[abeprs]-[\w-]{10,}|xapp-[\w-]{10,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|ya29\.[\w-]{16,}|SG\.[\w-]{16,}\.[\w-]{16,})"
+    r"|(?<![\w-])eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"
     r"|(?<=hooks\.slack\.com/)\S+|(?<=/api/webhooks/)\S+|(?<=Bearer )\S+|(?<=bearer )\S+"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*",
     re.DOTALL,
 )
 """Tokens by their documented prefixes (Hugging Face, OpenAI, Stripe, Groq, NVIDIA, GitHub, GitLab, npm, PyPI, Slack, AWS,
 Google, SendGrid), JSON web tokens, what follows `Bearer`, the addresses of webhooks, and private keys."""
-_IN_ADDRESS = re.compile(r"(?<=://)[^/\s?#\"']+(?=@)")
-"""User and password in an address."""
+_IN_ADDRESS = re.compile(r"(?<=://)(?:[^/\s?#\"':@]*:)?([^/\s?#\"']+)(?=@)")
+"""User and password in an address; the group is the password, or the user where there is none."""
 _LEAST = 6
 """Characters of a secret that is hidden wherever it appears: shorter ones are parts of other words."""
+_NAME_END = 64
+"""Characters at the end of a name that are looked at."""
+_DECISIVE = 128
+"""Characters of a value in a longer text that decide whether it is a secret: a bound for the time that a text takes."""
+
+_Place = tuple[int, int]
 
 
 def mask(arguments: Iterable[str]) -> tuple[str, ...]:
     """Return arguments with `***` in place of secrets."""
-    masked: list[str] = []
-    name = ""
-    """The option whose value is due."""
-    for argument in arguments:
-        if name and _OPTION.fullmatch(argument) is None:
-            masked.append(HIDDEN)
-            name = name if _words(name)[-1] in _SEVERAL else ""
-            continue
-        is_name = re.fullmatch(r"--?[A-Za-z][\w.+/-]*", argument) or _BARE_NAME.fullmatch(argument)
-        name = argument if is_name and _names_secret(argument) else ""
-        masked.append(_masked(argument))
-    return tuple(masked)
+    return tuple(_hidden(argument, places) for argument, places in _located(arguments))
 
 
 def without_secrets(text: str, arguments: Iterable[str]) -> str:
     """Return a text without the secrets that are in arguments, wherever they appear in it."""
-    arguments, secrets = tuple(arguments), set[str]()
-    for given, shown in zip(arguments, mask(arguments), strict=True):
-        begin, hidden, end = shown.partition(HIDDEN)
-        secret = given[len(begin) : len(given) - len(end)]
-        if hidden and HIDDEN not in end and len(secret) >= _LEAST:
-            secrets.add(secret)
-    # One may be a part of another.
-    for secret in sorted(secrets, key=len, reverse=True):
+    for secret in _secrets_in(tuple(arguments)):
         text = text.replace(secret, HIDDEN)
     return text
 
 
-def _masked(argument: str) -> str:
-    assigned = _ASSIGNED.fullmatch(argument)
-    if assigned is not None and _names_secret(assigned[1]):
-        return assigned[1] + HIDDEN
-    argument = _IN_ADDRESS.sub(HIDDEN, _TOKEN.sub(HIDDEN, argument))
+@lru_cache(maxsize=1)
+def _secrets_in(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the secrets of arguments, the longest first: one may be a part of another."""
+    written = {argument[begin:end] for argument, places in _located(arguments) for begin, end in places}
+    secrets = written | {unquote(secret) for secret in written}
+    return tuple(sorted((secret for secret in secrets if len(secret) >= _LEAST), key=len, reverse=True))
+
+
+def _located(arguments: Iterable[str]) -> Iterator[tuple[str, list[_Place]]]:
+    """Yield each argument with the places of its secrets, which may overlap."""
+    name = ""
+    """The option whose value is due."""
+    for argument in arguments:
+        if name and _OPTION.fullmatch(argument) is None and _is_secret(name, argument):
+            yield argument, [(0, len(argument))]
+            name = name if re.search("[^s]s$", _words(name)) else ""
+            continue
+        name = argument if _NAME.fullmatch(argument) else ""
+        yield argument, _places(argument)
+
+
+def _hidden(argument: str, places: list[_Place]) -> str:
+    """Return an argument with `***` in place of what is at some places."""
     parts: list[str] = []
     position = 0
-    while (pair := _PAIR.search(argument, position)) is not None:
-        parts.append(argument[position : pair.end()])
-        position = pair.end()
-        value = _value(pair, argument) if _names_secret(pair[1]) else None
-        if value is not None:
-            opening = re.match(r"\\?[\"']|", value[0])
-            parts += [opening[0] if opening is not None else "", HIDDEN]
-            position = value.end()
+    for begin, end in sorted(places):
+        if begin >= position:
+            parts += [argument[position:begin], HIDDEN]
+        position = max(position, end)
     return "".join((*parts, argument[position:]))
 
 
-def _value(pair: re.Match[str], text: str) -> re.Match[str] | None:
-    """Return what follows a name and its sign."""
-    if _words(pair[1])[-1] in _TO_THE_END_OF_LINE:
-        return _LINE.match(text, pair.end()) or _QUOTED.match(text, pair.end())
-    plain = _AFTER_SPACE if pair[2] == ":" and pair[3] else _PLAIN
-    return _QUOTED.match(text, pair.end()) or plain.match(text, pair.end())
+def _places(argument: str) -> list[_Place]:
+    """Return the places of the secrets in one argument, in any order."""
+    assigned = _ASSIGNED.fullmatch(argument)
+    if assigned is not None and _is_secret(assigned[1], assigned[2]):
+        return [assigned.span(2)]
+    places = [token.span() for token in _TOKEN.finditer(argument)]
+    places += [place for user in _IN_ADDRESS.finditer(argument) for place in (user.span(), user.span(1))]
+    position = 0
+    while (pair := _PAIR.search(argument, position)) is not None:
+        position = pair.end()
+        begin, end = _value(pair, position + _DECISIVE)
+        if _is_secret(pair[1], argument[begin:end]):
+            begin, position = _value(pair, len(argument))
+            places.append((begin, position))
+    return places
 
 
-def _names_secret(name: str) -> bool:
+def _value(pair: re.Match[str], end: int) -> _Place:
+    """Return the place of what follows a name and its sign, without its opening quote, up to `end`."""
+    if _HEADERS.search(_words(pair[1])):
+        kinds = (_LINE, _QUOTED)
+    else:
+        kinds = (_QUOTED, _AFTER_SPACE if pair[2] == ":" and pair[3] else _PLAIN)
+    for kind in kinds:
+        if (value := kind.match(pair.string, pair.end(), end)) is not None:
+            return value.end() - len(_OPENING.sub("", value[0])), value.end()
+    return pair.end(), pair.end()
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Return whether a value behind a name is a secret."""
     words = _words(name)
-    if not words:
-        return False
-    *others, last = words
-    if last in _QUALIFIED and others:
-        return others[-1] in _QUALIFIERS
-    return last in _WHOLE or last.endswith(_SECRETS)
+    if _CERTAIN.search(words) and not _DOUBTFUL.search(words):
+        return _NO_SECRET.fullmatch(value.strip()) is None or _looks_random(value)
+    return _POSSIBLE.search(words) is not None and _looks_random(value)
 
 
-def _words(name: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(name)]
+def _looks_random(value: str) -> bool:
+    """Return whether a value has a run of letters and digits as keys have them: `S3CRETxyz`, not `resnet50`."""
+    runs = re.findall("[A-Za-z0-9]{8,}", value)
+    return any(len(re.findall("[A-Z0-9]", run)) >= 5 and not run.isalpha() and not run.isdigit() for run in runs)
+
+
+def _words(name: str) -> str:
+    """Return the last words of a name as the patterns of names want them: `db.apiKey` as `db_api_key`."""
+    return "_".join(_WORDS.findall(name[-_NAME_END:])).lower()
