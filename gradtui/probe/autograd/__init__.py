@@ -14,7 +14,7 @@ from gradtui.probe.autograd.gradient_flow import (
     training_flags,
 )
 from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
-from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
+from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors, Part
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
 from gradtui.probe.autograd.operation_log import OperationLog
@@ -38,6 +38,7 @@ __all__ = [
     "OperationLog",
     "OperationRecord",
     "ParameterUse",
+    "Part",
     "Recomputation",
     "SavedOwners",
     "Target",

@@ -19,8 +19,10 @@ from gradtui.probe.torch_private.private_names import (
     hides_modules,
     leaf_of,
     number_of,
+    overlap,
     saved_data,
     saved_tensors,
+    span_of,
     storage_key,
 )
 from gradtui.probe.torch_private.unwrap import plain_tensors
@@ -82,13 +84,17 @@ def find_gradient_path(
 
 
 def _user_of(tensor: torch.Tensor) -> _Goal:
-    keys = {storage_key(plain) for plain in plain_tensors(tensor)}
+    spans = {storage_key(plain): span_of(plain) for plain in plain_tensors(tensor)}
+
+    def is_part(plain: torch.Tensor) -> bool:
+        span = spans.get(storage_key(plain))
+        return span is not None and overlap(span, span_of(plain))
 
     def uses(node: GraphNode) -> bool:
         if hides_modules(node):
             return False
         data = (saved_data(saved) for saved in saved_tensors(node))
-        return any(storage_key(plain) in keys for each in data if each is not None for plain in plain_tensors(each))
+        return any(is_part(plain) for each in data if each is not None for plain in plain_tensors(each))
 
     return uses
 

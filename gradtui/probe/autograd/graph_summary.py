@@ -13,6 +13,16 @@ from gradtui.probe.model import Leaf
 from gradtui.probe.runtime import ByIdentity
 
 
+class Part(NamedTuple):
+    """A parameter over a part of a storage."""
+
+    bytes: range
+    """Within the storage."""
+    module: int
+    """The index of its owner."""
+    is_frozen: bool
+
+
 @dataclass(frozen=True)
 class KnownTensors:
     """What the walk needs to know about the models' tensors, by identity. Modules are given by index."""
@@ -26,9 +36,8 @@ class KnownTensors:
     """The only device whose tensors are counted; None counts all devices."""
     parents: Sequence[int] = ()
     """Parent index of each module, -1 if there is none."""
-    shared: Mapping[int, Mapping[int, bool]] = field(default_factory=dict)
-    """Storage key -> the modules that own a parameter over it, and whether that is frozen, where several parameters have one
-    storage."""
+    shared: Mapping[int, Sequence[Part]] = field(default_factory=dict)
+    """Storage key -> the parameters over it, where there are several."""
 
 
 class HiddenRegion(NamedTuple):

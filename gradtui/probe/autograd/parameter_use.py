@@ -14,7 +14,7 @@ import torch
 
 from gradtui.probe.autograd.module_call_log import ModuleCallLog
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.torch_private.private_names import is_lazy, storage_key
+from gradtui.probe.torch_private.private_names import is_lazy, overlap, span_of, storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 
 
@@ -32,10 +32,11 @@ class ParameterUse:
         """Whether operations were received, and none was missed."""
         self._failed = False
         self._calls = calls
-        self._by_storage: dict[int, set[int]] = {}
+        self._owners, self._roots = tree.owners, tree.roots
+        self._by_storage: dict[int, list[tuple[int, range]]] = {}
         for index, tensor in tree.live_parameters():
             for plain in plain_tensors(tensor) if not (tensor.requires_grad or is_lazy(tensor)) else ():
-                self._by_storage.setdefault(storage_key(plain), set()).add(index)
+                self._by_storage.setdefault(storage_key(plain), []).append((index, span_of(plain)))
         self._passes: dict[int, bool | None] = {}
         """What `passes` returns, of the parameters that were read."""
         self._made: dict[int, tuple[weakref.ref[torch.Tensor], dict[int, bool], int]] = {}
@@ -103,8 +104,17 @@ class ParameterUse:
         known = self._made.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1] if known[2] == module else {}
-        indices = [self._by_storage.get(storage_key(plain), ()) for plain in plain_tensors(tensor)]
-        return {index: True for each in indices for index in each}
+        return {index: True for plain in plain_tensors(tensor) for index in self._frozen_over(plain, module)}
+
+    def _frozen_over(self, tensor: torch.Tensor, module: int) -> list[int]:
+        """Return the frozen parameters over the memory of a tensor. A model reads its own, whatever they share with others."""
+        parts = self._by_storage.get(storage_key(tensor), ())
+        if len(parts) <= 1:
+            return [index for index, _ in parts]
+        span = span_of(tensor)
+        found = [index for index, each in parts if overlap(each, span)]
+        root = self._roots[module] if module >= 0 else module
+        return [index for index in found if self._roots[self._owners[index]] == root] or found
 
 
 class NewestUse:

@@ -25,8 +25,10 @@ from gradtui.probe.torch_private.private_names import (
     hides_modules,
     leaf_of,
     number_of,
+    overlap,
     saved_data,
     saved_tensors,
+    span_of,
     storage_key,
 )
 from gradtui.probe.torch_private.saved_hooks import (
@@ -205,19 +207,20 @@ class _Walk:
                         self._keep(tensor, key, number, module)
                     continue
                 if key in self._known.shared:
-                    owner = self._user(key, module)
+                    owner = self._user(tensor, key, module)
                 if owner != OUTSIDE and any(self._is_beyond(next_node, owner) for next_node in following):
                     # A frozen weight is kept for one purpose: to pass the gradient on to the operation's input. This
                     # also identifies modules that never run themselves, such as the output projection of
                     # nn.MultiheadAttention.
                     facts.passing.add(owner)
 
-    def _user(self, key: int, module: int) -> int:
-        """Return which owner of a storage of several parameters an operation of `module` used, if that is a frozen one.
+    def _user(self, tensor: torch.Tensor, key: int, module: int) -> int:
+        """Return the owner of the parameter that an operation of `module` saved, if that is a frozen one; else OUTSIDE.
 
-        A model uses its own parameters, whatever they share with others. Returns OUTSIDE if none is found.
+        The storage `key` of `tensor` has several parameters. A model uses its own, whatever they share with others.
         """
-        owners = self._known.shared[key]
+        span = span_of(tensor)
+        owners = {part.module: part.is_frozen for part in self._known.shared[key] if overlap(part.bytes, span)}
         if module in owners:
             return module if owners[module] else OUTSIDE
         root = self._root(module)

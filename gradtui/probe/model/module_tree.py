@@ -76,6 +76,8 @@ class ModuleTree:
     """The number of this listing in the run, from 1."""
     same_storage: list[tuple[int, ...]] = field(default_factory=list)
     """Indexes of parameters that are different objects over the same memory."""
+    one_storage: list[tuple[int, ...]] = field(default_factory=list)
+    """Indexes of parameters that share a storage, whichever parts of it they have."""
 
     def live_parameters(self) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield (index, tensor) of every parameter that is still alive."""

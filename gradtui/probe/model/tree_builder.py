@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -74,7 +74,9 @@ class _Builder:
         tree.models = tuple(found)
         tree.modules = tuple(info for info in self._modules if info is not None)
         rows = self._parameters
-        tree.same_storage = _same_storage(tree.live_parameters())
+        memories = [(index, memory_of(tensor)) for index, tensor in tree.live_parameters()]
+        tree.same_storage = _alike(memories)
+        tree.one_storage = _alike((index, memory and memory[0]) for index, memory in memories)
         for indices in tree.same_storage:
             for index in indices:
                 others = tuple(rows[other].path for other in indices if other != index)
@@ -186,13 +188,12 @@ class _Builder:
             waiting += [(child, _join(here, name), within) for name, child in reversed([*self._children(current)])]
 
 
-def _same_storage(parameters: Iterable[tuple[int, torch.Tensor]]) -> list[tuple[int, ...]]:
-    """Return the groups of different objects over one memory, as `load_state_dict(assign=True)` makes them."""
-    found: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for index, tensor in parameters:
-        memory = memory_of(tensor)
-        if memory is not None:
-            found[memory].append(index)
+def _alike(places: Iterable[tuple[int, Hashable]]) -> list[tuple[int, ...]]:
+    """Return the groups of parameters in one place: `load_state_dict(assign=True)`, for example, makes them."""
+    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for index, place in places:
+        if place is not None:
+            found[place].append(index)
     return [tuple(indices) for indices in found.values() if len(indices) > 1]
 
 

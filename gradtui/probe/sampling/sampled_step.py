@@ -20,6 +20,7 @@ from gradtui.probe.autograd import (
     KnownTensors,
     ModuleCallLog,
     ParameterUse,
+    Part,
     Recomputation,
     walk,
 )
@@ -28,7 +29,7 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.sampling.parameter_states import Classified, classify
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.probe.torch_private.graph_depth import TooDeepError
-from gradtui.probe.torch_private.private_names import storage_key
+from gradtui.probe.torch_private.private_names import span_of, storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
@@ -93,7 +94,7 @@ class SampledStep:
     def _known_tensors(self, accountant: MemoryAccountant) -> KnownTensors:
         tree, known = self.tree, self.tree.leaves
         leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
-        shared = _owners_of_shared(tree) if tree.same_storage else {}
+        shared = _parts_of_shared(tree) if tree.one_storage else {}
         return KnownTensors(accountant.excluded_storages(tree), leaves, accountant.home, tree.parents, shared)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
@@ -203,13 +204,14 @@ class SampledStep:
         return {module for module, root in enumerate(tree.roots) if root in found} if found else set()
 
 
-def _owners_of_shared(tree: ModuleTree) -> dict[int, dict[int, bool]]:
-    """Return the modules that own a parameter over each storage that several have, and whether that is frozen."""
-    shared: dict[int, dict[int, bool]] = {}
-    for index in chain(*tree.same_storage):
+def _parts_of_shared(tree: ModuleTree) -> dict[int, list[Part]]:
+    """Return the parameters over each storage that several have."""
+    shared: dict[int, list[Part]] = {}
+    for index in chain(*tree.one_storage):
         if (tensor := tree.parameter_refs[index]()) is not None:
             for plain in plain_tensors(tensor):
-                shared.setdefault(storage_key(plain), {})[tree.owners[index]] = not tensor.requires_grad
+                part = Part(span_of(plain), tree.owners[index], not tensor.requires_grad)
+                shared.setdefault(storage_key(plain), []).append(part)
     return shared
 
 

@@ -260,6 +260,18 @@ def storage_key(tensor: torch.Tensor) -> int:
     return key
 
 
+def span_of(tensor: torch.Tensor) -> range:
+    """Return the bytes of a strided tensor's storage from its first element to the end of its last one."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    first, width = int(tensor.storage_offset()), tensor.element_size()
+    return range(first * width, (first + last + 1) * width) if tensor.numel() else range(0)
+
+
+def overlap(one: range, other: range) -> bool:
+    """Return whether two spans have bytes in common."""
+    return max(one.start, other.start) < min(one.stop, other.stop)
+
+
 def compiled_module(module: torch.nn.Module) -> torch.nn.Module | None:
     """Return the module that `torch.compile` has wrapped in this one; None if this is no such wrapper."""
     # Tested without importing dynamo, which takes most of a second: without it there are no such wrappers.

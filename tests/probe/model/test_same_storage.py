@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
+from gradtui.protocol.vocabulary import ParameterState
 from gradtui.text.frontier import frontier_sentence
 from gradtui.text.models import same_storage_lines
 from gradtui.text.parameters import cause_of
@@ -161,3 +162,65 @@ def test_of_two_frozen_models_over_one_memory_the_gradient_passes_the_one_that_r
                 (used(torch.randn(8, 4) + prompt) - wanted).square().mean().backward()
                 optimizer.step()
             assert reach_of(seen) == reach
+
+
+def laid_into(flat: torch.Tensor, *models: nn.Module) -> None:
+    """Make all parameters parts of one storage, as flattened optimizers do."""
+    at = 0
+    for parameter in (each for model in models for each in model.parameters()):
+        part = flat[at : at + parameter.numel()].view_as(parameter)
+        at += parameter.numel()
+        part.copy_(parameter.detach())
+        parameter.data = part
+
+
+def test_models_in_parts_of_one_storage_keep_facts_of_their_own() -> None:
+    torch.manual_seed(0)
+    student, teacher = mlp(), mlp().requires_grad_(False)
+    laid_into(torch.zeros(200), student, teacher)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(3):
+            x = torch.randn(8, 4)
+            with torch.no_grad():
+                wanted = teacher(x + 0.1)
+            optimizer.zero_grad()
+            (student(x) - wanted).square().mean().backward()
+            optimizer.step()
+    tree = seen.state.tree
+    assert reach_of(seen) == ["-", "e"]
+    assert not any(info.same_storage for info in tree.parameters)
+    assert tree.states == 4 * ParameterState.CUT.value + 4 * ParameterState.TRAINED.value, (
+        "the teacher was called first"
+    )
+
+
+def test_of_one_module_over_one_storage_only_what_is_used_passes() -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+
+    class Chosen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.prompt, self.used, self.spare = nn.Parameter(torch.zeros(4)), first, second
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x + self.prompt, self.used.weight)
+
+    model = Chosen()
+    for each in (first, second):
+        each.requires_grad_(False)
+    laid_into(torch.zeros(40), first, second)
+    with watched() as seen:
+        optimizer = torch.optim.SGD([model.prompt], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    tree = seen.state.tree
+    states = {info.path.rpartition("model.")[2]: state for info, state in zip(tree.parameters, tree.states)}
+    assert states == {
+        "prompt": ParameterState.TRAINED.value,
+        "used.weight": ParameterState.FLOW_THROUGH.value,
+        "spare.weight": ParameterState.CUT.value,
+    }

@@ -164,7 +164,7 @@ def test_of_what_is_used_between_module_calls_nothing_is_claimed() -> None:
 
 def test_another_parameter_that_a_later_step_uses_is_found_again() -> None:
     torch.manual_seed(0)
-    numbers = iter([0] * 4 + [1] * 100)
+    numbers = iter([0] * 4 + [1] * 400)
     model = Pool(lambda m, h: h @ m.pool[next(numbers)])
-    letters = train(lambda: model(X), model.trainable(), steps=40).letters()
+    letters = train(lambda: model(X), model.trainable(), steps=400).letters()
     assert (letters["pool.0"], letters["pool.1"]) == ("C", "F")
