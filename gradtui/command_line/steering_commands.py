@@ -23,8 +23,9 @@ from gradtui.live.client import (
 )
 from gradtui.printable import printable
 from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.protocol.events import RankOutcome
 from gradtui.state.objections import in_full
-from gradtui.text import listed
+from gradtui.text import listed, outcome_lines
 
 REFUSED = 3
 """The exit code of `gradtui do` if the run refused the command, or ended before it."""
@@ -64,7 +65,9 @@ def _attach(run: RunChoice, **options: Any) -> None:
 @JSON
 @click.option("--dry-run", is_flag=True, help="Change nothing: print what the command would change, or why not.")
 @click.option(
-    "--wait", is_flag=True, help="Wait as long as it takes for the answer of the run, and for the receipt of a change."
+    "--wait",
+    is_flag=True,
+    help="Wait as long as it takes for the answer of the run (of all its ranks), and for the receipt of a change.",
 )
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
@@ -88,6 +91,8 @@ def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, w
         click.echo(json.dumps(answer, indent=1))
     else:
         click.echo(printable(str(answer.get("refused") or answer.get("text") or _SENT)))
+        for line in outcome_lines([RankOutcome(**each) for each in answer.get("ranks", ())]):
+            click.echo(printable(line))
         if "receipt" in answer:
             click.echo(printable(str(answer["receipt"]["text"])))
         elif "not_measured" in answer:

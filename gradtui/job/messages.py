@@ -17,9 +17,9 @@ from gradtui.protocol.commands import Command, ShowRank
 def message_of(command: Command) -> dict[str, Any]:
     """Return a command as a message."""
     if isinstance(command, Confirmation):
-        return {"confirm": command.proposal}
+        return {"confirm": command.proposal, "is_decided": command.is_decided}
     if isinstance(command, Cancellation):
-        return {"cancel": command.proposal, "reason": command.reason}
+        return {"cancel": command.proposal}
     if isinstance(command, Proposal):
         return {**_words(command.command), "proposal": command.id, "at_step": command.at_step}
     return _words(command)
@@ -42,9 +42,9 @@ def command_in(message: Mapping[str, Any]) -> Command:
         BadEntry: it is no message of a viewer.
     """
     if "confirm" in message:
-        return Confirmation(0, _integer(message, "confirm"))
+        return Confirmation(0, _integer(message, "confirm"), message.get("is_decided") is True)
     if "cancel" in message:
-        return Cancellation(0, _integer(message, "cancel"), str(message.get("reason", "")))
+        return Cancellation(0, _integer(message, "cancel"))
     words = message.get("command")
     if not isinstance(words, dict):
         raise BadEntry("a message is a command, a proposal, or what became of one")

@@ -27,6 +27,7 @@ from gradtui.protocol.events import (
     Progress,
     ProposalAnswered,
     ProposalClosed,
+    RankOutcome,
     RunEnded,
 )
 
@@ -37,9 +38,11 @@ LEAST_LEAD = 2
 TRIES = 4
 """How often a command is proposed while ranks have passed the step. The lead grows each time."""
 ANSWER_S = 10.0
-"""Seconds that a rank has to answer, besides the time of three steps."""
-OUTCOME_S = 30.0
-"""Seconds after a confirmed step has come in which a rank says what it has done."""
+"""Seconds that a rank has to answer, besides the time until the step has come, and of three more."""
+OUTCOME_S = 90.0
+"""Seconds after a confirmed step has come in which a rank says what it has done. It may wait a minute for the store."""
+MOST_TICK_S = 0.5
+"""Seconds between two ticks that count: more have passed if this process was stopped, and the ranks may have answered."""
 
 _ON_ALL = (
     commands.Intervention,
@@ -51,6 +54,7 @@ _ON_ALL = (
     commands.SetBreakpoint,
     commands.ClearBreakpoint,
 )
+_HOLDS = (commands.Pause, commands.RunSteps, commands.RunTo, commands.SetBreakpoint)
 _OF_ONE_RANK = {
     "loss": "each rank has a loss of its own, so only some ranks would be held",
     "norm": "each rank measures its own gradients, so only some ranks would be held",
@@ -77,13 +81,26 @@ class _Open:
     at_step: int
     base: int
     """The newest step of any rank when it was proposed, as far as the viewer knew."""
-    began: float
     tries: int
+    ranks: tuple[int, ...]
+    """To whom it was proposed."""
+    waited: float = 0.0
+    """Seconds since it was proposed, or confirmed."""
     accepted: set[int] = field(default_factory=set)
-    done: set[int] = field(default_factory=set)
-    kinds: set[type[Event]] = field(default_factory=set)
-    """How ranks have answered after the step: more than one kind if some could not carry it out after all."""
-    confirmed_at: float | None = None
+    done: dict[int, str] = field(default_factory=dict)
+    """By rank: empty if it has made the change, else why not. Some may be unable to do so after all."""
+    is_confirmed: bool = False
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some ranks have carried it out, and others could not."""
+        return len(set(map(bool, self.done.values()))) > 1
+
+    def outcome(self, rank: int) -> RankOutcome:
+        """Return what a rank has done."""
+        if rank in self.done:
+            return RankOutcome(rank, "refused" if self.done[rank] else "made", self.done[rank])
+        return RankOutcome(rank, "accepted" if rank in self.accepted and not self.is_confirmed else "silent")
 
 
 class Proposals:
@@ -101,6 +118,8 @@ class Proposals:
         self._waiting: deque[tuple[Command, int, int]] = deque()
         """Commands with the number of times that they were proposed, and the least lead in steps."""
         self._open: _Open | None = None
+        self._ticked = 0.0
+        """The time of the last tick."""
         # What an earlier viewer of the same ranks has proposed stays decided.
         self._ids = itertools.count(secrets.randbits(48))
         self._ended: set[int] = set()
@@ -119,16 +138,18 @@ class Proposals:
 
     def restarted(self, now: float) -> list[Send]:
         """The launcher restarts the ranks: nothing that was proposed to the former ones holds."""
-        sends = self._close(now, "the ranks were started again") if self._open is not None else []
+        # Nobody is told: the former ranks are gone, or end.
+        self._close(now, "the ranks were started again")
+        sends: list[Send] = []
         self._ranks, self._size, self._ended, self._is_uneven = {}, 0, set(), False
         return sends
 
     def left(self, rank: int, now: float, why: str) -> list[Send]:
         """The connection to a rank has ended."""
         self._ranks.pop(rank, None)
-        if self._open is not None and self._open.confirmed_at is None:
+        if self._open is not None and not self._open.is_confirmed:
             return self._close(now, f"rank {rank}: {why}") + self.tick(now)
-        return self.tick(now)
+        return self._finish(now)
 
     def take(self, rank: int, event: Event, now: float) -> list[Send]:
         """Take an event of a rank."""
@@ -194,7 +215,8 @@ class Proposals:
 
     def tick(self, now: float) -> list[Send]:
         """Do what is due at this time."""
-        sends = self._overdue(now)
+        passed, self._ticked = min(now - self._ticked, MOST_TICK_S), now
+        sends = self._overdue(now, passed)
         if self._open is None and self._waiting:
             sends += self._propose(*self._waiting.popleft(), now)
         return sends
@@ -217,9 +239,9 @@ class Proposals:
         if self._held_step is None:
             rate = max(each.rate for each in self._ranks.values())
             at_step = base + max(lead, math.ceil(rate * LEAD_S))
-        self._open = made = _Open(next(self._ids), command, at_step, base, now, tries + 1)
+        self._open = made = _Open(next(self._ids), command, at_step, base, tries + 1, tuple(sorted(self._ranks)))
         self.events.append(CommandProposed(now, base, made.id, command, at_step))
-        return [(rank, Proposal(made.id, command, at_step, origin=command.origin)) for rank in sorted(self._ranks)]
+        return [(rank, Proposal(made.id, command, at_step, origin=command.origin)) for rank in made.ranks]
 
     def _answered(self, rank: int, answer: ProposalAnswered, now: float) -> list[Send]:
         proposal = self._open
@@ -230,64 +252,90 @@ class Proposals:
             # Before the confirmation or after it: then it came too late to some rank, and none has carried it out.
             is_late = answer.step >= proposal.at_step and not self._ranks[rank].is_held
             if is_late and proposal.tries < TRIES:
-                sends = list(self._to_all(Cancellation(0, proposal.id, "a rank had passed the step")))
+                sends = list(self._to_all(Cancellation(0, proposal.id)))
                 self._open = None
                 lead = 2 * max(answer.step - proposal.base, proposal.at_step - proposal.base)
                 self._waiting.appendleft((proposal.command, proposal.tries, lead))
                 return sends + self.tick(now)
+            proposal.done[rank] = answer.reason
             return self._close(now, f"rank {rank}: {answer.reason}") + self.tick(now)
         proposal.accepted.add(rank)
-        if proposal.confirmed_at is None and proposal.accepted >= self._ranks.keys():
-            proposal.confirmed_at = now
+        if not proposal.is_confirmed and proposal.accepted >= self._ranks.keys():
+            proposal.is_confirmed, proposal.waited = True, 0.0
             return list(self._to_all(Confirmation(0, proposal.id)))
         return []
 
     def _done(self, rank: int, event: CommandApplied | CommandRejected, now: float) -> list[Send]:
         proposal = self._open
-        if proposal is None or proposal.command.id != event.command.id or proposal.confirmed_at is None:
+        if proposal is None or proposal.command.id != event.command.id or not proposal.is_confirmed:
             return []
-        proposal.kinds.add(type(event))
-        self._is_uneven |= len(proposal.kinds) > 1
-        if not proposal.done:
-            self.events.append(ProposalClosed(now, self._newest, proposal.command.id, True))
-        proposal.done.add(rank)
-        return self._finish(now)
+        sends: list[Send] = []
+        if isinstance(event, CommandRejected):
+            proposal.done[rank] = event.reason
+        else:
+            if "" not in proposal.done.values():
+                # A rank that cannot read the decision learns of it so.
+                sends += self._to_all(Confirmation(0, proposal.id, True))
+            proposal.done[rank] = ""
+        if proposal.is_uneven:
+            self._is_uneven = True
+            sends += self._released(proposal.command)
+        return sends + self._finish(now)
+
+    def _released(self, command: Command) -> list[Send]:
+        """Let the ranks go that are held, or will be, while others train on and wait for them."""
+        sends: list[Send] = []
+        if isinstance(command, commands.SetBreakpoint):
+            sends += self._to_all(commands.ClearBreakpoint(0, command.id))
+        if isinstance(command, _HOLDS):
+            sends += self._to_all(commands.Resume(0))
+        return sends
 
     def _finish(self, now: float) -> list[Send]:
-        if self._open is not None and self._open.done >= self._ranks.keys():
-            self._open = None
-            return self.tick(now)
-        return []
+        """End a confirmed proposal when all ranks have said what they have done."""
+        proposal = self._open
+        if proposal is not None and proposal.is_confirmed and proposal.done.keys() >= self._ranks.keys():
+            self._conclude(now)
+        return self.tick(now)
 
-    def _overdue(self, now: float) -> list[Send]:
+    def _overdue(self, now: float, passed: float) -> list[Send]:
         proposal = self._open
         if proposal is None:
             return []
-        if proposal.confirmed_at is None:
-            silent = sorted(self._ranks.keys() - proposal.accepted)
-            if now - proposal.began > ANSWER_S + 3 * self._step_time:
-                return self._close(
-                    now, f"rank {silent[0]} did not answer in time" if silent else "no rank is connected"
-                )
-            return []
-        if proposal.done >= self._ranks.keys() or now - proposal.confirmed_at > self._longest(proposal):
-            self._open = None
-        return []
-
-    def _longest(self, proposal: _Open) -> float:
-        """Return the seconds after the confirmation in which all ranks come to the step and say what they have done."""
+        proposal.waited += passed
+        patience = OUTCOME_S if proposal.is_confirmed else ANSWER_S
+        # A rank whose store is slow answers when the step has come.
         ahead = max(0, proposal.at_step - self._newest)
-        return OUTCOME_S + (ahead + 3) * self._step_time
+        if proposal.waited <= patience + (ahead + 3) * self._step_time:
+            return []
+        if proposal.is_confirmed:
+            self._conclude(now)
+            return []
+        silent = sorted(self._ranks.keys() - proposal.accepted)
+        return self._close(now, f"rank {silent[0]} did not answer in time" if silent else "no rank is connected")
 
     def _close(self, now: float, reason: str) -> list[Send]:
-        """Cancel the open proposal on all ranks."""
+        """End the open proposal: cancel it on all ranks for a reason, unless a rank has carried it out."""
         proposal = self._open
         if proposal is None:
             return []
-        self._open = None
-        self.events.append(ProposalClosed(now, self._newest, proposal.command.id, False, reason))
+        if "" in proposal.done.values():
+            self._conclude(now)
+            return []
+        self._conclude(now, reason)
+        sends: list[Send] = list(self._to_all(Cancellation(0, proposal.id)))
+        if isinstance(proposal.command, commands.Resume):
+            # Ranks that are held may be what the others wait for. To train on is no change.
+            return sends + list(self._to_all(proposal.command))
         self._reject(proposal.command, now, reason)
-        return list(self._to_all(Cancellation(0, proposal.id, reason)))
+        return sends
+
+    def _conclude(self, now: float, reason: str = "") -> None:
+        """End the open proposal, and say what each rank has done. Without a reason the ranks have decided to carry it out."""
+        proposal, self._open = self._open, None
+        if proposal is not None:
+            outcomes = tuple(proposal.outcome(rank) for rank in proposal.ranks)
+            self.events.append(ProposalClosed(now, self._newest, proposal.command.id, not reason, reason, outcomes))
 
     def _to_all(self, command: Command) -> Iterator[Send]:
         for rank in sorted(self._ranks):

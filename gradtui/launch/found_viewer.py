@@ -51,12 +51,13 @@ def announce(events: EventQueue, where: str, token: str, environ: Mapping[str, s
     """
 
     def write() -> None:
-        from gradtui.probe.torch_private.rendezvous import NoStoreError, write_once  # late: it imports torch
+        from gradtui.probe.torch_private.rendezvous import NoStoreError, answer_to, job_store  # late: it imports torch
 
         host, port = host_and_port(where)
         hosts = _names_of_this_machine(environ) if host in ("", "0.0.0.0", "::") else [host]
+        text = json.dumps({"hosts": hosts, "port": port, "token": token})
         try:
-            write_once(_KEY, json.dumps({"hosts": hosts, "port": port, "token": token}))
+            answer_to(lambda: job_store.write_once(_KEY, text))
         except NoStoreError:
             return
 
@@ -77,18 +78,18 @@ def look_for_viewer(
     events.follow(follower.take)
 
     def look() -> None:
-        from gradtui.probe.torch_private.rendezvous import NoStoreError, read
+        from gradtui.probe.torch_private.rendezvous import NoStoreError, answer_to, job_store
 
-        found: str | None = None
+        found = ""
         try:
             for _ in range(_TRIES):
-                found = read(_KEY)
-                if found is not None:
+                found = answer_to(lambda: job_store.write_once(_KEY, ""))
+                if found:
                     break
                 threading.Event().wait(_AGAIN_S)
         except NoStoreError:
             pass
-        trouble = _try(found, follower, connect) if found is not None else ""
+        trouble = _try(found, follower, connect) if found else ""
         if trouble is not None:
             events.leave(follower.take)
             follower.leave()

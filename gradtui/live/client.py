@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradtui.protocol.event_rows import EventReader
-from gradtui.protocol.events import CommandApplied, CommandRejected, Event, ReceiptTaken, RunEnded
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandProposed,
+    CommandRejected,
+    Event,
+    ProposalClosed,
+    ReceiptTaken,
+    RunEnded,
+)
 from gradtui.protocol.json_values import named
 from gradtui.rank_environment import TOKEN
 from gradtui.text.effects import WHY_NOT_MEASURED
@@ -207,31 +215,73 @@ def result_of(
 
     Returns:
         `text` and `step` of what was done, and `receipt` if its effect was measured, else `not_measured` with the reason; or
-        `refused` with the reason. Empty if the time is over before the run has answered.
+        `refused` with the reason. Of a job of several ranks also `ranks`: a list of what each has done (`RankOutcome`).
+        Empty if the time is over before the run has answered.
     """
     if "refused" in sent:
         return dict(sent)
-    waiting = _Waiting(address, seconds)
-    found: dict[str, Any] = {}
+    waiting, answer = _Waiting(address, seconds), _Answer(sent["id"], measured)
     for _, event in events_after(address, sent["cursor"], follow=True, until=waiting.is_over):
         if isinstance(event, RunEnded):
-            return {**found, "not_measured": "the run has ended"} if found else {"refused": "the run has ended"}
-        if isinstance(event, CommandRejected) and event.command.id == sent["id"]:
-            return {"refused": event.reason, "step": event.step}
-        if isinstance(event, ReceiptTaken) and event.command == sent["id"]:
+            return answer.without("the run has ended") or {"refused": "the run has ended"}
+        answer.take(event)
+        if answer.is_complete:
+            return answer.found
+        waiting.applied_at = answer.found.get("step")
+    return answer.without(waiting.why)
+
+
+class _Answer:
+    """What becomes of a command, from the events after it."""
+
+    def __init__(self, id_: int, measured: bool) -> None:
+        self._id, self._measured = id_, measured
+        self.found: dict[str, Any] = {}
+        self._awaits_ranks = False
+        """It was proposed to all ranks, and not all have said what they have done."""
+        self._awaits_receipt = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more is to come."""
+        is_answered = "refused" in self.found or ("text" in self.found and not self._awaits_receipt)
+        return is_answered and not self._awaits_ranks
+
+    def without(self, why: str) -> dict[str, Any]:
+        """Return what is known, and why the rest is not."""
+        return {**self.found, "not_measured": why} if "text" in self.found else self.found
+
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        if isinstance(event, CommandProposed) and event.command.id == self._id:
+            self._awaits_ranks = True
+        elif isinstance(event, ProposalClosed) and event.command == self._id:
+            self._closed(event)
+        elif isinstance(event, CommandRejected) and event.command.id == self._id:
+            self.found |= {"refused": event.reason, "step": event.step}
+        elif isinstance(event, ReceiptTaken) and event.command == self._id:
             # A trial of checkpointing that fails changes nothing.
             failed = {"refused": event.text, "step": event.step}
-            return {**found, "receipt": fields_of_event(event)} if event.held else failed
-        if isinstance(event, CommandApplied) and event.command.id == sent["id"]:
-            found = {"text": event.text, "step": event.step}
-            if not measured:
-                return found
-            if not event.is_measured:
-                return {**found, "not_measured": WHY_NOT_MEASURED} if event.changed else found
-            waiting.applied_at = event.step
-        elif isinstance(event, CommandApplied) and found and event.is_measured and event.step > found["step"]:
-            return {**found, "not_measured": "another change came before it was measured"}
-    return {**found, "not_measured": waiting.why} if found else {}
+            self.found |= {"receipt": fields_of_event(event)} if event.held else failed
+            self._awaits_receipt = False
+        elif isinstance(event, CommandApplied):
+            self._applied(event)
+
+    def _applied(self, event: CommandApplied) -> None:
+        if event.command.id == self._id:
+            self.found |= {"text": event.text, "step": event.step}
+            self._awaits_receipt = self._measured and event.is_measured
+            if self._measured and event.changed and not event.is_measured:
+                self.found["not_measured"] = WHY_NOT_MEASURED
+        elif self._awaits_receipt and event.is_measured and event.step > self.found["step"]:
+            self.found["not_measured"] = "another change came before it was measured"
+            self._awaits_receipt = False
+
+    def _closed(self, event: ProposalClosed) -> None:
+        self._awaits_ranks = False
+        self.found["ranks"] = [named(each) for each in event.outcomes]
+        if event.confirmed and any(each.did != "made" for each in event.outcomes):
+            self.found["refused"] = "not all ranks have made this change"
 
 
 _PATIENCE = 100

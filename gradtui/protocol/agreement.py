@@ -27,11 +27,15 @@ class Confirmation(Command):
     """All ranks have accepted the proposal with the id `proposal`."""
 
     proposal: int
+    is_decided: bool = False
+    """A rank has carried it out, so the decision is made: all ranks do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancellation(Command):
-    """No rank must carry out the proposal with the id `proposal`, for a reason in words."""
+    """No rank carries out the proposal with the id `proposal`.
+
+    A viewer says so only if it has not confirmed the proposal, or if a rank has read in the store that it is cancelled.
+    """
 
     proposal: int
-    reason: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gradtui.protocol.commands import Command
 from gradtui.protocol.measurements import Event, Measurement
@@ -118,13 +119,25 @@ class CommandProposed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RankOutcome:
+    """What a rank has done about a command that was proposed to all."""
+
+    rank: int
+    did: Literal["made", "refused", "accepted", "silent"]
+    """`accepted`: it would have made the change, and another rank has refused. `silent`: it has not said what it did."""
+    reason: str = ""
+    """Why it has refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProposalClosed(Event):
-    """All ranks have accepted a command and it is confirmed, or it is cancelled for a reason in words."""
+    """All ranks have accepted a command and have said what they have done, or it is cancelled for a reason in words."""
 
     command: int
     """Its id."""
     confirmed: bool
     reason: str = ""
+    outcomes: tuple[RankOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradtui.protocol.events import RankOutcome
 from gradtui.state.job import SILENT_S, Divergence, JobState, Kind, ProposalRecord, RankRecord
 from gradtui.state.rank_figures import RankRow, Trouble
 from gradtui.text.commands import command_text
@@ -101,6 +102,21 @@ def uneven_text(proposal: ProposalRecord) -> str:
     left = sorted(rank for rank, why in proposal.outcomes.items() if why)
     what, why = command_text(proposal.command), proposal.outcomes[left[0]]
     return f"the ranks differ: {rank_names(done)} did what {rank_names(left)} could not after all ({what}): {why}"
+
+
+def outcome_lines(outcomes: Sequence[RankOutcome]) -> list[str]:
+    """Return what the ranks have done about a command, a line for those that have done the same: `ranks 0, 1: made`."""
+    words = {
+        "made": "made",
+        "refused": "refused",
+        "accepted": "accepted; nothing was changed",
+        "silent": "no answer",
+    }
+    ranks: dict[str, list[int]] = {}
+    for each in outcomes:
+        did = f"{words[each.did]}: {each.reason}" if each.reason else words[each.did]
+        ranks.setdefault(did, []).append(each.rank)
+    return [f"{rank_names(those)}: {did}" for did, those in ranks.items()]
 
 
 def between_ranks(divergence: Divergence) -> str:

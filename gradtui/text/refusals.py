@@ -40,6 +40,11 @@ CHANGE_ON_ALL = (
     "all ranks must make the same change at the same step; start the job with gradtui torchrun, whose dashboard does so"
 )
 NOT_CONFIRMED = "not all ranks had accepted it when its step came"
+STORE_IS_SLOW = "the store of the process group has not answered before the step came"
+missed_a_decision = (
+    "the store of the process group did not tell this rank at step {:,} whether the others make a change, and it takes no part "
+    "in later ones"
+).format
 NOT_ON_RANKS = "it can end differently on the ranks"
 PAUSE_OF_ONE = "while this one pauses, the others wait for it and may time out"
 SHOWN_BY_JOB = "only the viewer of a job that gradtui has launched shows one rank or another"

@@ -219,8 +219,8 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
             command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60, check=False
         )
 
-    def answer(*words: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads(gradtui("do", "--json", "--wait", *words).stdout)
+    def answer(*words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(gradtui("do", "--json", "--wait", *words).stdout)
         return found
 
     process = start_live_job(place)
@@ -232,7 +232,9 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         assert held["step"] == paused["step"]
         # While all ranks are held, a change is made at once.
         frozen = json.loads(gradtui("do", "--json", "freeze", "module.0").stdout)
-        assert answer("step", "2")["text"] == "run 2 steps"
+        stepped = answer("step", "2")
+        assert stepped["text"] == "run 2 steps"
+        assert [(each["rank"], each["did"]) for each in stepped["ranks"]] == [(0, "made"), (1, "made")]
         lines = tail_until(gradtui, lambda line: is_answer(line, frozen["id"]))
         assert [line["step"] for line in lines if is_answer(line, frozen["id"])] == [paused["step"]]
         assert "no module or parameter" in str(answer("freeze", "nothing.of.it")["refused"])

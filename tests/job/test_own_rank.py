@@ -127,10 +127,14 @@ def test_a_command_is_agreed_with_this_process_too(family: Family) -> None:
     assert len(family.commands) == 0
     family.hub.take_own([answer])
     assert next_command(family.commands) == next_command(queue) == Confirmation(0, proposed.proposal)
-    family.hub.take_own([CommandApplied(0.0, proposed.at_step, sent, "froze a", ())])
+    done = CommandApplied(0.0, proposed.at_step, sent, "froze a", ())
+    family.hub.take_own([done])
+    assert next_command(family.commands) == next_command(queue) == Confirmation(0, proposed.proposal, True)
+    link.take([done])
     (closed,) = family.seen.wait(lambda event: isinstance(event, ProposalClosed))
     assert isinstance(closed, ProposalClosed)
     assert (closed.command, closed.confirmed) == (sent.id, True)
+    assert [each.did for each in closed.outcomes] == ["made", "made"]
 
 
 def test_what_this_process_refuses_no_rank_carries_out(family: Family) -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from gradtui.job.proposals import ANSWER_S, LEAST_LEAD, Proposals
+from gradtui.job.proposals import ANSWER_S, LEAST_LEAD, MOST_TICK_S, Proposals, Send
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command
@@ -18,6 +18,7 @@ from gradtui.protocol.events import (
     Progress,
     ProposalAnswered,
     ProposalClosed,
+    RankOutcome,
     RunEnded,
 )
 
@@ -28,6 +29,14 @@ def progress(step: int, steps: int = 1, at: float = 0.0) -> Progress:
 
 def freeze(id_: int) -> Command:
     return commands.SetTrainable(id_, "a", False)
+
+
+def ticks(proposals: Proposals, begin: float, end: float) -> list[Send]:
+    """Return what is sent while the time passes."""
+    sends: list[Send] = []
+    for number in range(int((end - begin) / MOST_TICK_S) + 1):
+        sends += proposals.tick(begin + number * MOST_TICK_S)
+    return sends
 
 
 def two_ranks(step: int = 0) -> Proposals:
@@ -49,10 +58,16 @@ def test_a_command_is_confirmed_when_all_have_accepted_and_the_next_one_waits_fo
     assert proposals.take(1, ProposalAnswered(0.0, 8, 100, True), 1.2) == [
         (rank, Confirmation(0, 100)) for rank in (0, 1)
     ]
-    assert proposals.take(0, CommandApplied(0.0, at_step, freeze(1), "froze a", ()), 1.3) == []
+    # The other one may be unable to read what is decided.
+    assert proposals.take(0, CommandApplied(0.0, at_step, freeze(1), "froze a", ()), 1.3) == [
+        (rank, Confirmation(0, 100, True)) for rank in (0, 1)
+    ]
     sends = proposals.take(1, CommandApplied(0.0, at_step, freeze(1), "froze a", ()), 1.4)
     assert sends == [(rank, Proposal(101, freeze(2), at_step + LEAST_LEAD)) for rank in (0, 1)]
     assert [type(event) for event in proposals.events] == [CommandProposed, ProposalClosed, CommandProposed]
+    assert proposals.events[1] == ProposalClosed(
+        1.4, at_step, 1, True, "", (RankOutcome(0, "made"), RankOutcome(1, "made"))
+    )
 
 
 def test_a_confirmation_that_comes_too_late_has_the_command_proposed_again() -> None:
@@ -77,11 +92,14 @@ def test_a_rank_that_refuses_cancels_the_command_everywhere() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     sends = proposals.take(1, ProposalAnswered(0.0, 1, 100, False, "there is no a"), 0.1)
-    assert sends == [(rank, Cancellation(0, 100, "rank 1: there is no a")) for rank in (0, 1)]
+    assert sends == [(rank, Cancellation(0, 100)) for rank in (0, 1)]
     assert proposals.events[-2:] == [
-        ProposalClosed(0.1, 1, 1, False, "rank 1: there is no a"),
+        ProposalClosed(
+            0.1, 1, 1, False, "rank 1: there is no a",
+            (RankOutcome(0, "silent"), RankOutcome(1, "refused", "there is no a")),
+        ),
         CommandRejected(0.1, 1, freeze(1), "rank 1: there is no a"),
-    ]
+    ]  # fmt: skip
 
 
 def test_a_rank_that_has_passed_the_step_has_it_proposed_again_for_a_later_one() -> None:
@@ -98,16 +116,31 @@ def test_a_rank_that_does_not_answer_cancels_the_command_everywhere() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     proposals.take(0, ProposalAnswered(0.0, 1, 100, True), 0.1)
-    assert proposals.tick(ANSWER_S) == []
+    assert ticks(proposals, 0.0, ANSWER_S) == []
     sends = proposals.tick(ANSWER_S + 0.1)
-    assert sends == [(rank, Cancellation(0, 100, "rank 1 did not answer in time")) for rank in (0, 1)]
+    assert sends == [(rank, Cancellation(0, 100)) for rank in (0, 1)]
+    closed = proposals.events[-2]
+    assert isinstance(closed, ProposalClosed)
+    assert closed.outcomes == (RankOutcome(0, "accepted"), RankOutcome(1, "silent"))
+
+
+def test_a_viewer_that_was_stopped_reads_the_answers_before_it_judges_them_late() -> None:
+    proposals = two_ranks()
+    proposals.submit(freeze(1), 0.0)
+    assert ticks(proposals, 3_600.0, 3_601.0) == []
+    for rank in range(2):
+        proposals.take(rank, ProposalAnswered(0.0, 1, 100, True), 3_601.0)
+    assert ticks(proposals, 7_200.0, 7_201.0) == []
+    proposals.take(0, CommandApplied(0.0, 2, freeze(1), "froze a", ()), 7_201.0)
+    proposals.take(1, CommandApplied(0.0, 2, freeze(1), "froze a", ()), 7_201.0)
+    assert isinstance(proposals.events[-1], ProposalClosed)
 
 
 def test_a_rank_that_is_gone_cancels_the_command_and_no_other_is_proposed_without_it() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     sends = proposals.left(1, 0.1, "its process is gone")
-    assert sends == [(0, Cancellation(0, 100, "rank 1: its process is gone"))]
+    assert sends == [(0, Cancellation(0, 100))]
     assert proposals.submit(freeze(2), 0.2) == []
     rejected = proposals.events[-1]
     assert isinstance(rejected, CommandRejected)
@@ -159,6 +192,41 @@ def test_after_a_change_that_one_rank_could_not_make_nothing_is_undone() -> None
     for rank in range(2):
         proposals.joined(rank, 2)
     assert len(proposals.submit(commands.Undo(3), 0.5)) == 2
+
+
+def not_on_all(command: Command) -> tuple[Proposals, list[Send]]:
+    """Let rank 0 miss the decision on a command that rank 1 carries out. Return also what is sent then."""
+    proposals = two_ranks()
+    proposals.submit(command, 0.0)
+    for rank in range(2):
+        proposals.take(rank, ProposalAnswered(0.0, 1, 100, True), 0.1)
+    assert proposals.take(0, CommandRejected(0.0, 2, command, "the store is gone"), 0.2) == []
+    return proposals, proposals.take(1, CommandApplied(0.0, 2, command, "done", ()), 0.2)
+
+
+def test_what_each_rank_has_done_is_said_when_all_have_answered() -> None:
+    proposals, _ = not_on_all(freeze(1))
+    closed = proposals.events[-1]
+    assert isinstance(closed, ProposalClosed)
+    assert closed.outcomes == (RankOutcome(0, "refused", "the store is gone"), RankOutcome(1, "made"))
+
+
+def test_a_rank_does_not_stay_held_while_the_other_trains_on() -> None:
+    for command in (commands.Pause(1), commands.RunSteps(1, 2)):
+        _, sends = not_on_all(command)
+        assert sends[-2:] == [(rank, commands.Resume(0)) for rank in (0, 1)]
+    _, sends = not_on_all(commands.SetBreakpoint(1, "step", 30))
+    assert (1, commands.ClearBreakpoint(0, 1)) in sends
+    assert not any(isinstance(sent, commands.Resume) for _, sent in not_on_all(freeze(1))[1])
+
+
+def test_a_resume_is_sent_at_once_if_the_ranks_cannot_agree_on_it() -> None:
+    proposals = two_ranks()
+    proposals.take(1, PauseChanged(0.0, 5, True), 0.0)
+    proposals.submit(commands.Resume(1), 0.1)
+    sends = proposals.take(0, ProposalAnswered(0.0, 5, 100, False, "the store is gone"), 0.2)
+    assert sends[-2:] == [(rank, commands.Resume(1)) for rank in (0, 1)]
+    assert not any(isinstance(event, CommandRejected) for event in proposals.events)
 
 
 def test_a_measurement_is_of_the_lowest_rank() -> None:

@@ -199,14 +199,17 @@ class Boundary:
         self._hold_is_agreed = is_agreed
 
     def _carry_out_agreed(self, step: int) -> None:
-        """Carry out the commands on which all ranks have agreed for this step."""
-        if not self.agreement.open:
-            return
-        for command, unknown in self.agreement.due(step, is_held=self._is_holding):
-            if unknown is None:
-                self.carry_out(command, step, is_agreed=True)
-            else:
-                self._answered(command, unknown)
+        """Carry out the commands on which all ranks have agreed for this step. Wait for what this rank does not know yet."""
+        while self.agreement.open:
+            for command, unknown in self.agreement.due(step, is_held=self._is_holding):
+                if unknown is None:
+                    self.carry_out(command, step, is_agreed=True)
+                else:
+                    self._answered(command, unknown)
+            if not self.agreement.is_awaited:
+                return
+            self.agreement.wait()
+            self._apply_waiting(step)
 
     def _apply_waiting(self, step: int) -> None:
         if self.held_step is None:

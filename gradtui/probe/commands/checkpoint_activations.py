@@ -21,7 +21,7 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext, ranks
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.torch_private.private_names import compiled_in_place
-from gradtui.probe.torch_private.rendezvous import NoStoreError
+from gradtui.probe.torch_private.rendezvous import NoStoreError, job_store
 from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
@@ -201,6 +201,7 @@ class Checkpointing:
             reason = vote.decide(step, None if trial is None else trial.finish_step() or "")
         except NoStoreError as error:
             reason = refusals.unknown_to_rank(error)
+            job_store.given_up = job_store.given_up or refusals.missed_a_decision(step)
         if reason is None:
             return True
         wanted.trial = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradtui.probe.torch_private.rendezvous import count, write_once
+from gradtui.probe.torch_private.rendezvous import answer_to, job_store
 from gradtui.text import refusals
 
 PATIENCE = 10
@@ -29,10 +29,10 @@ class TrialVote:
     ranks: int
     last_step: int
     """The step after which the trial is given up."""
-    write: Callable[[str, str], str] = write_once
-    """Writes a value once for all ranks."""
-    add: Callable[[str, int], int] = count
-    """Adds to a number that all ranks read."""
+    write: Callable[[str, str], str] = lambda name, value: answer_to(lambda: job_store.write_once(name, value))
+    """Writes a value once for all ranks, and returns what was written first."""
+    add: Callable[[str, Callable[[], int]], int] = lambda name, more: answer_to(lambda: job_store.count(name, more()))
+    """Adds to a number that all ranks read, and returns it. What it adds it asks before each try."""
     has_voted: bool = False
 
     def decide(self, step: int, objection: str | None) -> str | None:
@@ -43,8 +43,7 @@ class TrialVote:
         """
         votes = 0
         if objection == "":
-            votes = self.add(f"{self.name}/votes", 0 if self.has_voted else 1)
-            self.has_voted = True
+            votes = self.add(f"{self.name}/votes", self._vote)
         elif objection is not None:
             objection = refusals.on_rank(self.rank, objection)
         if votes == self.ranks:
@@ -55,3 +54,8 @@ class TrialVote:
             wish = known or (_WAIT if step < self.last_step else refusals.not_tried_on_all(PATIENCE))
             found = self.write(f"{self.name}/{step}", wish)
         return {_GO: "", _WAIT: None}.get(found, found)
+
+    def _vote(self) -> int:
+        """Return 1 at the first call. A call of the store that fails may have counted: a vote counts once at most."""
+        first, self.has_voted = not self.has_voted, True
+        return int(first)

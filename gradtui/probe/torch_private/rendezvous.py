@@ -1,125 +1,151 @@
 """Values that are written once and that all ranks of a job read, in the store through which the ranks have found each other.
 
-It uses names that torch does not promise to keep: `distributed_c10d._get_default_store`. Without them there is no such value.
+Calls run on a thread of their own, so that a store which is slow, or whose process is stopped, holds nobody up who does not
+wait for it. It uses names that torch does not promise to keep: `distributed_c10d._get_default_store`. Without them there is no
+such value.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
 
 from torch import distributed
 
 _PREFIX = "gradtui"
-_ANSWER_S = 5.0
-"""Seconds that the store has to answer. The script's own connection to it keeps its timeout."""
+PIECE_S = 0.2
+"""Seconds of one wait for an answer. Waits are counted: a process that is stopped spends only the one that it is in."""
+PIECES = 300
+"""Waits after which a rank that needs the answer goes on without: 60 seconds, besides those in which it is stopped."""
 _SILENT = "the store of the process group does not answer"
-_clones: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+T = TypeVar("T")
 
 
 class NoStoreError(Exception):
-    """There is no store that all ranks reach, or it does not answer. The message is a clause."""
+    """There is no store that all ranks reach, or it does not answer. The message is a clause.
 
-
-def write_once(name: str, value: str) -> str:
-    """Write a value under a name, if no rank has written one, and return the one that is there.
-
-    `Store.compare_set` writes only if the present value is the expected one, here none, and returns the value that is there
-    then: all ranks get the same.
-
-    Raises:
-        NoStoreError: there is no store, or it does not answer in some seconds.
+    `is_final`: it is of no use to ask again.
     """
-    return _ask(lambda: _compare_set(name, value))
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
 
 
-def count(name: str, more: int) -> int:
-    """Add `more` to the number of this name, which begins with 0, and return the sum.
+class JobStore:
+    """The connection of this process to the store of its default process group.
 
-    Raises:
-        NoStoreError: there is no store, or it does not answer in some seconds.
+    Answers are futures; they raise `NoStoreError` if the store fails. Calls run one after the other. After a call that fails
+    the next one has a new connection, on which no answer to the former can arrive.
     """
-    return int(_ask(lambda: str(_with_store(lambda store: store.add(f"{_PREFIX}/{name}", more)))))
 
+    def __init__(self) -> None:
+        self.given_up: str | None = None
+        """Why this rank takes no part in what the ranks decide any more: it once had to go on without knowing a decision."""
+        self._calls: deque[tuple[Future[Any], Callable[[Any], Any]]] = deque()
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._connection: Any = None
+        self._is_broken = False
+        """A call on the connection has failed."""
+        self._store: Callable[[], Any] = lambda: None
+        """Returns the store whose clone the connection is."""
 
-def _ask(call: Callable[[], str]) -> str:
-    if _Call.is_stuck:
-        raise NoStoreError(_SILENT)
-    return _Call(call).result()
+    def write_once(self, name: str, value: str) -> Future[str]:
+        """Write a value under a name, if no rank has written one, and return the one that is there then.
 
+        `Store.compare_set` writes only if the present value is the expected one, here none. The empty value counts as none.
+        """
+        return self._ask(lambda store: store.compare_set(f"{_PREFIX}/{name}", "", value).decode())
 
-def read(name: str) -> str | None:
-    """Return the value that a rank has written under a name; None if none has. Raises `NoStoreError` as `write_once` does."""
-    if _Call.is_stuck:
-        raise NoStoreError(_SILENT)
-    return _Call(lambda: _read(name)).result() or None
+    def count(self, name: str, more: int) -> Future[int]:
+        """Add `more` to the number of this name, which begins with 0, and return the sum. A call that fails may have added."""
+        return self._ask(lambda store: int(store.add(f"{_PREFIX}/{name}", more)))
 
-
-def _read(name: str) -> str:
-    store, key = _own_connection(), f"{_PREFIX}/{name}"
-    try:
-        # `get` waits for a value that is not there.
-        return store.get(key).decode() if store.check([key]) else ""
-    except Exception as error:  # noqa: BLE001 - as for `_compare_set`
-        raise NoStoreError(f"the store of the process group does not answer ({type(error).__name__})") from None
-
-
-def _compare_set(name: str, value: str) -> str:
-    found: bytes = _with_store(lambda store: store.compare_set(f"{_PREFIX}/{name}", "", value))
-    return found.decode()
-
-
-def _with_store(call: Callable[[Any], Any]) -> Any:
-    store = _own_connection()
-    try:
-        return call(store)
-    except Exception as error:  # noqa: BLE001 - it depends on the kind of store: RuntimeError, DistStoreError, …
-        raise NoStoreError(f"the store of the process group does not answer ({type(error).__name__})") from None
-
-
-class _Call:
-    """A call on a thread of its own: a server that is stopped holds up a store's calls whatever their timeout is."""
-
-    is_stuck = False
-    """A call has not returned in time. There are no more then: the store serves one call at a time."""
-
-    def __init__(self, call: Callable[[], str]) -> None:
-        self._call = call
-        self._found: str | NoStoreError | None = None
-        self._thread = threading.Thread(target=self._run, name="gradtui-store", daemon=True)
-        self._thread.start()
+    def _ask(self, call: Callable[[Any], T]) -> Future[T]:
+        asked: Future[T] = Future()
+        if self.given_up is not None:
+            asked.set_exception(NoStoreError(self.given_up, is_final=True))
+            return asked
+        with self._lock:
+            self._calls.append((asked, call))
+            begins, self._is_running = not self._is_running, True
+        if begins:
+            try:
+                threading.Thread(target=self._run, name="gradtui-store", daemon=True).start()
+            except RuntimeError as error:
+                self._is_running = False
+                asked.set_exception(NoStoreError(f"{_SILENT} ({error})"))
+        return asked
 
     def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._calls:
+                    self._is_running = False
+                    return
+                asked, call = self._calls.popleft()
+            if not asked.set_running_or_notify_cancel():
+                continue
+            try:
+                asked.set_result(call(self._connected()))
+            except NoStoreError as error:
+                asked.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - it depends on the kind of store: RuntimeError, DistStoreError, …
+                self._is_broken = True
+                asked.set_exception(NoStoreError(f"{_SILENT} ({type(error).__name__})"))
+
+    def _connected(self) -> Any:
+        """Return a connection of gradtui's own. What is open is still asked when the script has destroyed its group."""
+        has_group = distributed.is_available() and distributed.is_initialized()
+        if not has_group and self._connection is None:
+            raise NoStoreError("the script has initialised no process group", is_final=True)
         try:
-            self._found = self._call()
+            store: Any = distributed.distributed_c10d._get_default_store() if has_group else None  # noqa: SLF001
+            is_other = store is not None and store is not self._store()
+            if is_other or self._is_broken:
+                self._connection = (self._connection if store is None else store).clone()
+                self._store = weakref.ref(store) if store is not None else self._store
+                self._is_broken = False
+        except (AttributeError, NotImplementedError) as error:
+            # Without a private name or a clone there is no such value.
+            reason = f"the process group has no store that gradtui can use ({type(error).__name__})"
+            raise NoStoreError(reason, is_final=True) from None
+        return self._connection
+
+
+job_store = JobStore()
+"""That of this process."""
+
+
+def wait_a_piece(asked: Future[Any]) -> None:
+    """Wait `PIECE_S` seconds for an answer. If the call has failed, wait as long: what fails at once is asked again then."""
+    wait([asked], PIECE_S)
+    if asked.done() and asked.exception() is not None:
+        threading.Event().wait(PIECE_S)
+
+
+def answer_to(ask: Callable[[], Future[T]], wait_for: Callable[[Future[Any]], None] = wait_a_piece) -> T:
+    """Wait for an answer of the store, and ask again when a call fails. `PIECES` waits at most.
+
+    Raises:
+        NoStoreError: there is no store, or it does not answer in this time.
+    """
+    asked, failed = ask(), NoStoreError(_SILENT)
+    for _ in range(PIECES):
+        wait_for(asked)
+        if not asked.done():
+            continue
+        try:
+            return asked.result()
         except NoStoreError as error:
-            self._found = error
-
-    def result(self) -> str:
-        """Return what the call returns. Raises `NoStoreError`, also if it does not return in time."""
-        self._thread.join(_ANSWER_S)
-        if self._found is None:
-            _Call.is_stuck = True
-            raise NoStoreError(_SILENT)
-        if isinstance(self._found, NoStoreError):
-            raise self._found
-        return self._found
-
-
-def _own_connection() -> Any:
-    """Return a connection to the default group's store with a timeout of its own."""
-    if not distributed.is_available() or not distributed.is_initialized():
-        raise NoStoreError("the script has initialised no process group")
-    try:
-        store: Any = distributed.distributed_c10d._get_default_store()  # noqa: SLF001
-        known = _clones.get(store)
-        if known is None:
-            known = store.clone()
-            known.set_timeout(timedelta(seconds=_ANSWER_S))
-            _clones[store] = known
-    except Exception as error:  # noqa: BLE001 - without a private name or a clone of it there is no such value
-        raise NoStoreError(f"the process group has no store that gradtui can use ({type(error).__name__})") from None
-    return known
+            if error.is_final:
+                raise
+            failed, asked = error, ask()
+    asked.cancel()
+    raise failed

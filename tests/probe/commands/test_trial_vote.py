@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -25,8 +26,8 @@ class Store:
             self.values[name] = value
         return self.values[name]
 
-    def count(self, name: str, more: int) -> int:
-        self.numbers[name] += more
+    def count(self, name: str, more: Callable[[], int]) -> int:
+        self.numbers[name] += more()
         return self.numbers[name]
 
 
@@ -67,6 +68,18 @@ def test_a_store_that_fails_leaves_the_rank_without_a_decision() -> None:
 
     with pytest.raises(NoStoreError):
         TrialVote("a", 0, 2, 9, fails, Store().count).decide(1, "")
+
+
+def test_a_vote_whose_call_fails_is_not_counted_twice() -> None:
+    def count(name: str, more: Callable[[], int]) -> int:
+        # The store has counted, its answer was lost, and the call is made again.
+        store.count(name, more)
+        return store.count(name, more)
+
+    store = Store()
+    first = TrialVote("a", 0, 2, PATIENCE, store.write_once, count)
+    assert [first.decide(step, "") for step in (1, 2)] == [None, None]
+    assert store.numbers["a/votes"] == 1
 
 
 @given(st.integers(0, 1 << 30), st.integers(1, 5), st.booleans())

@@ -1,0 +1,61 @@
+"""What `gradtui do --wait` says of a command to all ranks of a job."""
+
+from __future__ import annotations
+
+from gradtui.live.client import _Answer
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.events import (
+    CommandApplied,
+    CommandProposed,
+    CommandRejected,
+    Event,
+    ProposalClosed,
+    RankOutcome,
+)
+from gradtui.text import outcome_lines
+
+FREEZE = SetTrainable(7, "a", False)
+PROPOSED = CommandProposed(0.0, 1, 100, FREEZE, 3)
+APPLIED = CommandApplied(0.0, 3, FREEZE, "froze a", ())
+MADE = RankOutcome(0, "made"), RankOutcome(1, "made")
+MISSED = RankOutcome(0, "made"), RankOutcome(1, "refused", "no store")
+
+
+def answer(*events: Event) -> _Answer:
+    made = _Answer(7, measured=True)
+    for event in events:
+        assert not made.is_complete
+        made.take(event)
+    return made
+
+
+def test_the_answer_is_complete_when_all_ranks_have_said_what_they_have_done() -> None:
+    found = answer(PROPOSED, APPLIED, ProposalClosed(0.0, 3, 7, True, "", MADE))
+    assert found.is_complete
+    assert (found.found["text"], found.found["step"]) == ("froze a", 3)
+    assert [each["did"] for each in found.found["ranks"]] == ["made", "made"]
+
+
+def test_a_change_that_not_all_ranks_have_made_is_no_success() -> None:
+    found = answer(PROPOSED, APPLIED, ProposalClosed(0.0, 3, 7, True, "", MISSED))
+    assert found.is_complete
+    assert found.found["refused"] == "not all ranks have made this change"
+    shown = CommandRejected(0.0, 3, FREEZE, "no store")
+    assert answer(PROPOSED, shown, ProposalClosed(0.0, 3, 7, True, "", MISSED)).is_complete
+
+
+def test_a_refusal_has_what_each_rank_has_said() -> None:
+    said = RankOutcome(0, "accepted"), RankOutcome(1, "refused", "no a")
+    refused = CommandRejected(0.0, 2, FREEZE, "rank 1: no a")
+    found = answer(PROPOSED, ProposalClosed(0.0, 2, 7, False, "rank 1: no a", said), refused)
+    assert found.is_complete
+    assert found.found["refused"] == "rank 1: no a"
+    assert len(found.found["ranks"]) == 2
+    assert answer(refused).is_complete, "it was not even proposed"
+
+
+def test_ranks_that_have_done_the_same_share_a_line() -> None:
+    four = (*MADE, RankOutcome(2, "refused", "no store"), RankOutcome(3, "silent"))
+    assert outcome_lines(four) == ["ranks 0, 1: made", "rank 2: refused: no store", "rank 3: no answer"]
+    assert outcome_lines([RankOutcome(0, "accepted")]) == ["rank 0: accepted; nothing was changed"]
+    assert outcome_lines([]) == []
