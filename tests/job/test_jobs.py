@@ -202,6 +202,11 @@ def is_answer(line: dict[str, Any], command: object) -> bool:
     return line["event"] == "CommandApplied" and line["command"]["id"] == command
 
 
+def made_by(answer: dict[str, Any]) -> tuple[str, list[int]]:
+    """Return what a command has done, and which ranks have done it."""
+    return answer["text"], [each["rank"] for each in answer["ranks"] if each["did"] == "made"]
+
+
 def start_live_job(place: Path) -> subprocess.Popen[bytes]:
     """Start two ranks of `train.py` under gradtui, with a summary and a recording."""
     files = ("--summary", "summary.json", "--record", "run.jsonl")
@@ -232,9 +237,7 @@ def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(p
         assert held["step"] == paused["step"]
         # While all ranks are held, a change is made at once.
         frozen = json.loads(gradtui("do", "--json", "freeze", "module.0").stdout)
-        stepped = answer("step", "2")
-        assert stepped["text"] == "run 2 steps"
-        assert [(each["rank"], each["did"]) for each in stepped["ranks"]] == [(0, "made"), (1, "made")]
+        assert made_by(answer("step", "2")) == ("run 2 steps", [0, 1])
         lines = tail_until(gradtui, lambda line: is_answer(line, frozen["id"]))
         assert [line["step"] for line in lines if is_answer(line, frozen["id"])] == [paused["step"]]
         assert "no module or parameter" in str(answer("freeze", "nothing.of.it")["refused"])
