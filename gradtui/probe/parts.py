@@ -64,7 +64,7 @@ class ProbeParts:
         self.view = ModelRegistry(
             self.emit, self.clock, self._tree_changed, lambda: self.step_sampler.optimizers_changed()
         )
-        self.cost = OverheadMeter(self.hooks, self.clock.now())
+        self.cost = OverheadMeter(self.hooks, self.clock.now(), self._listing_ns)
         time, budget = self.cost.step_time, options.budget
         intervals = ReadingInterval(time), ReadingInterval(time)
         context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks, *intervals)
@@ -128,7 +128,7 @@ class ProbeParts:
         if self.checks.ranks > 1 or self.checks.under_way:
             with self.hooks.guarded("replicas"):
                 self.checks.finish() if at_end else self.checks.renew()
-        since = now, self.clock.at(), self.phases.take(now), self.cost.to_report(), self.step_sampler.times.take_own()
+        since = now, self.clock.at(), self.phases.take(now), *self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
         self.emit_figures(at_end=at_end)
         epoch = self.norms.epochs.progress
@@ -147,7 +147,11 @@ class ProbeParts:
         if self.counter.is_due(now):
             with self.hooks.guarded("states"):
                 self.step_sampler.check_requires_grad(now)
-            self.flush(now)
+            # What was done at the end of the step belongs to it: the first step has much of what is done once.
+            self.flush(self.clock.now())
+
+    def _listing_ns(self) -> int:
+        return self.view.spent_ns + (self.step_sampler.searched_ns if self._is_complete else 0)
 
     def refresh_models(self) -> None:
         """List the models again after a discovery."""

@@ -75,8 +75,8 @@ class Probe:
         self.hooks.run("input", self.parts.note_wait, on)
 
     def _catch_up(self, *, at_end: bool = False) -> None:
-        if at_end and self.step_sampler.is_exempt:
-            self.counter.sampled_exempt(self._cost.of_step())
+        if at_end and self.step_sampler.sampled_step is not None:
+            self.counter.sampled(self._cost.of_step(), is_exempt=self.step_sampler.is_exempt)
         with self.hooks.guarded("steps"):
             self._scalers.finish()
         if at_end:
@@ -139,8 +139,8 @@ class Probe:
         cost = self._cost.of_step()
         if self.step_sampler.times.timed is not None:
             self.step_sampler.times.on_step_post()
-        if self.step_sampler.sampled_step is not None and self.step_sampler.is_exempt:
-            self.counter.sampled_exempt(cost)
+        if self.step_sampler.sampled_step is not None:
+            self.counter.sampled(cost, is_exempt=self.step_sampler.is_exempt)
         if for_commands:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())

@@ -54,6 +54,8 @@ class RunStarted(Event):
     log: str | None
     stop_after: int | None = None
     """The run is stopped after this many optimizer steps (`--steps`); None if it is not."""
+    budget: float | None = None
+    """The share of the step time that samples may take (`--budget`); None in recordings of versions that did not say it."""
 
     def __post_init__(self) -> None:
         # Every viewer, file and client reads the arguments here.
@@ -164,6 +166,11 @@ class Progress(Event):
     iterations: int | None = None
     """Iterations of the training loop so far, in each of which every optimizer makes at most one step; None in recordings of
     versions that did not count them."""
+    listing_seconds: float = 0.0
+    """The part of `own_seconds` that listing models and searching for objects took, which no step repeats."""
+    paid_steps: int = 0
+    paid_seconds: float = 0.0
+    """The same as `exempt_steps` and `exempt_seconds` of the steps that were sampled within the budget."""
 
 
 @dataclass(frozen=True, slots=True)

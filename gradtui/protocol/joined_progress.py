@@ -25,6 +25,9 @@ def joined(first: Progress, second: Progress) -> Progress:
         own_seconds=first.own_seconds + second.own_seconds,
         exempt_steps=first.exempt_steps + second.exempt_steps,
         exempt_seconds=first.exempt_seconds + second.exempt_seconds,
+        listing_seconds=first.listing_seconds + second.listing_seconds,
+        paid_steps=first.paid_steps + second.paid_steps,
+        paid_seconds=first.paid_seconds + second.paid_seconds,
         own_device_seconds=first.own_device_seconds + second.own_device_seconds,
     )
 

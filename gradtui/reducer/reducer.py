@@ -174,13 +174,17 @@ def _progress(state: RunState, event: ev.Progress) -> None:
     if event.step <= event.steps:
         cost.setup_seconds += event.own_seconds
         return
-    cost.own_seconds += event.own_seconds
+    own, elapsed = event.own_seconds - event.listing_seconds, elapsed - event.listing_seconds
+    cost.setup_seconds += event.listing_seconds
+    cost.own_seconds += own
     cost.steps += event.steps
     cost.step_seconds += elapsed
     cost.exempt_steps += event.exempt_steps
     cost.exempt_seconds += event.exempt_seconds
+    cost.paid_steps += event.paid_steps
+    cost.paid_seconds += event.paid_seconds
     cost.unended_seconds += elapsed
-    cost.unended_own_seconds += event.own_seconds
+    cost.unended_own_seconds += own
     if not event.steps:
         return
     if cost.unended_seconds > 0:

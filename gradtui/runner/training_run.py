@@ -139,10 +139,10 @@ class TrainingRun:
     def begin(self) -> None:
         """Begin to watch this process, from its import of torch on."""
         self._began = perf_counter_ns()
-        target = self.settings.target
-        identity = (target.name, target.arguments, os.getpid())
-        steps = self.settings.steps
-        self.events.put(RunStarted(0.0, 0, *identity, "", "", torch_version="", log=self.log, stop_after=steps))
+        settings = self.settings
+        identity = (settings.target.name, settings.target.arguments, os.getpid())
+        limits = settings.steps, settings.budget
+        self.events.put(RunStarted(0.0, 0, *identity, "", "", "", self.log, *limits))
         # A launcher trains nothing: its ranks are watched.
         if not self.settings.job:
             self._arrival = when_torch_is_imported(self._watch)

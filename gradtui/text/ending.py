@@ -17,6 +17,7 @@ from gradtui.text.memory import graph_lines, peak_text
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.optimizers import loss_courses, norm_courses
 from gradtui.text.out_of_memory import oom_headline
+from gradtui.text.overhead import overhead_row
 from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_outcome
 from gradtui.text.report import place_of, schedule_lines, steps_words, trained_models, untrained_lines
@@ -145,16 +146,8 @@ def _memory(state: RunState) -> list[EndRow]:
 
 
 def _overhead(state: RunState) -> list[EndRow]:
-    cost = state.cost
-    if not cost.steps:
-        return []
-    each = f"{cost.own_seconds * 1e6 / cost.steps:.0f} µs a step"
-    text = f"{100 * (cost.share or 0.0):.1f} % ({each})"
-    if cost.exempt_steps:
-        exempt = f"the budget does not apply to {min(cost.exempt_steps, cost.steps):,} of {plural(cost.steps, 'step')}"
-        others = cost.share_of_others
-        text += f"; {exempt}" + ("" if others is None else f", the others take {100 * others:.1f} %")
-    return [EndRow("overhead", text)]
+    text = overhead_row(state)
+    return [EndRow("overhead", text)] if text else []
 
 
 def _troubles(state: RunState) -> list[EndRow]:

@@ -6,7 +6,6 @@ import math
 
 from gradtui.printable import printable
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.cost_record import CostRecord
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_turns import optimizer_turns, summarised_steps
@@ -32,6 +31,7 @@ from gradtui.text.optimizers import (
     steps_by_optimizer,
 )
 from gradtui.text.out_of_memory import oom_headline
+from gradtui.text.overhead import overhead_lines
 from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_text
 from gradtui.text.units import plural, size_text
@@ -103,7 +103,7 @@ def report_lines(state: RunState) -> list[str]:
     lines += _device_words(state)
     lines += _gradient_lines(state)
     lines += [f"forecasts {words}" for words in forecast_error_words(state)]
-    return lines + _cost_lines(state.cost) + checkpoint_lines(state) + endings
+    return lines + overhead_lines(state) + checkpoint_lines(state) + endings
 
 
 def steps_words(state: RunState) -> str:
@@ -208,21 +208,6 @@ def untrained_lines(state: RunState) -> list[str]:
             f"its child processes used {elsewhere:.1f} s of CPU time; gradtui does not show what they train. It shows the "
             "processes of a launcher (gradtui torchrun …), of torch.multiprocessing and of Lightning"
         )
-    return lines
-
-
-def _cost_lines(cost: CostRecord) -> list[str]:
-    """Return the overhead, and why it may be above the budget: some steps are exempt from it."""
-    if not cost.steps:
-        return []
-    share = f"{100 * (cost.share or 0.0):.1f} %"
-    clock = "" if cost.own_device_seconds is None else " (host time, or device time where that is longer)"
-    lines = [f"overhead {cost.own_seconds * 1e6 / cost.steps:.0f} µs a step, {share}{clock}"]
-    others = "" if cost.share_of_others is None else f"{100 * cost.share_of_others:.1f} %"
-    if cost.exempt_steps and others != share:
-        count = f"{min(cost.exempt_steps, cost.steps):,} of {cost.steps:,} steps"
-        exempt = f"the budget does not apply to the first steps, nor to steps after a change ({count})"
-        lines.append(exempt + (f"; in the other steps the overhead is {others}" if others else ""))
     return lines
 
 

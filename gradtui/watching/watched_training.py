@@ -147,7 +147,7 @@ class Watch:
         self._reporter = PlainReporter(self._events, silent=not progress, rank=rank_of_several(os.environ))
         self._run = WatchedRun(self.probe, self._reporter.look)
         self._table: LiveTable | None = None
-        self._progress = progress
+        self._progress, self._budget = progress, budget
         self._owner = os.getpid()
 
     @property
@@ -237,7 +237,8 @@ class Watch:
         """Install the hooks."""
         script = _script()
         version = str(torch.__version__)
-        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), "cpu", self._session.ledger, version, None))
+        found = "cpu", self._session.ledger, version, None
+        self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), *found, budget=self._budget))
         _watches.append(self)
         self._session.start()
         self._reporter.start()

@@ -57,7 +57,8 @@ KEYS = {
     },
     "cost": {
         "us_per_step", "device_us_per_step", "share_of_step", "steps_exempt_from_budget", "share_of_other_steps",
-        "setup_seconds", "dropped_events", "dropped_readings", "steps_with_estimated_phases",
+        "budget", "steps_within_budget", "share_within_budget", "setup_seconds",
+        "dropped_events", "dropped_readings", "steps_with_estimated_phases",
     },
 }  # fmt: skip
 

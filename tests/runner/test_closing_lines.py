@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import step_memory
 from fakes import MIB, coop_model, coop_run, coop_states, started
@@ -104,21 +107,33 @@ def test_a_run_that_trained_nothing_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exempt_steps", "exempt_seconds", "text"),
+    ("parts", "text"),
     [
-        (0, 0.0, "13.0 % (2600 µs a step)"),
-        # 0.01 s of measuring in the 1.75 s that are left without the 0.25 s.
-        (15, 0.25, "13.0 % (2600 µs a step); the budget does not apply to 15 of 100 steps, the others take 0.6 %"),
-        (100, 0.26, "13.0 % (2600 µs a step); the budget does not apply to 100 of 100 steps"),
+        ({}, "13.0 % (2600 µs a step): hooks and readings of every step 13.0 %; set-up 0.5 s, once"),
+        (
+            {"exempt_steps": 15, "exempt_seconds": 0.25},
+            "13.0 % (2600 µs a step): samples without a budget (15 of 100 steps) 12.5 %, "
+            "hooks and readings of every step 0.5 %; set-up 0.5 s, once",
+        ),
+        (
+            {"exempt_steps": 101, "exempt_seconds": 0.3},
+            "13.0 % (2600 µs a step): samples without a budget (100 of 100 steps) 13.0 %, "
+            "hooks and readings of every step 0.0 %; set-up 0.5 s, once",
+        ),
+        (
+            {"exempt_steps": 15, "exempt_seconds": 0.2, "paid_steps": 2, "paid_seconds": 0.02, "listing_seconds": 0.1},
+            "8.4 % (1600 µs a step): samples within the budget (1 %) 1.1 %, "
+            "samples without a budget (15 of 100 steps) 7.4 %, hooks and readings of every step 0.0 %; set-up 0.6 s, once",
+        ),
     ],
+    ids=["no samples", "first steps", "all steps", "all parts"],
 )
-def test_a_high_overhead_names_the_steps_that_are_exempt(exempt_steps: int, exempt_seconds: float, text: str) -> None:
+def test_each_part_of_the_overhead_says_whether_the_budget_governs_it(parts: dict[str, Any], text: str) -> None:
+    start = replace(started(), budget=0.01)
     first = ev.Progress(1.0, 1, 1, 1, 0, (1,), (), 0.5, 1, 1)
     time = (ev.PhaseTime(Phase.FORWARD, 2.0, 100),)
-    rest = ev.Progress(
-        9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1, exempt_steps=exempt_steps, exempt_seconds=exempt_seconds
-    )
-    assert [row.text for row in end_rows(after(started(), first, rest)) if row.label == "overhead"] == [text]
+    rest = replace(ev.Progress(9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1), **parts)
+    assert [row.text for row in end_rows(after(start, first, rest)) if row.label == "overhead"] == [text]
 
 
 def memory_row(state: RunState) -> str:

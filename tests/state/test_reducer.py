@@ -139,6 +139,18 @@ def test_steps_exempt_from_the_budget_are_kept_apart() -> None:
     assert cost.share_of_others == pytest.approx(0.02 / 1.71)
 
 
+def test_what_is_done_once_is_no_part_of_the_steps() -> None:
+    phases = (ev.PhaseTime(Phase.FORWARD, 1.0, 1),)
+    state = state_of(
+        progress(1, phases=phases, own_seconds=0.5),
+        progress(4, 3, phases=phases, own_seconds=0.3, listing_seconds=0.2, paid_steps=1, paid_seconds=0.04),
+    )
+    cost = state.cost
+    assert cost.setup_seconds == pytest.approx(0.7)
+    assert (cost.own_seconds, cost.step_seconds) == (pytest.approx(0.1), pytest.approx(0.8))
+    assert (cost.share, cost.paid_share, cost.exempt_share) == (pytest.approx(0.125), pytest.approx(0.05), 0.0)
+
+
 def test_progress_without_a_step_leaves_the_rates_alone() -> None:
     state = state_of(progress(1), progress(2, phases=(ev.PhaseTime(Phase.DATA, 0.1, 1),)))
     rate = state.steps_per_second

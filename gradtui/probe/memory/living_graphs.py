@@ -84,7 +84,8 @@ class LiveGraphs:
         self._is_cut = False
         """Whether the last search ended before it was complete."""
         self._began = perf_counter_ns()
-        self._searched_ns = 0
+        self.searched_ns = 0
+        """What all searches together have taken, in nanoseconds."""
 
     def called(self, step: int) -> None:
         """Record that a root module is called in this step while autograd records."""
@@ -117,7 +118,7 @@ class LiveGraphs:
 
     def may_search(self) -> bool:
         """Return whether the budget allows a search of all objects."""
-        return self._searched_ns <= SEARCH_NS + _SEARCH_SHARE * (perf_counter_ns() - self._began)
+        return self.searched_ns <= SEARCH_NS + _SEARCH_SHARE * (perf_counter_ns() - self._began)
 
     def explained(self, phase: Phase, held: MemoryBytes) -> None:
         """Record that the uncategorized bytes at the end of a phase have another reason than graphs."""
@@ -146,7 +147,7 @@ class LiveGraphs:
                         graph.references.append(weakref.ref(storage))
         self._graphs = [graphs[call] for call in sorted(graphs)]
         self._is_cut = owners.is_cut
-        self._searched_ns += perf_counter_ns() - began
+        self.searched_ns += perf_counter_ns() - began
 
     def _graph_of(self, number: int, now: int, graphs: dict[int, _Graph]) -> _Graph:
         index = bisect_right(self._numbers, number) - 1

@@ -70,6 +70,11 @@ class MemoryProfileSchedule:
         use = self._recorder.use if self._recorder is not None else None
         return use if use is not None and use.is_whole else None
 
+    @property
+    def is_exempt(self) -> bool:
+        """Whether the profile that is due is made regardless of the budget."""
+        return self._requested or self._cadence is None or self._cadence.is_exempt
+
     def request(self, device_type: str, *, operations: bool = False) -> str | None:
         """Request a profile of the next step. Return the reason, in words, if that is impossible.
 

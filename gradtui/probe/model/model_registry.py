@@ -86,6 +86,8 @@ class ModelRegistry:
         """
         self._began = perf_counter_ns()
         self._searched_ns = self._listed_ns = 0
+        self.spent_ns = 0
+        """What all listings together have taken, in nanoseconds."""
         self.building_s = 0.0
         """CPU seconds that it took to build the newest tree."""
         self.is_large = False
@@ -165,6 +167,7 @@ class ModelRegistry:
                 self._list(step, may_search=may_search)
         finally:
             took = perf_counter_ns() - began
+            self.spent_ns += took
             if self.discovery.searches > searches:
                 self._searched_ns += took
             else:

@@ -102,6 +102,8 @@ class HookSet:
         """Whether the training thread runs a backward."""
         self.running: int | None = None
         """The thread that is running a callback, None while none is: the memory that it allocates is not the script's."""
+        self._began = 0
+        """When the callback that `run` is running began, by the clock's nanoseconds; 0 while it runs none."""
         self._turn = RLock()
         """Held while a callback runs: the autograd engine's threads may call hooks together, also with the training thread."""
         self._first = first
@@ -178,8 +180,8 @@ class HookSet:
             with self._turn:
                 if self._first is not None:
                     self._first()
-                answer, outer, now = None, self.running, perf_counter_ns()
-                self.running = here
+                answer, outer, outer_began, now = None, self.running, self._began, perf_counter_ns()
+                self.running, self._began = here, now
                 try:
                     with no_torch_function():
                         answer = callback(now, *arguments)
@@ -188,7 +190,7 @@ class HookSet:
                         raise
                 finally:
                     # First, and without a call: a Ctrl+C may come with any call, and the script may catch it.
-                    self.running = outer
+                    self.running, self._began = outer, outer_began
                     # Also if the run is stopped while it is held: `pause_ended` then subtracts the time of the hold.
                     self.own_ns += perf_counter_ns() - now + self.hidden_ns
             return answer
@@ -246,6 +248,11 @@ class HookSet:
         began = perf_counter_ns()
         self.run("calibration", _nothing)
         return perf_counter_ns() - began
+
+    @property
+    def spent_ns(self) -> int:
+        """`own_ns` with what the present callback has taken so far."""
+        return self.own_ns + (perf_counter_ns() - self._began if self._began else 0)
 
     def charge(self, nanoseconds: int) -> None:
         """Add the cost of gradtui's work outside of hooks to the overhead."""

@@ -5,7 +5,7 @@ Runs on the training thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.runtime.sampling_schedule import StepTime
@@ -18,15 +18,19 @@ _REPORTS_EACH = 10
 
 
 class OverheadMeter:
-    """Reads `HookSet.own_ns` as differences between two calls, and recalibrates the hidden cost of hooks now and then."""
+    """Reads what hooks took as differences between two calls, and recalibrates the hidden cost of hooks now and then.
 
-    def __init__(self, hooks: HookSet, now: int) -> None:
-        self.step_time, self.hooks = StepTime(), hooks
+    `listing_ns` returns what listing models and searching for objects took so far. No step is charged with that: it is done
+    once for all steps.
+    """
+
+    def __init__(self, hooks: HookSet, now: int, listing_ns: Callable[[], int] = lambda: 0) -> None:
+        self.step_time, self.hooks, self._listing_ns = StepTime(), hooks, listing_ns
         for _ in range(_FIRST_ESTIMATES):
             hooks.calibrate()
         self._stepped_at = self._held_at = now
         self._reports = 0
-        self._at_step = self._at_boundary = self._at_report = 0
+        self._at_step = self._at_boundary = self._at_report = self._listing_at_report = 0
 
     def steps_ended(self, moments: Sequence[int], *, is_sampled: bool = False) -> None:
         """Record steps that ended at these moments: the script's own share of their time is what the hooks did not take.
@@ -45,16 +49,19 @@ class OverheadMeter:
 
     def of_step(self) -> float:
         """Return the seconds that the hooks took since the previous step boundary. Call it once at each boundary."""
-        own, self._at_boundary = self.hooks.own_ns - self._at_boundary, self.hooks.own_ns
+        spent = self.hooks.spent_ns - self._listing_ns()
+        own, self._at_boundary = spent - self._at_boundary, spent
         return own / 1e9
 
-    def to_report(self) -> int:
-        """Return the nanoseconds that the hooks took since the last call."""
+    def to_report(self) -> tuple[int, int]:
+        """Return the nanoseconds that the hooks took since the last call, and the part of them for listing and searching."""
         self._reports += 1
         if self._reports % _REPORTS_EACH == 0:
             self.hooks.calibrate()
-        own, self._at_report = self.hooks.own_ns - self._at_report, self.hooks.own_ns
-        return own
+        spent, listing = self.hooks.spent_ns, self._listing_ns()
+        own, self._at_report = spent - self._at_report, spent
+        listed, self._listing_at_report = listing - self._listing_at_report, listing
+        return own, listed
 
     def pause_began(self, now: int) -> None:
         """Handle the start of a pause by the user."""

@@ -99,8 +99,10 @@ class SamplingSchedule:
         self._costs: deque[float] = deque(maxlen=5)
         self._alone: deque[float] = deque(maxlen=5)
         """The part of each of `_costs` by which the measurement made its own step longer."""
-        self.is_exempt = False
-        """Whether the last measurement was made regardless of the budget."""
+        self.is_exempt = True
+        """Whether the last measured round was measured regardless of the budget."""
+        self._is_paid = False
+        """Whether an interval pays for a measurement: not while its cost is unknown, nor at the rarest interval."""
 
     @property
     def is_long(self) -> bool:
@@ -131,7 +133,8 @@ class SamplingSchedule:
         due = began == self._measured or began >= self._measured + self._interval * round_length
         is_forced = self._is_forced(executed) or self._is_in_spread(executed // round_length)
         if wanted or is_forced or (due and not self._is_too_long()):
-            self.is_exempt = is_forced
+            if began != self._measured:
+                self.is_exempt = not (self._is_paid and due)
             self._measured = began
             return True
         return False
@@ -178,4 +181,4 @@ class SamplingSchedule:
         self._costs.append(seconds + beside)
         allowed = self._budget * self.step_time.mean
         wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
-        self.every = max(1, math.ceil(min(self._rarest, wanted)))
+        self.every, self._is_paid = max(1, math.ceil(min(self._rarest, wanted))), wanted <= self._rarest

@@ -95,6 +95,8 @@ class StepSampler:
         self._use = NewestUse()
         self._begun_with: dict[int, int] = {}
         """Module index -> number of sampled steps that began with a call of the module."""
+        self._is_exempt = False
+        """Whether the last sample was made regardless of the budget."""
         self.hooks = context.hooks
         phases.listen(self._guarded_end)
 
@@ -109,7 +111,12 @@ class StepSampler:
     @property
     def is_exempt(self) -> bool:
         """Whether the current step is sampled regardless of the budget."""
-        return self.sampled_step is not None and self._cadence.is_exempt
+        return self.sampled_step is not None and self._is_exempt
+
+    @property
+    def searched_ns(self) -> int:
+        """What searches for living graphs have taken so far, in nanoseconds. No sample is charged with that."""
+        return self._memory.graphs.searched_ns
 
     @property
     def device_index(self) -> int:
@@ -195,6 +202,8 @@ class StepSampler:
         index = self._view.tree.index_of(root)
         is_new = index >= 0 and self._begun_with.get(index, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
+        # A profile takes much longer than a sample, so its own schedule counts.
+        self._is_exempt = self._traces.is_exempt if traced else self._cadence.is_exempt
         self._traces.drop()
         self.extent = self._first.extent(step, is_requested=traced or self.gradients.is_requested)
         due = due and self.extent is Extent.WHOLE and self._can_sample()

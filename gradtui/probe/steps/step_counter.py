@@ -38,6 +38,7 @@ class StepCounter:
         self.setup_steps = 0
         """The number of steps in the first event that had any: their cost counts as setting up."""
         self._exempt_steps, self._exempt_seconds = 0, 0.0
+        self._paid_steps, self._paid_seconds = 0, 0.0
         self._flushed = (0, 0)
         self._stop_after, self._wanted = stop_after, stop_after
         self._skipped = 0
@@ -139,11 +140,16 @@ class StepCounter:
         if is_newest:
             self.left_out = self._left_out_before + 1
 
-    def sampled_exempt(self, seconds: float) -> None:
-        """Add the overhead, in seconds, of the newest step, which was sampled regardless of the budget."""
-        if self._flushed[0] and self.steps > self.setup_steps:
+    def sampled(self, seconds: float, *, is_exempt: bool) -> None:
+        """Add the overhead, in seconds, of the newest step, which was sampled within the budget or regardless of it."""
+        if not self._flushed[0] or self.steps <= self.setup_steps:
+            return
+        if is_exempt:
             self._exempt_steps += 1
             self._exempt_seconds += seconds
+        else:
+            self._paid_steps += 1
+            self._paid_seconds += seconds
 
     def is_due(self, now: int) -> bool:
         """Return whether an event is due at this time in nanoseconds."""
@@ -155,6 +161,7 @@ class StepCounter:
         at: float,
         phases: tuple[PhaseTime, ...],
         own_ns: int,
+        listing_ns: int,
         on_device: OwnDeviceTime,
         norms_every: int,
         ledger_every: int,
@@ -180,10 +187,14 @@ class StepCounter:
             on_device.device,
             *epoch,
             self.iterations,
+            listing_ns / 1e9,
+            self._paid_steps,
+            self._paid_seconds,
         )
         if not steps:
             self.setup_steps = self.steps
         self._exempt_steps, self._exempt_seconds = 0, 0.0
+        self._paid_steps, self._paid_seconds = 0, 0.0
         self._flushed = (self.steps, self.micro_steps)
         self._skipped = 0
         self._by_optimizer = [0] * len(self._by_optimizer)

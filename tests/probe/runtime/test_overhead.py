@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from time import thread_time
+from time import perf_counter_ns, thread_time
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,9 @@ from watched import watched
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.runtime.overhead import OverheadMeter
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
+from gradtui.probe.sampling.step_sampler import StepSampler
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.events import Progress
+from gradtui.protocol.events import Progress, SavedBytesMeasured
 
 MS = 1_000_000
 
@@ -44,12 +46,12 @@ def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> Non
     hooks = HookSet(lambda *_: None)
     cost = OverheadMeter(hooks, 0)
     hooks.own_ns += 3 * MS
-    assert cost.to_report() == 3 * MS
-    assert cost.to_report() == 0
+    assert cost.to_report() == (3 * MS, 0)
+    assert cost.to_report() == (0, 0)
     hooks.own_ns += 501 * MS
     cost.pause_began(2_000 * MS)
     cost.pause_ended(2_500 * MS)
-    assert cost.to_report() == MS
+    assert cost.to_report() == (MS, 0)
     cost.steps_ended((514 * MS,))
     assert cost.step_time.seconds == 0.01
 
@@ -62,7 +64,7 @@ def test_the_time_in_which_the_script_waits_is_of_no_step_and_no_overhead() -> N
     cost.pause_ended(9_004 * MS, within_hook=False)
     cost.steps_ended((9_011 * MS,))
     assert cost.step_time.seconds == pytest.approx(0.010)
-    assert cost.to_report() == MS
+    assert cost.to_report() == (MS, 0)
 
 
 def test_of_many_steps_told_at_once_each_has_its_part_of_the_cost() -> None:
@@ -110,6 +112,72 @@ def test_the_cost_of_a_reading_is_what_reading_takes() -> None:
         costs = seen.probe.norms.interval._costs
         assert costs
         assert max(costs) < 100
+
+
+def test_no_step_is_charged_with_what_is_done_once() -> None:
+    hooks, listing = HookSet(lambda *_: None), [0]
+    cost = OverheadMeter(hooks, 0, lambda: listing[0])
+    hooks.own_ns += 100 * MS
+    listing[0] = 90 * MS
+    assert cost.of_step() == 0.01
+    assert cost.to_report() == (100 * MS, 90 * MS)
+    hooks.own_ns += 2 * MS
+    assert cost.of_step() == 0.002
+    assert cost.to_report() == (2 * MS, 0)
+
+
+def test_a_callback_counts_while_it_runs() -> None:
+    hooks = HookSet(lambda *_: None)
+    cost = OverheadMeter(hooks, 0)
+    inside: list[tuple[int, int]] = []
+
+    def callback(_now: int) -> None:
+        spin(MS)
+        inside.extend(cost.to_report() for _ in range(2))
+        hooks.run("part", lambda _: None)
+
+    hooks.run("part", callback)
+    (before, _), (again, _) = inside
+    assert before >= MS
+    after, _ = cost.to_report()
+    assert before + again + after == hooks.own_ns == hooks.spent_ns
+
+
+def spin(nanoseconds: int) -> None:
+    began = perf_counter_ns()
+    while perf_counter_ns() - began < nanoseconds:
+        pass
+
+
+def test_setting_up_is_reported_with_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done when the first step ends is no cost of the steps after it, and listing the models is none of any step."""
+    finish, spun = StepSampler.finish_step, 30 * MS
+
+    def slow(self: StepSampler, *arguments: Any) -> None:
+        finish(self, *arguments)
+        if self._counter.steps == 1:
+            spin(spun)
+
+    monkeypatch.setattr(StepSampler, "finish_step", slow)
+    with watched(budget=1e-9) as seen:
+        for _ in range(2):
+            model = nn.Linear(4, 4)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                model(torch.ones(2, 4)).sum().backward()
+                optimizer.step()
+    events = seen.all(Progress)
+    first = next(event for event in events if event.steps)
+    assert first.steps == 1
+    assert first.own_seconds >= spun / 1e9
+    probe = seen.probe
+    listed = probe.view.spent_ns + probe.step_sampler.searched_ns
+    assert sum(event.listing_seconds for event in events) == pytest.approx(listed / 1e9)
+    assert sum(event.listing_seconds for event in events[events.index(first) + 1 :]) > 0
+    before = sum(event.own_seconds for event in events[: events.index(first) + 1])
+    cost = seen.state.cost
+    assert cost.setup_seconds > before
+    assert cost.own_seconds + cost.setup_seconds == pytest.approx(sum(event.own_seconds for event in events))
 
 
 class Loop:
@@ -184,6 +252,17 @@ def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
     assert sum(extra) < 2 * budget * sum(times) + 2 * max(extra)
 
 
+def test_steps_within_the_budget_are_counted_apart_from_the_others() -> None:
+    loop = Loop()
+    with watched(budget=0.5) as seen:
+        loop.seconds(200)
+        seen.probe.report()
+        cost, examined = seen.state.cost, {event.step for event in seen.all(SavedBytesMeasured)}
+        assert cost.exempt_steps + cost.paid_steps == len(examined) - 1  # the first one is setting up
+        assert cost.paid_steps > 0
+        assert 0 < cost.paid_seconds < cost.own_seconds
+
+
 def test_steps_examined_whatever_the_budget_are_counted_as_such() -> None:
     """With next to no budget no step is examined but the first ones. What is told with the first steps is setting up."""
     model = nn.Linear(4, 4)
@@ -201,3 +280,4 @@ def test_steps_examined_whatever_the_budget_are_counted_as_such() -> None:
     assert cost.exempt_steps == sum(examined[setup:]) > 0
     assert not examined[-1]
     assert 0 < cost.exempt_seconds <= cost.own_seconds
+    assert not cost.paid_steps

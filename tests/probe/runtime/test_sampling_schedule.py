@@ -51,6 +51,49 @@ def test_after_the_warmup_the_share_is_kept(budget: float, cost: float, step_sec
     assert after * cost <= 1.01 * budget * steps * step_seconds + 2 * cost or after <= rarest
 
 
+@given(
+    budget=st.floats(1e-5, 0.5),
+    cost=st.floats(1e-6, 1.0),
+    step_seconds=st.floats(1e-4, 1.0),
+    is_spread=st.booleans(),
+)
+def test_what_is_said_to_be_within_the_budget_is(
+    budget: float, cost: float, step_seconds: float, is_spread: bool
+) -> None:
+    """At every step of a run, from the first one on."""
+    time = StepTime()
+    cadence, paid = SamplingSchedule(budget, time, 3, is_spread=is_spread), 0
+    for step in range(1_500):
+        if cadence.is_due(step, wanted=step % 700 == 690):
+            paid += not cadence.is_exempt
+            cadence.record_cost(cost)
+        time.add(step_seconds)
+        assert paid * cost <= 1.0001 * budget * (step + 1) * step_seconds
+
+
+def test_measurements_that_no_interval_pays_for_are_exempt_from_the_budget() -> None:
+    exempt: dict[int, bool] = {}
+    cadence = SamplingSchedule(0.01, of_steps(0.1), warmup=2, is_spread=True)
+    for step in range(45):
+        if cadence.is_due(step, wanted=step == 17):
+            exempt[step] = cadence.is_exempt
+            cadence.record_cost(0.005)
+    # The warm-up, a later round that is measured at any cost, and one that was wanted.
+    assert [step for step, is_exempt in exempt.items() if is_exempt] == [0, 1, 10, 17, 20]
+    # Five steps pay for a measurement. The fortieth would have been measured at any cost.
+    assert [step for step, is_exempt in exempt.items() if not is_exempt] == [6, 15, 25, 30, 35, 40]
+
+
+def test_all_steps_of_a_round_are_paid_for_together() -> None:
+    cadence = SamplingSchedule(0.01, of_steps(0.1), warmup=0)
+    exempt = {}
+    for step in range(16):
+        if cadence.is_due(step, 2, wanted=step == 12):
+            exempt[step] = cadence.is_exempt
+            cadence.record_cost(0.002)
+    assert exempt == {0: True, 1: True, 4: False, 5: False, 8: False, 9: False, 12: False, 13: False}
+
+
 def test_what_costs_less_than_its_share_is_measured_every_step() -> None:
     assert measured(0.01, 100, cost=1e-5, step_seconds=0.02) == list(range(100))
 

@@ -19,7 +19,7 @@ from gradtui.protocol.vocabulary import Phase
 
 
 def flush(counter: StepCounter, now: int = 0) -> tuple[int, int, int, int, tuple[int, ...]]:
-    event = counter.flush(now, 0.0, (), 0, OwnDeviceTime(), 1, 1)
+    event = counter.flush(now, 0.0, (), 0, 0, OwnDeviceTime(), 1, 1)
     return event.step, event.steps, event.micro_steps, event.skipped_steps, event.optimizer_steps
 
 
