@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.vocabulary import GradientHop, GradientStats, HeldStorage, Holding, MemoryBytes, Phase
 
 LOWEST = -44
@@ -369,6 +370,8 @@ class DeviceSampled(Measurement):
     host_available: int | None = None
     """Host memory that programs can have without swapping (psutil: `virtual_memory().available`). A limit of a container below
     that is not known."""
+    trouble: NvmlTrouble | None = None
+    """Why the driver's figures, or that of this process, are None although torch uses the device."""
 
 
 @dataclass(frozen=True, slots=True)

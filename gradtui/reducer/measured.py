@@ -16,11 +16,13 @@ from gradtui.reducer.turns import take_reach, take_saved
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.step_curve import PHASES_OF_STEP
-from gradtui.text import growth_text, moved_text, nonfinite_text
+from gradtui.text import NVML, growth_text, moved_text, nonfinite_text, nvml_trouble_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
 _FORECASTS_KEPT = 256
+_TROUBLES_REPORTED = 3
+"""Failures of the NVIDIA driver's library that are in the log, as for any part of gradtui."""
 
 _Told = TypeVar("_Told")
 _Measured = TypeVar("_Measured", ev.GradientFlowMeasured, ev.SavedBytesMeasured)
@@ -230,4 +232,15 @@ def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
 
 
 def device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
+    before = state.device.trouble if state.device is not None else None
     state.device = event
+    if event.trouble == before:
+        return
+    if event.trouble is not None:
+        state.note_problem(NVML, nvml_trouble_text(event.trouble))
+    failures = state.problems[NVML].failures
+    if failures > _TROUBLES_REPORTED:
+        return
+    text = nvml_trouble_text(event.trouble) if event.trouble is not None else "NVML reports the device's figures again"
+    is_last = event.trouble is not None and failures == _TROUBLES_REPORTED
+    state.note(event, "probe", text + ("; its further failures are not reported" if is_last else ""))

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import psutil
 import torch
 
+from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.events import DeviceSampled
 from gradtui.samplers.device_identity import identity
 from gradtui.samplers.nvml import DeviceReading, Nvml
@@ -75,6 +75,7 @@ class DeviceSampler:
         self._step = step
         self._index = index
         self._process = psutil.Process()
+        self._nvml = Nvml()
         # A short run should have a reading of its device too. A build without CUDA never has one.
         self.period_s = _UNTIL_CUDA_S if torch.backends.cuda.is_built() else _PERIOD_S
 
@@ -92,7 +93,7 @@ class DeviceSampler:
             allocator = read_allocator(index)
             # If torch cannot identify the device, only the numbers of the host are sampled.
             with suppress(RuntimeError, AssertionError):
-                device = self._nvml.read(identity(index)) if self._nvml is not None else device
+                device = self._nvml.read(identity(index)) if torch.version.hip is None else device
         memory, host = self._process.memory_info(), psutil.virtual_memory()
         return DeviceSampled(
             at=self._at(),
@@ -105,9 +106,12 @@ class DeviceSampler:
             device_total=device.total,
             device_process=device.process,
             utilisation=device.utilisation,
+            trouble=_known(device.trouble, allocator),
             **asdict(allocator),
         )
 
-    @cached_property
-    def _nvml(self) -> Nvml | None:
-        return Nvml.open()
+
+def _known(trouble: NvmlTrouble | None, allocator: AllocatorReading) -> NvmlTrouble | None:
+    """Return the trouble with the driver. A process that has no memory of the device need not be listed."""
+    is_early = trouble is not None and trouble.kind is NvmlTroubleKind.PROCESS_HIDDEN and not allocator.reserved
+    return None if is_early else trouble

@@ -16,9 +16,10 @@ from typing import Any
 import pynvml
 import torch
 
+from gradtui.protocol.events import DeviceSampled
 from gradtui.samplers.device import DeviceSampler
 from gradtui.samplers.device_identity import DeviceIdentity
-from gradtui.samplers.nvml import Nvml
+from gradtui.samplers.nvml import DeviceReading, Nvml
 
 FAILS = "STUB_NVML_FAILS"
 
@@ -29,7 +30,8 @@ def answer(request: dict[str, Any]) -> list[Any]:
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         os.environ.pop(name, None)
     os.environ.update(request["environ"], STUB_NVML=request["machine"].replace("OWN", str(os.getpid())))
-    nvml = Nvml.open()
+    nvml = Nvml()
+    nvml.connect()
     known = SimpleNamespace(**request["torch"])
     torch.cuda.is_initialized = lambda: True
     torch.cuda.memory_stats_as_nested_dict = lambda _: {}  # type: ignore[assignment]
@@ -38,15 +40,24 @@ def answer(request: dict[str, Any]) -> list[Any]:
     answers: list[Any] = []
     for act, given in request["acts"]:
         if act == "read":
-            answers.append(asdict(nvml.read(DeviceIdentity(*given))) if nvml is not None else None)
+            answers.append(plain(nvml.read(DeviceIdentity(*given))))
         elif act == "sample":
-            answers.append(asdict(sampler.sample()))
+            answers.append(plain(sampler.sample()))
         elif act == "shut down":
             answers.append(pynvml.nvmlShutdown())
         else:
             answers.append(fails(given))
     fails(0)
     return answers
+
+
+def plain(reading: DeviceReading | DeviceSampled) -> dict[str, Any]:
+    """The fields, with the kind of the trouble and its code as they are shown: `lost`, `failed 999`."""
+    trouble = reading.trouble
+    words = (
+        None if trouble is None else " ".join(str(each) for each in (trouble.kind, trouble.code) if each is not None)
+    )
+    return asdict(reading) | {"trouble": words}
 
 
 def fails(code: int) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 import torch
 from fake_driver import FakeDriver, Gpu
 
+from gradtui.protocol.driver import NvmlTrouble
+from gradtui.protocol.driver import NvmlTroubleKind as Kind
 from gradtui.samplers.device_identity import DeviceIdentity, identity
 from gradtui.samplers.nvml import DeviceReading, Nvml
 
@@ -30,7 +34,7 @@ def test_everything_that_the_driver_tells() -> None:
 
 
 def test_what_the_driver_refuses_is_unknown() -> None:
-    assert alone(Gpu()) == DeviceReading()
+    assert alone(Gpu()) == DeviceReading(trouble=NvmlTrouble(Kind.NO_PERMISSION))
     reading = alone(Gpu(used=5, total=9))
     assert (reading.used, reading.total, reading.process, reading.utilisation) == (5, 9, None, None)
 
@@ -44,11 +48,12 @@ def test_what_the_driver_keeps_for_itself_is_not_used_where_it_tells_the_two_apa
 def test_a_process_that_the_driver_knows_under_another_number_is_unknown() -> None:
     """As in a container with process numbers of its own: what the whole device holds is known nevertheless."""
     reading = alone(Gpu(used=5, total=9, processes=[(OWN + 100_000, 4)]))
-    assert (reading.process, reading.used) == (None, 5)
+    assert (reading.process, reading.used, reading.trouble) == (None, 5, NvmlTrouble(Kind.PROCESS_HIDDEN))
 
 
 def test_a_figure_that_is_not_available_is_unknown() -> None:
-    assert alone(Gpu(processes=[(OWN, None)])).process is None
+    reading = alone(Gpu(used=5, processes=[(OWN, None)]))
+    assert (reading.process, reading.trouble) == (None, NvmlTrouble(Kind.PROCESS_NOT_REPORTED))
     assert alone(Gpu(processes=[(OWN, None)], drawing=[(OWN, 7)])).process == 7
 
 
@@ -128,7 +133,9 @@ def test_an_undivided_gpu_of_a_kind_that_could_be() -> None:
 
 
 def test_a_device_that_the_driver_does_not_know_is_unknown() -> None:
-    assert read(FakeDriver({"GPU-a": Gpu(used=5), "GPU-b": Gpu()}), DeviceIdentity(0, "z")) == DeviceReading()
+    assert read(FakeDriver({"GPU-a": Gpu(used=5), "GPU-b": Gpu()}), DeviceIdentity(0, "z")) == DeviceReading(
+        trouble=NvmlTrouble(Kind.NOT_FOUND)
+    )
 
 
 def test_the_device_is_looked_for_once() -> None:
@@ -148,11 +155,44 @@ def test_what_torch_knows_of_a_device(missing: tuple[str, ...], monkeypatch: pyt
     assert identity(3) == DeviceIdentity(3, None if "uuid" in missing else "8932f937", pci)
 
 
-def test_without_a_driver_there_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pynvml
+@pytest.mark.parametrize(
+    ("code", "trouble"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, NvmlTrouble(Kind.NO_LIBRARY)),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, NvmlTrouble(Kind.MISMATCH)),
+        (pynvml.NVML_ERROR_NO_PERMISSION, NvmlTrouble(Kind.NO_PERMISSION)),
+        (pynvml.NVML_ERROR_UNKNOWN, NvmlTrouble(Kind.FAILED, 999)),
+    ],
+)
+def test_a_connection_that_fails_is_tried_again_later(
+    code: int, trouble: NvmlTrouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at each reading: the kernel writes a line about each attempt of a library of another version."""
+    now, attempts = [1000.0], []
+    module = FakeDriver({"GPU-a": Gpu(used=5)}).module()
 
-    def fails() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    def init() -> None:
+        attempts.append(now[0])
+        if len(attempts) == 1:
+            raise pynvml.NVMLError(code)
 
-    monkeypatch.setattr(pynvml, "nvmlInit", fails)
-    assert Nvml.open() is None
+    module.nvmlInit = init
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    monkeypatch.setattr("gradtui.samplers.nvml.monotonic", lambda: now[0])
+    nvml = Nvml()
+    assert [nvml.read(FIRST).trouble for _ in range(3)] == [trouble] * 3
+    assert attempts == [1000.0]
+    now[0] += 60
+    assert (nvml.read(FIRST).used, len(attempts)) == (5, 2)
+
+
+def test_without_the_package_there_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert Nvml().read(FIRST) == DeviceReading(trouble=NvmlTrouble(Kind.NO_PACKAGE))
+
+
+def test_a_device_that_may_not_be_read_is_not_read_in_another_way() -> None:
+    """The first version of the structure would count the driver's own reserve as well."""
+    driver = FakeDriver({"GPU-a": Gpu(name="X")})
+    assert read(driver).trouble == NvmlTrouble(Kind.NO_PERMISSION)
+    assert driver.asked.count("nvmlDeviceGetMemoryInfo") == 1

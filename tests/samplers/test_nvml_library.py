@@ -19,7 +19,7 @@ import pytest
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
-UNKNOWN = {"name": None, "used": None, "total": None, "process": None, "utilisation": None}
+UNKNOWN = {"name": None, "used": None, "total": None, "process": None, "utilisation": None, "trouble": None}
 Act = tuple[str, Any]
 Ask = Callable[..., list[Any]]
 
@@ -83,16 +83,16 @@ def test_processes_of_two_users(ask: Ask) -> None:
     """The driver tells nothing of the first one's memory; its own process is found behind it."""
     (reading,) = ask(TWO_USERS, read())
     assert reading == {
-        "name": "NVIDIA-X", "used": 50 * MIB, "total": 80 * MIB, "process": 20 * MIB, "utilisation": 0.37
+        "name": "NVIDIA-X", "used": 50 * MIB, "total": 80 * MIB, "process": 20 * MIB, "utilisation": 0.37, "trouble": None
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("others", ["", f"\ncompute 999999 {5 * MIB}"])
 def test_where_the_driver_does_not_tell_of_this_process(ask: Ask, others: str) -> None:
     (reading,) = ask(f"{ONE}\ncompute OWN -1{others}", read())
-    assert (reading["process"], reading["used"]) == (None, 50 * MIB)
+    assert (reading["process"], reading["used"], reading["trouble"]) == (None, 50 * MIB, "process not reported")
     (reading,) = ask(f"{ONE}{others}", read())
-    assert (reading["process"], reading["used"]) == (None, 50 * MIB)
+    assert (reading["process"], reading["used"], reading["trouble"]) == (None, 50 * MIB, "process hidden")
 
 
 def test_what_is_not_supported_is_unknown_and_the_rest_is_told(ask: Ask) -> None:
@@ -116,21 +116,25 @@ def test_memory_in_the_first_version_counts_what_the_driver_has_reserved(ask: As
 
 
 GONE = [
-    pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_UNKNOWN
-]  # fmt: skip
+    (pynvml.NVML_ERROR_GPU_IS_LOST, "lost"),
+    (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "no driver"),
+    (pynvml.NVML_ERROR_UNKNOWN, "failed 999"),
+]
 
 
-@pytest.mark.parametrize("code", GONE)
-def test_a_driver_that_disappears_takes_its_figures_along_and_brings_them_back(ask: Ask, code: int) -> None:
+@pytest.mark.parametrize(("code", "trouble"), GONE)
+def test_a_driver_that_disappears_takes_its_figures_along_and_brings_them_back(
+    ask: Ask, code: int, trouble: str
+) -> None:
     before, _, during, _, after = ask(TWO_USERS, read(), ("fail", code), read(), ("fail", 0), read())
     assert before["process"] == 20 * MIB
     # The name of a device does not change.
-    assert during == {**UNKNOWN, "name": "NVIDIA-X"}
+    assert during == {**UNKNOWN, "name": "NVIDIA-X", "trouble": trouble}
     assert after == before
 
 
-@pytest.mark.parametrize("code", GONE)
-def test_the_sampler_goes_on_without_the_driver(ask: Ask, code: int) -> None:
+@pytest.mark.parametrize(("code", "trouble"), GONE)
+def test_the_sampler_goes_on_without_the_driver(ask: Ask, code: int, trouble: str) -> None:
     before, _, during, again, _, after = ask(
         TWO_USERS, ("sample", 0), ("fail", code), ("sample", 0), ("sample", 0), ("fail", 0), ("sample", 0)
     )
@@ -138,14 +142,30 @@ def test_the_sampler_goes_on_without_the_driver(ask: Ask, code: int) -> None:
     for sample in (during, again):
         assert (sample["source"], sample["device_used"], sample["device_process"]) == ("NVIDIA-X", None, None)
         assert sample["host_rss"] > 0
+        assert sample["trouble"] == trouble
     assert (after["device_used"], after["device_process"]) == (50 * MIB, 20 * MIB)
 
 
 def test_without_a_driver_at_the_start_nothing_is_known(ask: Ask) -> None:
     code = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    assert ask(f"refuse nvmlInitWithFlags {code}", read()) == [None]
+    assert ask(f"refuse nvmlInitWithFlags {code}", read()) == [{**UNKNOWN, "trouble": "no driver"}]
     (sample,) = ask(f"refuse nvmlInitWithFlags {code}", ("sample", 0))
-    assert (sample["source"], sample["device_used"]) == ("host", None)
+    assert (sample["source"], sample["device_used"], sample["trouble"]) == ("host", None, "no driver")
+
+
+def test_a_library_of_another_version_than_the_driver(ask: Ask) -> None:
+    refused = f"refuse nvmlInitWithFlags {pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH}"
+    assert ask(refused, read()) == [{**UNKNOWN, "trouble": "mismatch"}]
+
+
+@pytest.mark.parametrize(
+    ("code", "trouble"),
+    [(pynvml.NVML_ERROR_NO_PERMISSION, "no permission"), (pynvml.NVML_ERROR_NOT_SUPPORTED, "not supported")],
+)
+def test_memory_that_the_driver_does_not_tell(ask: Ask, code: int, trouble: str) -> None:
+    functions = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo")
+    (reading,) = ask("\n".join([TWO_USERS, *(f"refuse {each} {code}" for each in functions)]), read())
+    assert (reading["used"], reading["process"], reading["trouble"]) == (None, 20 * MIB, trouble)
 
 
 def test_a_script_that_shuts_the_library_down_costs_one_reading(ask: Ask) -> None:
@@ -161,8 +181,22 @@ instance MIG-1 {11 * MIB} {40 * MIB}
 compute OWN {10 * MIB}
 instance MIG-2 {22 * MIB} {40 * MIB}
 compute 999999 -1"""
-FIRST = {"name": "NVIDIA-A_MIG", "used": 11 * MIB, "total": 40 * MIB, "process": 10 * MIB, "utilisation": None}
-SECOND = {"name": "NVIDIA-A_MIG", "used": 22 * MIB, "total": 40 * MIB, "process": None, "utilisation": None}
+FIRST = {
+    "name": "NVIDIA-A_MIG",
+    "used": 11 * MIB,
+    "total": 40 * MIB,
+    "process": 10 * MIB,
+    "utilisation": None,
+    "trouble": None,
+}
+SECOND = {
+    "name": "NVIDIA-A_MIG",
+    "used": 22 * MIB,
+    "total": 40 * MIB,
+    "process": None,
+    "utilisation": None,
+    "trouble": "process hidden",
+}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +207,7 @@ SECOND = {"name": "NVIDIA-A_MIG", "used": 22 * MIB, "total": 40 * MIB, "process"
         ("MIG-2", read(), SECOND),
         (None, read(uuid="2"), SECOND),
         ("MIG-2", read(uuid=None, pci="00000000:3B:00.0"), SECOND),
-        ("MIG-3", read(), UNKNOWN),
+        ("MIG-3", read(), {**UNKNOWN, "trouble": "not found"}),
     ],
 )
 def test_the_instance_of_a_divided_gpu(ask: Ask, visible: str | None, device: Act, expected: dict[str, Any]) -> None:
@@ -187,12 +221,15 @@ def test_the_instance_of_a_divided_gpu(ask: Ask, visible: str | None, device: Ac
 def test_where_the_driver_fails_while_the_device_is_looked_for_no_other_is_read(ask: Ask, function: str) -> None:
     """Else the figures of the whole GPU, or of another one's instance, would be told for the rest of the run."""
     refused = f"\nrefuse {function} {pynvml.NVML_ERROR_UNKNOWN}"
-    assert ask(DIVIDED + refused, read(uuid="2", pci="00000000:3B:00.0"), read(pci="00000000:3B:00.0"))[-1] == UNKNOWN
+    assert ask(DIVIDED + refused, read(uuid="2", pci="00000000:3B:00.0"), read(pci="00000000:3B:00.0"))[-1] == {
+        **UNKNOWN,
+        "trouble": "failed 999",
+    }
 
 
 def test_a_device_that_was_not_found_at_first_is_looked_for_again(ask: Ask) -> None:
     _, first, _, second = ask(DIVIDED, ("fail", pynvml.NVML_ERROR_UNKNOWN), read(), ("fail", 0), read())
-    assert (first, second) == (UNKNOWN, FIRST)
+    assert (first, second) == ({**UNKNOWN, "trouble": "failed 999"}, FIRST)
 
 
 TWO = f"""gpu NVIDIA-A GPU-a 00000000:3B:00.0 {1 * MIB} {80 * MIB} 0 1 -1

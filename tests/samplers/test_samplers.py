@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from fake_driver import FakeDriver, Gpu
 from watched import watched
 
+from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.events import Event, PauseChanged
 from gradtui.samplers.device import DeviceSampler
 from gradtui.samplers.nvml import Nvml
@@ -137,7 +139,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return [0]
 
 
-def sampler_of(home: list[int], nvml: Nvml | None) -> DeviceSampler:
+def sampler_of(home: list[int], nvml: Nvml) -> DeviceSampler:
     sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: home[0])
     sampler._nvml = nvml
     return sampler
@@ -159,7 +161,7 @@ def test_requests_that_a_backend_does_not_count_are_unknown(home: list[int], mon
     """As with cudaMallocAsync, whose counters of requests stay zero."""
     stats = nested(requested=(0, 0), allocated=(10, 30), reserved=(20, 40))
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats)
-    sample = sampler_of(home, None).sample()
+    sample = sampler_of(home, Nvml(FakeDriver({}).module())).sample()
     assert (sample.requested, sample.requested_peak, sample.allocated) == (None, None, 10)
 
 
@@ -185,8 +187,10 @@ def test_a_driver_that_breaks_down_during_the_run_costs_only_its_own_figures(hom
     sample = sampler.sample()
     assert (sample.device_used, sample.device_process, sample.utilisation) == (None, None, None)
     assert sample.reserved == 20
+    assert sample.trouble == NvmlTrouble(NvmlTroubleKind.LOST)
     driver.lost = False
-    assert sampler.sample().device_process == 30
+    again = sampler.sample()
+    assert (again.device_process, again.trouble) == (30, None)
 
 
 def test_a_device_that_torch_cannot_name_costs_only_the_drivers_figures(
@@ -203,7 +207,7 @@ def test_a_device_that_torch_cannot_name_costs_only_the_drivers_figures(
 
 def test_until_cuda_is_in_use_the_sampler_looks_more_often(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    sampler = sampler_of(home, None)
+    sampler = sampler_of(home, Nvml(FakeDriver({}).module()))
     assert sampler.sample().reserved is None
     assert sampler.period_s < 1.0
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -222,7 +226,7 @@ def test_before_the_script_uses_cuda_nothing_touches_the_driver(monkeypatch: pyt
     touched: list[str] = []
     for name in TOUCH_THE_DRIVER:
         monkeypatch.setattr(torch.cuda, name, lambda *_, name=name: touched.append(name))
-    monkeypatch.setattr(Nvml, "open", lambda: touched.append("NVML"))
+    monkeypatch.setattr(Nvml, "connect", lambda self: touched.append("NVML"))
     sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: 0)
     assert [sampler.sample().source for _ in range(2)] == ["host"] * 2
     model = torch.nn.Linear(4, 2)
@@ -238,13 +242,9 @@ def test_before_the_script_uses_cuda_nothing_touches_the_driver(monkeypatch: pyt
 
 def test_nvml_is_opened_once_and_only_when_cuda_is_in_use(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
-    driver = FakeDriver({"GPU-uuid-0": Gpu(name="first", used=50)})
-
-    def connect() -> Nvml:
-        opened.append(threading.get_ident())
-        return Nvml(driver.module())
-
-    monkeypatch.setattr(Nvml, "open", connect)
+    module = FakeDriver({"GPU-uuid-0": Gpu(name="first", used=50)}).module()
+    module.nvmlInit = lambda: opened.append(threading.get_ident())
+    monkeypatch.setitem(sys.modules, "pynvml", module)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     sampler = DeviceSampler(lambda: 2.5, lambda: 7, lambda: home[0])
     assert sampler.sample().device_used is None
@@ -252,3 +252,23 @@ def test_nvml_is_opened_once_and_only_when_cuda_is_in_use(home: list[int], monke
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert [sampler.sample().device_used for _ in range(2)] == [50, 50]
     assert opened == [threading.get_ident()]
+
+
+@pytest.mark.parametrize(("reserved", "expected"), [(0, None), (20, NvmlTroubleKind.PROCESS_HIDDEN)])
+def test_a_process_that_holds_memory_and_is_not_listed_is_hidden(
+    home: list[int], reserved: int, expected: NvmlTroubleKind | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver lists a process once it has a context on the device."""
+    stats = nested(allocated=(reserved, reserved), reserved=(reserved, reserved))
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats)
+    driver = FakeDriver({"GPU-uuid-0": Gpu(used=50, processes=[])})
+    trouble = sampler_of(home, Nvml(driver.module())).sample().trouble
+    assert (trouble.kind if trouble is not None else None) == expected
+
+
+def test_a_device_that_is_not_nvidias_has_no_nvml(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    driver = FakeDriver({})
+    driver.lost = True
+    sample = sampler_of(home, Nvml(driver.module())).sample()
+    assert (sample.trouble, driver.asked) == (None, [])

@@ -6,10 +6,11 @@ import dataclasses
 import math
 
 import pytest
-from fakes import Node, coop_model, coop_run, coop_states, found, held, started
+from fakes import Node, coop_model, coop_run, coop_states, device_sample, found, held, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
+from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
 from gradtui.reducer import apply
@@ -17,7 +18,7 @@ from gradtui.reducer.measured import HISTOGRAMS_KEPT
 from gradtui.reducer.reducer import _CHANGES
 from gradtui.reducer.results import INTERVENTIONS_KEPT
 from gradtui.state.run_state import LOG_LENGTH, Problem, RunState
-from gradtui.text import nonfinite_text
+from gradtui.text import nonfinite_text, nvml_trouble_text
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
 
@@ -351,6 +352,43 @@ def test_failures_of_a_part_are_counted_and_noted_once_until_they_are_no_longer_
     first, last = [entry.text for entry in state.log if entry.kind == "probe"]
     assert "ValueError: 1; training" in first
     assert "ValueError: 3; its further failures are not reported" in last
+
+
+LOST, HIDDEN = NvmlTrouble(NvmlTroubleKind.LOST), NvmlTrouble(NvmlTroubleKind.PROCESS_HIDDEN)
+
+
+def sampled(*troubles: NvmlTrouble | None) -> RunState:
+    samples = (dataclasses.replace(device_sample(step=step), trouble=trouble) for step, trouble in enumerate(troubles))
+    return state_of(started(), *samples)
+
+
+def noted(state: RunState) -> list[tuple[int, str]]:
+    return [(entry.step, entry.text) for entry in state.log if entry.kind == "probe"]
+
+
+def test_a_trouble_of_the_driver_is_noted_once_and_so_is_its_end() -> None:
+    state = sampled(None, LOST, LOST, LOST, None, None)
+    assert state.problems == {"NVML": Problem(nvml_trouble_text(LOST), 1)}
+    assert noted(state) == [(1, nvml_trouble_text(LOST)), (4, "NVML reports the device's figures again")]
+
+
+def test_another_trouble_of_the_driver_is_noted_too() -> None:
+    state = sampled(HIDDEN, HIDDEN, LOST)
+    assert state.problems == {"NVML": Problem(nvml_trouble_text(LOST), 2)}
+    assert noted(state) == [(0, nvml_trouble_text(HIDDEN)), (2, nvml_trouble_text(LOST))]
+
+
+def test_a_driver_that_fails_again_and_again_does_not_fill_the_log() -> None:
+    state = sampled(*[LOST, None] * 20)
+    assert state.problems["NVML"].failures == 20
+    lines = noted(state)
+    assert len(lines) == 6
+    assert "further failures are not reported" in lines[-2][1]
+
+
+def test_a_machine_without_a_device_has_no_trouble() -> None:
+    state = sampled(None, None)
+    assert (state.problems, noted(state)) == ({}, [])
 
 
 def test_the_end_leaves_nothing_pending_or_paused() -> None:

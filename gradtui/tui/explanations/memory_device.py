@@ -9,7 +9,7 @@ from __future__ import annotations
 from gradtui.protocol.events import DeviceSampled
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
-from gradtui.text import BYTES_WIDTH, DASH, bytes_text, short_bytes
+from gradtui.text import BYTES_WIDTH, DASH, bytes_text, nvml_trouble_text, short_bytes
 from gradtui.tui.rendering import DetailRow, Line, in_columns, pad, printable, text_rows
 from gradtui.tui.widgets import FULL, stacked_bar
 
@@ -122,6 +122,8 @@ def device_facts(state: RunState) -> list[DetailRow]:
     if sample is None or found is None:
         return text_rows("device", "No CUDA device is in use.")
     rows = text_rows("device", _question(sample, found), "strong")
+    if sample.trouble is not None:
+        rows += text_rows("unknown", f"{nvml_trouble_text(sample.trouble)}.", "warning")
     for part in reversed(found.parts):
         size = short_bytes(part.size) if part.size is not None else f"{DASH} (not known)"
         rows.append(DetailRow(part.name, ((f"{size} ", ROLES[part.name]), (MEANINGS[part.name], "text"))))

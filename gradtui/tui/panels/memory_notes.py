@@ -7,7 +7,7 @@ from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
 from gradtui.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.text import DASH, share_text, short_bytes, spike_words
+from gradtui.text import DASH, nvml_trouble_text, nvml_trouble_words, share_text, short_bytes, spike_words
 from gradtui.tui.rendering import Line, fit, printable, wrap
 
 
@@ -21,8 +21,9 @@ def waiting_lines(state: RunState, width: int) -> list[Line]:
 
 
 def warning_lines(state: RunState, width: int) -> list[Line]:
-    """Return the lines about graphs that stay alive, memory that grows, and spikes; empty while there is none of them."""
-    return [fit(line, width) for line in (*graphs_line(state), *growth_line(state), *spike_line(state, width))]
+    """Return the lines about graphs that stay alive, memory that grows, spikes, and what the driver does not report."""
+    warnings = (*graphs_line(state), *growth_line(state), *spike_line(state, width), *nvml_lines(state, width))
+    return [fit(line, width) for line in warnings]
 
 
 def graphs_line(state: RunState) -> list[Line]:
@@ -76,6 +77,18 @@ def _highest_words(state: RunState, highest: RunPeak) -> str:
     words += f" at step {highest.step:,} in {highest.phase}" if highest.step else f" in {highest.phase}"
     owner = peak_owner(state, highest.record)
     return words + (f" with {printable(owner)}" if owner else "")
+
+
+def nvml_lines(state: RunState, width: int, most: int = 2) -> list[Line]:
+    """Return why figures of the driver are unknown, in so many lines at most; empty if they are not."""
+    trouble = state.device.trouble if state.device is not None else None
+    if trouble is None:
+        return []
+    for words in (nvml_trouble_text(trouble), nvml_trouble_words(trouble)):
+        lines = wrap((("▲ ", "warning"), (words, "muted")), width, indent=2)
+        if len(lines) <= most:
+            break
+    return lines[:most]
 
 
 def device_line(device: DeviceSampled | None) -> list[Line]:

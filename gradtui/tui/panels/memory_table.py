@@ -15,6 +15,7 @@ from gradtui.tui.panels.memory_notes import (
     device_line,
     graphs_line,
     growth_line,
+    nvml_lines,
     peak_line,
     spike_line,
     waiting_lines,
@@ -103,6 +104,11 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     # The line of the peak has the newest spike, if that is the peak.
     if found is None or not any(includes(spike, found.step) for spike in state.step_memory.spikes[-1:]):
         warnings += spike_line(state, width)
-    by_value: list[Phase | Line] = [*seen[:few], *warnings, *peak, *seen[few:], *unseen, *device]
+    nvml = nvml_lines(state, width, 1 if room < few + 2 else 2)
+    by_value: list[Phase | Line] = [
+        *seen[:_MIN_PHASES], *nvml, *seen[_MIN_PHASES:few], *warnings, *peak, *seen[few:], *unseen, *device
+    ]  # fmt: skip
     kept = by_value[: max(0, room)]
-    return [phase for phase in shown if phase in kept], [line for line in (*warnings, *peak, *device) if line in kept]
+    return [phase for phase in shown if phase in kept], [
+        line for line in (*warnings, *nvml, *peak, *device) if line in kept
+    ]

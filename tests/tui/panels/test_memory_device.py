@@ -10,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.reducer import apply
 from gradtui.state.reconciliation import Reconciliation, reconcile
 from gradtui.state.run_state import RunState
+from gradtui.text import nvml_trouble_text, nvml_trouble_words
 from gradtui.tui.explanations.memory_device import MEANINGS, ROLES, device_facts, device_lines, heading
 from gradtui.tui.panels.memory_bars import MemoryOptions
+from gradtui.tui.panels.memory_notes import nvml_lines
+from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines
 from gradtui.tui.panels.memory_table import phase_table
 from gradtui.tui.rendering.lines import Line, detail_lines, line_width
 
@@ -153,6 +157,33 @@ def test_what_the_driver_hides_is_said() -> None:
     assert "context – (not known)" in said(ALONE)
     assert "cudaMallocAsync" in said(NO_REQUESTS)
     assert "No CUDA device" in words(detail_lines(device_facts(RunState()), 80))
+
+
+TROUBLES = [NvmlTrouble(kind) for kind in NvmlTroubleKind] + [NvmlTrouble(NvmlTroubleKind.FAILED, 999)]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES, ids=[f"{each.kind}{each.code or ''}" for each in TROUBLES])
+def test_what_keeps_the_driver_from_reporting_is_said(trouble: NvmlTrouble) -> None:
+    state = state_with(dataclasses.replace(ALONE, trouble=trouble))
+    sentence = nvml_trouble_text(trouble)
+    assert "unknown: " in sentence
+    assert sentence in words(detail_lines(device_facts(state), 400))
+    # In the views of the panel: the sentence in two lines, or a few words in one.
+    for width in (28, 52, 70, 130):
+        for most in (1, 2):
+            lines = nvml_lines(state, width, most)
+            assert 1 <= len(lines) <= most
+            assert words(lines) in (f"▲ {sentence}", f"▲ {nvml_trouble_words(trouble)}")
+    assert words(nvml_lines(state, 130)) == f"▲ {sentence}"
+
+
+def test_what_the_driver_does_not_report_has_a_line_in_each_view() -> None:
+    trouble = NvmlTrouble(NvmlTroubleKind.MISMATCH)
+    state = state_with(dataclasses.replace(ALONE, trouble=trouble))
+    for height in (9, 20, 40):
+        assert "mismatch" in text(phase_table(state, 52, height).lines)
+    assert "mismatch" in text(step_lines(state, 52, 14, scale_of(state, Drawing()), {}))
+    assert "NVML" not in text(phase_table(state_with(SAMPLE), 52, 40).lines)
 
 
 def test_headings_fit_where_they_can() -> None:
