@@ -49,11 +49,13 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `SLOW`, beside those that mark themselves."""
+    """Mark the tests of `SLOW`, beside those that mark themselves. Skip those that need the simulated device, without it."""
     slow = [Path(__file__).parent / name for name in SLOW]
     for item in items:
         if any(item.path == path or path in item.path.parents for path in slow):
             item.add_marker(pytest.mark.slow)
+        if "fake_cuda" in item.keywords and "gpu" not in item.keywords and "FAKE_CUDA_LIBRARIES" not in os.environ:
+            item.add_marker(pytest.mark.skip(reason="needs the simulated device: .ci/cuda"))
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_cuda import FakeCuda
+from fake_cuda_graphs import FakeCuda
 from torch import nn
 from watched import UNLIMITED, ScriptedCommands, Watched, watched
 

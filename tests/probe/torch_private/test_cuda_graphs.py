@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fake_cuda import FakeCuda
+from fake_cuda_graphs import FakeCuda
 from torch import nn
 from watched import ScriptedCommands, watched
 
