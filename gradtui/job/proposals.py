@@ -305,7 +305,7 @@ class Proposals:
         proposal.waited += passed
         patience = OUTCOME_S if proposal.is_confirmed else ANSWER_S
         # A rank whose store is slow answers when the step has come.
-        ahead = max(0, proposal.at_step - self._newest)
+        ahead = proposal.at_step - proposal.base
         if proposal.waited <= patience + (ahead + 3) * self._step_time:
             return []
         if proposal.is_confirmed:

@@ -280,7 +280,8 @@ class _Answer:
     def _closed(self, event: ProposalClosed) -> None:
         self._awaits_ranks = False
         self.found["ranks"] = [named(each) for each in event.outcomes]
-        if event.confirmed and any(each.did != "made" for each in event.outcomes):
+        made = [each.did == "made" for each in event.outcomes]
+        if event.confirmed and any(made) and not all(made):
             self.found["refused"] = "not all ranks have made this change"
 
 

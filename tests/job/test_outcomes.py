@@ -42,6 +42,8 @@ def test_a_change_that_not_all_ranks_have_made_is_no_success() -> None:
     assert found.found["refused"] == "not all ranks have made this change"
     shown = CommandRejected(0.0, 3, FREEZE, "no store")
     assert answer(PROPOSED, shown, ProposalClosed(0.0, 3, 7, True, "", MISSED)).is_complete
+    found = answer(PROPOSED, shown, ProposalClosed(0.0, 3, 7, True, "", (MISSED[1],)))
+    assert found.found["refused"] == "no store", "no rank has made it"
 
 
 def test_a_refusal_has_what_each_rank_has_said() -> None:
