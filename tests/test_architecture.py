@@ -34,6 +34,8 @@ def loaded_by(module: str) -> set[str]:
         ("gradtui.reducer", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.export.summary", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.runner.supervisor", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.doctor", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.doctor.driver_answers", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.launch.run", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.tui.app.app", {"torch", "plotext"}),
         ("gradtui.watching.notebook", {"torch", "textual", "rich", "plotext", "IPython"}),

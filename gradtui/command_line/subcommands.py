@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gradtui.command_line.compare_command import compare
+from gradtui.command_line.doctor_command import DOCTOR_COMMANDS
 from gradtui.command_line.export_command import export
 from gradtui.command_line.live_commands import LIVE_COMMANDS
 from gradtui.command_line.options import (
@@ -330,5 +331,6 @@ SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
         **LIVE_COMMANDS,
         **STEERING_COMMANDS,
         **REPORT_COMMANDS,
+        **DOCTOR_COMMANDS,
     }
 )

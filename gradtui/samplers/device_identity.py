@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 Ask = Callable[..., Any]
 """Calls a function of NVML by name. Returns None if the driver refuses. Raises if the driver fails, and the answer is
 unknown."""
@@ -34,6 +32,8 @@ class DeviceIdentity:
 def identity(index: int) -> DeviceIdentity:
     """Return the identity of torch's device `index`. Call this only after the script has initialised CUDA, because it would
     initialise CUDA, too."""
+    import torch  # late: this process may ask the driver without torch
+
     known = torch.cuda.get_device_properties(index)
     uuid = getattr(known, "uuid", None)
     place: list[Any] = [getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]

@@ -103,10 +103,10 @@ class Nvml:
         try:
             handle = self._handles.get(device)
             if handle is None:
-                handle = self._handles[device] = find(device, self._answer)
+                handle = self._handles[device] = find(device, self.answer)
             if handle is not None:
                 return self._read(device, handle)
-            trouble = self._refused(Kind.NOT_FOUND)
+            trouble = self.refused(Kind.NOT_FOUND)
         except ShutDown:
             # The handles are no longer valid. The next reading connects again.
             self._handles.clear()
@@ -116,7 +116,7 @@ class Nvml:
         return DeviceReading(name=self._names.get(device), trouble=trouble)
 
     def _read(self, device: DeviceIdentity, handle: Any) -> DeviceReading:
-        memory, trouble = self._memory(handle)
+        memory, trouble = self.memory(handle)
         process, process_trouble = self._own_bytes(handle)
         rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
         return DeviceReading(
@@ -136,24 +136,24 @@ class Nvml:
             self._names[device] = name.decode(errors="replace") if isinstance(name, bytes) else name
         return self._names[device]
 
-    def _memory(self, handle: Any) -> tuple[Any, NvmlTrouble | None]:
+    def memory(self, handle: Any) -> tuple[Any, NvmlTrouble | None]:
         """Return the totals of the device, or why they are unknown. The second version does not count the driver's own reserve
         as used memory."""
         version = getattr(self._pynvml, "nvmlMemory_v2", None)
         try:
-            memory = self._answer("nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
+            memory = self.answer("nvmlDeviceGetMemoryInfo", handle, version) if version is not None else None
             if memory is None and self._refusal != _NO_PERMISSION:
-                memory = self._answer("nvmlDeviceGetMemoryInfo", handle)
+                memory = self.answer("nvmlDeviceGetMemoryInfo", handle)
         except Unanswered as failure:
             return None, failure.trouble  # the first version would count otherwise, for one reading
-        return memory, None if memory is not None else self._refused(Kind.NOT_SUPPORTED)
+        return memory, None if memory is not None else self.refused()
 
     def _own_bytes(self, handle: Any) -> tuple[int | None, NvmlTrouble | None]:
         """Return the memory of this process, or why it is unknown. In a container the driver may know it by another pid."""
         own, listed, failure = os.getpid(), None, None
         for function in _PROCESS_LISTS:
             try:
-                found = self._answer(function, handle)
+                found = self.answer(function, handle)
             except Unanswered as failed:
                 failure = failed.trouble
                 continue
@@ -165,18 +165,18 @@ class Nvml:
                 listed = listed or bool(mine)
         return None, failure or NvmlTrouble(Kind.PROCESS_HIDDEN if listed is False else Kind.PROCESS_NOT_REPORTED)
 
-    def _refused(self, otherwise: Kind) -> NvmlTrouble:
+    def refused(self, otherwise: Kind = Kind.NOT_SUPPORTED) -> NvmlTrouble:
         """Return why the newest question got no answer."""
         return NvmlTrouble(Kind.NO_PERMISSION if self._refusal == _NO_PERMISSION else otherwise)
 
     def _ask(self, function: str, *about: Any) -> Any:
         """Return the driver's answer; None if it refuses or fails."""
         try:
-            return self._answer(function, *about)
+            return self.answer(function, *about)
         except Unanswered:
             return None
 
-    def _answer(self, function: str, *about: Any) -> Any:
+    def answer(self, function: str, *about: Any) -> Any:
         """Return the driver's answer; None if it refuses. Raises `Unanswered` if it fails."""
         self._refusal = None
         try:

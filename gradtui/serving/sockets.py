@@ -24,7 +24,7 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
         OSError: none of them is writable and private.
     """
     trouble: OSError | None = None
-    for directory in _candidates(environ):
+    for directory in socket_directories(environ):
         if len(os.fsencode(directory)) > _LONGEST - _NAME:
             continue
         try:
@@ -39,7 +39,8 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
     raise trouble or OSError("no place for sockets")
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def socket_directories(environ: Mapping[str, str] = os.environ) -> Iterator[Path]:
+    """Yield the directories of which the first that can be used has the sockets. They need not exist."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(runtime) and os.path.isdir(runtime):
         yield Path(runtime) / "gradtui"

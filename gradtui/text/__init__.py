@@ -5,7 +5,7 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 
 from gradtui.text.breakpoints import breakpoint_text, reached_text
 from gradtui.text.commands import command_text
-from gradtui.text.driver import NVML, nvml_trouble_text, nvml_trouble_words
+from gradtui.text.driver import NVML, nvml_trouble_parts, nvml_trouble_text, nvml_trouble_words
 from gradtui.text.effects import (
     change_results,
     change_words,
@@ -158,6 +158,7 @@ __all__ = [
     "notice_of",
     "notice_text",
     "number_text",
+    "nvml_trouble_parts",
     "nvml_trouble_text",
     "nvml_trouble_words",
     "oom_headline",

@@ -174,7 +174,9 @@ def run(
     assert done.returncode == 0, done.stderr
     told = json.loads(summary.read_text()) if watched else {}
     if not may_fail:
-        assert {*told.get("problems", {})} <= {"NVML"}, "an error of ours reaches nobody else: hooks keep it from the script"
+        assert {*told.get("problems", {})} <= {"NVML"}, (
+            "an error of ours reaches nobody else: hooks keep it from the script"
+        )
     return [json.loads(line) for line in done.stdout.splitlines()], told
 
 

@@ -1,0 +1,108 @@
+"""Ask what may hang or crash in a process of its own: a driver that does not answer costs its own facts only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from time import monotonic
+from typing import Any
+
+_MOST = 1 << 20
+"""Bytes of an answer."""
+
+# The path of this process: the directory in which the command runs may have a file named torch.py or json.py.
+_START = (
+    "import sys; name, *sys.path[:] = sys.argv[1:]; from importlib import import_module; import_module(name).main()"
+)
+
+
+class Child:
+    """A process that writes its facts as JSON, one object a line. It may be started long before it is asked."""
+
+    def __init__(self, module: str) -> None:
+        """Start `module`, whose `main` calls `tell`."""
+        self._read, write = os.pipe()
+        self._begun = b""
+        self._process: subprocess.Popen[bytes] | None = None
+        self.trouble: str | None = None
+        """Why there are no more answers, in a clause."""
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, module, *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=write,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.trouble = f"no process can be started: {error.strerror or error}"
+        finally:
+            os.close(write)
+
+    def answer(self, within_s: float) -> Mapping[str, Any] | None:
+        """Return the next answer; None if there is none within so many seconds. `trouble` then says why."""
+        until = monotonic() + within_s
+        while self.trouble is None and b"\n" not in self._begun:
+            left = until - monotonic()
+            if left <= 0 or not select.select([self._read], [], [], left)[0]:
+                self.trouble = f"no answer within {within_s:g} s"
+            elif len(self._begun) > _MOST:
+                self.trouble = "an endless answer"
+            else:
+                more = os.read(self._read, 1 << 16)
+                self._begun += more
+                if not more:
+                    self.trouble = self._ending()
+        line, has_line, rest = self._begun.partition(b"\n")
+        if not has_line:
+            return None
+        self._begun = rest
+        try:
+            told = json.loads(line)
+        except ValueError:
+            told = None
+        if not isinstance(told, dict):
+            self.trouble = "an answer that cannot be read"
+            return None
+        return told
+
+    def answers(self, within_s: float) -> Iterator[Mapping[str, Any]]:
+        """Yield the answers until the last one. Each may take so many seconds."""
+        while (told := self.answer(within_s)) is not None:
+            yield told
+
+    def stop(self) -> None:
+        """End the process. One that the kernel holds in a call of the driver is left behind."""
+        os.close(self._read)
+        if self._process is None:
+            return
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1.0)
+
+    def _ending(self) -> str:
+        """Return how the process ended, in a clause; empty if it had no more to say."""
+        code: int | None = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(timeout=1.0)
+        if not code:
+            return ""
+        with contextlib.suppress(ValueError):
+            return f"the process that asked was killed by {signal.Signals(-code).name}"
+        return f"the process that asked ended with exit code {code}"
+
+
+def tell(answers: Iterable[Mapping[str, Any]]) -> None:
+    """Write the answers of a child as they come. What libraries print goes elsewhere."""
+    stream = os.dup(1)
+    os.dup2(2, 1)
+    for each in answers:
+        os.write(stream, json.dumps(each).encode() + b"\n")
