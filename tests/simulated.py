@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def run_simulated(
             cwd=where,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(Path(sys.modules["torch"].__file__ or "").parents[1]), str(ROOT)]),
+                "PYTHONPATH": os.pathsep.join([_site(), str(ROOT)]),
                 "FAKE_CUDA_MACHINE": machine(**of_machine),
                 "FAKE_CUDA_KERNEL_US": str(kernel_us),
                 "FAKE_CUDA_LOG": str(files["calls"]),
@@ -162,6 +163,13 @@ def run_simulated(
         text["stacks"].split("== ")[1:],
         json.loads(text["summary.json"] or "{}"),
     )
+
+
+def _site() -> str:
+    """The directory of torch's CUDA build."""
+    found = find_spec("torch")
+    assert found is not None
+    return str(Path(found.origin or "").parents[1])
 
 
 def calls() -> Calls:

@@ -17,8 +17,8 @@ _CAUSES: dict[Kind, tuple[str, str, str]] = {
     ),
     Kind.NO_DRIVER: ("no NVIDIA driver is loaded", "see what nvidia-smi says", "no driver is loaded"),
     Kind.MISMATCH: ("driver/library mismatch, as after an update", "reboot", "mismatch; reboot"),
-    Kind.NO_PERMISSION: ("no permission to read the device", "see who may open /dev/nvidia*", "no permission"),
-    Kind.NOT_SUPPORTED: ("not supported on this device", "torch's figures are complete", "not supported"),
+    Kind.NO_PERMISSION: ("NVML gives no permission to read it", "see who may open /dev/nvidia*", "no permission"),
+    Kind.NOT_SUPPORTED: ("NVML does not report it for this device", "torch's figures are complete", "not supported"),
     Kind.NOT_FOUND: (
         "torch's device is not listed",
         "compare CUDA_VISIBLE_DEVICES with nvidia-smi -L",
@@ -40,7 +40,11 @@ _CAUSES: dict[Kind, tuple[str, str, str]] = {
 }
 """Of each kind: why, what to do, and a few words."""
 
-_OF_THE_PROCESS = (Kind.PROCESS_HIDDEN, Kind.PROCESS_NOT_REPORTED)
+_UNKNOWN = {
+    **dict.fromkeys((Kind.PROCESS_HIDDEN, Kind.PROCESS_NOT_REPORTED), "this process's memory is"),
+    **dict.fromkeys((Kind.NO_PERMISSION, Kind.NOT_SUPPORTED), "the device's memory in use is"),
+}
+"""What is unknown, where it is not all that NVML reports."""
 
 
 def nvml_trouble_text(trouble: NvmlTrouble) -> str:
@@ -52,7 +56,7 @@ def nvml_trouble_parts(trouble: NvmlTrouble) -> tuple[str, str]:
     """Return what is unknown and why, and what to do."""
     cause, remedy, _ = _CAUSES[trouble.kind]
     code = f" with error {trouble.code}" if trouble.code is not None else ""
-    what = "this process's memory is" if trouble.kind in _OF_THE_PROCESS else "NVML's figures are"
+    what = _UNKNOWN.get(trouble.kind, "NVML's figures are")
     return f"{what} unknown: {cause}{code}", remedy
 
 
