@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
-from time import monotonic
 from typing import Any
 
 _MOST = 1 << 20
@@ -27,42 +27,43 @@ class Child:
 
     def __init__(self, module: str) -> None:
         """Start `module`, whose `main` calls `tell`."""
-        self._read, write = os.pipe()
-        self._begun = b""
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self.trouble: str | None = None
-        """Why there are no more answers, in a clause."""
+        """Why there are no more answers, in a clause; empty if there were no more to give."""
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, module, *sys.path],
                 stdin=subprocess.DEVNULL,
-                stdout=write,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
         except OSError as error:
             self.trouble = f"no process can be started: {error.strerror or error}"
-        finally:
-            os.close(write)
+        else:
+            threading.Thread(target=self._read, args=(self._process,), name="gradtui-doctor", daemon=True).start()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        """Read the lines. The last one is empty."""
+        assert process.stdout is not None
+        with process.stdout as stream, contextlib.suppress(OSError):
+            while line := stream.readline(_MOST):
+                self._lines.put(line)
+        self._lines.put(b"")
 
     def answer(self, within_s: float) -> Mapping[str, Any] | None:
         """Return the next answer; None if there is none within so many seconds. `trouble` then says why."""
-        until = monotonic() + within_s
-        while self.trouble is None and b"\n" not in self._begun:
-            left = until - monotonic()
-            if left <= 0 or not select.select([self._read], [], [], left)[0]:
-                self.trouble = f"no answer within {within_s:g} s"
-            elif len(self._begun) > _MOST:
-                self.trouble = "an endless answer"
-            else:
-                more = os.read(self._read, 1 << 16)
-                self._begun += more
-                if not more:
-                    self.trouble = self._ending()
-        line, has_line, rest = self._begun.partition(b"\n")
-        if not has_line:
+        if self.trouble is not None:
             return None
-        self._begun = rest
+        try:
+            line = self._lines.get(timeout=within_s)
+        except queue.Empty:
+            self.trouble = f"no answer within {within_s:g} s"
+            return None
+        if not line:
+            self.trouble = self._ending()
+            return None
         try:
             told = json.loads(line)
         except ValueError:
@@ -79,7 +80,6 @@ class Child:
 
     def stop(self) -> None:
         """End the process. One that the kernel holds in a call of the driver is left behind."""
-        os.close(self._read)
         if self._process is None:
             return
         with contextlib.suppress(OSError):

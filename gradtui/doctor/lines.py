@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gradtui.doctor.page import Lack, Page
 from gradtui.version import __version__
 
-_WIDTH = 100
+_WIDTH = 79
 _NAME = 13
 """Columns of the names of parts."""
 

@@ -104,8 +104,8 @@ def terminal_part(environ: Mapping[str, str] = os.environ) -> Part:
         "why_no_screen": why_none,
     }
     shape = f"{size[0]}×{size[1]}" if size is not None else "no terminal"
-    kind = " in ".join([each for each in (facts["type"] or "TERM not set", facts["program"]) if each])
-    row = ", ".join([shape, kind, f"{facts['colours']} colours", facts["encoding"], *facts["within"]])
+    others = dict.fromkeys([*([facts["program"]] if facts["program"] else []), *facts["within"]])
+    row = ", ".join([shape, facts["type"] or "TERM not set", f"{facts['colours']} colours", facts["encoding"], *others])
     return Part("terminal", facts, (row,), tuple(_terminal_lacks(facts, size)))
 
 
