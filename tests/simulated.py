@@ -142,6 +142,7 @@ def run_simulated(
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join([_site(), str(ROOT)]),
+                "OMP_NUM_THREADS": "1",
                 "FAKE_CUDA_MACHINE": machine(**of_machine),
                 "FAKE_CUDA_KERNEL_US": str(kernel_us),
                 "FAKE_CUDA_LOG": str(files["calls"]),

@@ -77,10 +77,59 @@ def test_a_run_under_the_command_has_the_drivers_figures() -> None:
     assert done.calls.violations == 0
 
 
-def test_an_instance_has_figures_of_its_own() -> None:
-    memory = trained(mig=2).summary["device_memory"]
-    assert memory is not None
-    assert memory["device_total"] == 40 * GIB
+READ = """
+import json
+import torch
+from gradtui.samplers.device_identity import identity
+from gradtui.samplers.nvml import Nvml
+
+x = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+reading = Nvml().read(identity(0))
+print(json.dumps({name: getattr(reading, name) for name in ("name", "used", "total", "process", "utilisation")}))
+"""
+OWN = simulated.OWN_CONTEXT + (100 << 20)
+WHOLE = {
+    "name": H100, "used": OWN + 3 * GIB, "total": 80 * GIB + simulated.RESERVED, "process": OWN, "utilisation": 0.73
+}  # fmt: skip
+INSTANCE = {"name": f"{H100} MIG", "used": OWN, "total": 40 * GIB, "process": OWN, "utilisation": None}
+UUID = "8932f937-d72c-4106-c12f-20bd9fae"
+
+
+@pytest.mark.parametrize(
+    ("mig", "visible", "expected"),
+    [
+        (0, None, WHOLE),
+        (0, "1", WHOLE),
+        (0, f"GPU-{UUID}d9f1", WHOLE),
+        (2, None, INSTANCE),
+        (2, "1", INSTANCE),
+        (2, f"MIG-{UUID}01f1", INSTANCE),
+    ],
+)
+def test_the_driver_is_asked_for_the_device_that_torch_uses(
+    mig: int, visible: str | None, expected: dict[str, object]
+) -> None:
+    """The process's own bytes are on no other device."""
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    done = run_simulated(READ, watched=False, devices=2, others=3 * GIB, mig=mig, environ=environ)
+    assert done.told == [expected]
+
+
+@pytest.mark.parametrize(
+    ("processes", "nvml_fail", "unknown"),
+    [
+        ("hidden", None, {"process"}),
+        ("unavailable", None, {"process"}),
+        ("renumbered", None, {"process"}),
+        ("", {"nvmlDeviceGetMemoryInfo_v2": 4, "nvmlDeviceGetMemoryInfo": 4}, {"used", "total"}),
+        ("", {"nvmlDeviceGetUtilizationRates": 3}, {"utilisation"}),
+    ],
+)
+def test_what_the_driver_refuses_is_unknown(
+    processes: str, nvml_fail: dict[str, int] | None, unknown: set[str]
+) -> None:
+    (told,) = run_simulated(READ, watched=False, processes=processes, nvml_fail=nvml_fail).told
+    assert {name for name, value in told.items() if value is None} == unknown
 
 
 def test_waits_are_counted_with_their_stacks() -> None:

@@ -27,7 +27,8 @@ DRIVER = "libnvidia-ml.so.1"
 
 OWN = {
     "libcublasLt.so.13": """
-int cublasLtMatmulAlgoGetHeuristic(void *h, void *o, void *a, void *b, void *c, void *d, void *p, int n, void *results, int *found)
+int cublasLtMatmulAlgoGetHeuristic(void *h, void *o, void *a, void *b, void *c, void *d, void *p, int n, void *results,
+                                   int *found)
 { memset(results, 0, 64 + 8 + 4 + 4 + 16); *found = 1; return 0; }""",
     "libcublas.so.13": """
 int cublasCreate_v2(void **handle) { static char room[64]; *handle = room; return 0; }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -99,7 +101,9 @@ def test_recording_waits_for_nothing_and_changes_nothing(monkeypatch: pytest.Mon
     x = batch("attention")
     model, alone = network("attention"), network("attention")
     train(alone, x, torch.float32, 6)
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         with watched() as run:
             train(model, x, torch.float32, 6)

@@ -160,7 +160,8 @@ class LiveGraphs:
 
 def _tensors(*, young: bool) -> list[torch.Tensor]:
     kinds = TensorTypes()
-    objects = [*gc.get_objects(0), *gc.get_objects(1)] if young else gc.get_objects()
+    # The sum is made after the search. A display would be found by it, hold itself, and keep all the objects alive with it.
+    objects = gc.get_objects(0) + gc.get_objects(1) if young else gc.get_objects()
     return [each for each in objects if kinds[type(each)]]
 
 

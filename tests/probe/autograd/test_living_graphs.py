@@ -148,3 +148,11 @@ def test_stand_ins_of_a_compiler_hold_nothing(model: nn.Module) -> None:
             train(model, optimizer)
     assert fake.grad_fn is not None
     assert not seen.all(GraphsAlive)
+
+
+def test_a_search_of_recent_objects_keeps_none_of_them_alive() -> None:
+    recent = nn.Parameter(torch.ones(1))
+    reference = weakref.ref(recent)
+    living_graphs._tensors(young=True)
+    del recent
+    assert reference() is None
