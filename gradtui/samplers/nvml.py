@@ -1,6 +1,6 @@
 """Read a device's memory and load from the NVIDIA driver, through `pynvml` (package nvidia-ml-py). Sampler thread.
 
-Tests read from a stub of the library (`tests/samplers/stub_nvml.c`). Not yet confirmed on a device.
+Checked on a simulated device (`tests/fake_cuda/nvml.c`). Not yet confirmed on a device.
 """
 
 from __future__ import annotations

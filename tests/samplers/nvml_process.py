@@ -1,4 +1,4 @@
-"""Reads an imaginary machine through the real pynvml and the stub of the driver's library, in a process of its own.
+"""Reads an imaginary machine through the real pynvml and the simulated driver's library, in a process of its own.
 
 A line of standard input is a request in JSON, a line of standard output its answer: one entry for each act.
 """
@@ -21,7 +21,7 @@ from gradtui.samplers.device import DeviceSampler
 from gradtui.samplers.device_identity import DeviceIdentity
 from gradtui.samplers.nvml import DeviceReading, Nvml
 
-FAILS = "STUB_NVML_FAILS"
+FAILS = "FAKE_NVML_FAILS"
 
 
 def answer(request: dict[str, Any]) -> list[Any]:
@@ -29,7 +29,7 @@ def answer(request: dict[str, Any]) -> list[Any]:
         pynvml.nvmlShutdown()
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         os.environ.pop(name, None)
-    os.environ.update(request["environ"], STUB_NVML=request["machine"].replace("OWN", str(os.getpid())))
+    os.environ.update(request["environ"], FAKE_CUDA_MACHINE=request["machine"].replace("OWN", str(os.getpid())))
     nvml = Nvml()
     nvml.connect()
     known = SimpleNamespace(**request["torch"])

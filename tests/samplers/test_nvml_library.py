@@ -1,4 +1,4 @@
-"""What the driver's library answers, read through the real pynvml: `stub_nvml.c`, compiled, in place of `libnvidia-ml.so.1`.
+"""What the driver's library answers, read through the real pynvml: that of `tests/fake_cuda` in place of the driver's.
 
 No device is needed, but a C compiler.
 """
@@ -18,6 +18,7 @@ import pynvml
 import pytest
 
 HERE = Path(__file__).parent
+SOURCES = [HERE.parent / "fake_cuda" / name for name in ("nvml.c", "machine.c")]
 MIB = 1 << 20
 UNKNOWN = {"name": None, "used": None, "total": None, "process": None, "utilisation": None, "trouble": None}
 Act = tuple[str, Any]
@@ -29,15 +30,15 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pop
     """One process for all tests: it takes seconds to import torch."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or sys.platform != "linux":
-        pytest.skip("the stub of libnvidia-ml.so.1 needs Linux and a C compiler (cc or gcc)")
+        pytest.skip("the simulated libnvidia-ml.so.1 needs Linux and a C compiler (cc or gcc)")
     folder = tmp_path_factory.mktemp("nvml")
     library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, HERE / "stub_nvml.c"], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, *SOURCES], check=True)
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": str(folder),
         "PYTHONPATH": str(HERE.parent.parent),
-        "STUB_NVML_FAILS": str(folder / "fails"),
+        "FAKE_NVML_FAILS": str(folder / "fails"),
     }
     with subprocess.Popen(
         [sys.executable, HERE / "nvml_process.py"],
@@ -182,7 +183,7 @@ compute OWN {10 * MIB}
 instance MIG-2 {22 * MIB} {40 * MIB}
 compute 999999 -1"""
 FIRST = {
-    "name": "NVIDIA-A_MIG",
+    "name": "NVIDIA-A MIG",
     "used": 11 * MIB,
     "total": 40 * MIB,
     "process": 10 * MIB,
@@ -190,7 +191,7 @@ FIRST = {
     "trouble": None,
 }
 SECOND = {
-    "name": "NVIDIA-A_MIG",
+    "name": "NVIDIA-A MIG",
     "used": 22 * MIB,
     "total": 40 * MIB,
     "process": None,
