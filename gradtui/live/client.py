@@ -227,7 +227,7 @@ def result_of(
         answer.take(event)
         if answer.is_complete:
             return answer.found
-        waiting.applied_at = answer.found.get("step")
+        waiting.applied_at = answer.found["step"] if answer.awaits_receipt_only else None
     return answer.without(waiting.why)
 
 
@@ -247,9 +247,14 @@ class _Answer:
         is_answered = "refused" in self.found or ("text" in self.found and not self._awaits_receipt)
         return is_answered and not self._awaits_ranks
 
+    @property
+    def awaits_receipt_only(self) -> bool:
+        """Whether the run has made a change, on all its ranks, and only the measurement of it is to come."""
+        return self._awaits_receipt and not self._awaits_ranks
+
     def without(self, why: str) -> dict[str, Any]:
         """Return what is known, and why the rest is not."""
-        return {**self.found, "not_measured": why} if "text" in self.found else self.found
+        return {**self.found, "not_measured": why} if self._awaits_receipt else self.found
 
     def take(self, event: Event) -> None:
         """Take the next event."""

@@ -56,6 +56,16 @@ def test_a_refusal_has_what_each_rank_has_said() -> None:
     assert answer(refused).is_complete, "it was not even proposed"
 
 
+def test_what_other_ranks_do_is_awaited_as_long_as_it_takes() -> None:
+    measured = CommandApplied(0.0, 3, FREEZE, "froze a", (), is_measured=True)
+    found = answer(PROPOSED, measured)
+    assert not found.awaits_receipt_only
+    found.take(ProposalClosed(0.0, 3, 7, True, "", MADE))
+    assert found.awaits_receipt_only
+    assert found.without("the run is paused")["not_measured"] == "the run is paused"
+    assert "not_measured" not in answer(PROPOSED, APPLIED).without("the run is paused")
+
+
 def test_ranks_that_have_done_the_same_share_a_line() -> None:
     four = (*MADE, RankOutcome(2, "refused", "no store"), RankOutcome(3, "silent"))
     assert outcome_lines(four) == ["ranks 0, 1: made", "rank 2: refused: no store", "rank 3: no answer"]

@@ -82,10 +82,29 @@ def test_a_vote_whose_call_fails_is_not_counted_twice() -> None:
     assert store.numbers["a/votes"] == 1
 
 
-@given(st.integers(0, 1 << 30), st.integers(1, 5), st.booleans())
-def test_all_ranks_decide_the_same_at_the_same_step(seed: int, count: int, one_fails: bool) -> None:
+class FailingStore(Store):
+    """Calls fail, before or after the store has heard of them, and are made again: see `answer_to`."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self._chance = chance
+
+    def write_once(self, name: str, value: str) -> str:
+        for _ in range(self._chance.randrange(3)):
+            super().write_once(name, value)
+        return super().write_once(name, value)
+
+    def count(self, name: str, more: Callable[[], int]) -> int:
+        while self._chance.random() < 0.2:
+            added = more()
+            self.numbers[name] += added if self._chance.random() < 0.5 else 0
+        return super().count(name, more)
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 5), st.booleans(), st.booleans())
+def test_all_ranks_decide_the_same_at_the_same_step(seed: int, count: int, one_fails: bool, is_failing: bool) -> None:
     chance = random.Random(seed)
-    everyone = votes(count, Store())
+    everyone = votes(count, FailingStore(chance) if is_failing else Store())
     called = [chance.randrange(1, PATIENCE + 3) for _ in everyone]
     failing = chance.randrange(count) if one_fails else None
     steps = [0] * count
