@@ -15,7 +15,7 @@ from gradtui.runner.plain import PlainReporter
 from gradtui.settings import FINDINGS_EXIT_CODE, Check, Target
 from gradtui.state.findings import LEVELS, Level, Status, by_gravity
 from gradtui.state.run_state import RunState
-from gradtui.text import finding_counts_text, plural, untrained_lines
+from gradtui.text import NVML, finding_counts_text, plural, untrained_lines
 
 
 class CheckReport:
@@ -36,7 +36,8 @@ class CheckReport:
         for lacked, ids in self._findings.without_chance(state).items():
             reporter.say(f"no chance to match, because {lacked}: {', '.join(ids)}")
         for part, problem in state.problems.items():
-            reporter.say(f"{part} failed {plural(problem.failures, 'time')}: {problem.error}")
+            failed = "" if part == NVML else f"{part} failed {plural(problem.failures, 'time')}: "
+            reporter.say(f"{failed}{problem.error}")
         gravest = by_gravity(state.findings)[:1]
         reporter.say(
             f"checked {plural(state.step, 'step')} with {plural(len(self._findings.rules), 'rule')}: "

@@ -90,3 +90,11 @@ def test_a_gpu_that_is_lost_and_comes_back_in_mid_run() -> None:
     assert said(done) == [sentence, "NVML reports the device's figures again"]
     assert done.summary["problems"] == {"NVML": {"error": sentence, "failures": 1}}
     assert done.summary["device_memory"]["total"] is not None
+
+
+def test_a_check_says_the_sentence_alone() -> None:
+    """It is no failure of gradtui's own."""
+    check = "import sys; from gradtui.command_line.cli import main; sys.argv[1:] = ['check', 'train.py', '0']; main()"
+    script = f"open('train.py', 'w').write({TRAIN!r}); {check}"
+    done = run_simulated(script, watched=False, processes="hidden")
+    assert f"gradtui: {nvml_trouble_text(NvmlTrouble(Kind.PROCESS_HIDDEN))}" in done.stderr.splitlines()
