@@ -136,12 +136,14 @@ class Series(_History):
 
     def _keep(self, indices: list[int]) -> None:
         super()._keep(indices)
-        self._means = [self.means[index] for index in indices]
+        means = self.means
+        self._means = [means[index] for index in indices]
         self.values = [self.values[index] for index in indices]
 
     def _choose(self, before: int, first: int, second: int, weight: int) -> int:
         chosen = first if stands_out(self.values[before], self.values[first], self.values[second]) else second
-        self.means[chosen] = _mean(self.means[first], self.means[second], weight)
+        means = self.means
+        means[chosen] = _mean(means[first], means[second], weight)
         return chosen
 
 

@@ -31,7 +31,7 @@ def _nothing_stays_compiled() -> Iterator[None]:
 @pytest.fixture
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients are measured as those on a device are, which arrive on the host later. On the CPU they are read at once."""
-    monkeypatch.setattr(BufferedReadings, "read", lambda *_: None)
+    monkeypatch.setattr(BufferedReadings, "_read", lambda *_: None)
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ from gradtui.probe.torch_private.private_names import (
 )
 
 _TENSOR = torch.Tensor
-_MANY = 256
-"""From this number of new tensors on, Python's garbage collector might visit all objects of the process."""
+MANY = 256
+"""From this number of new objects on, Python's garbage collector might visit all objects of the process."""
 
 
 class BufferedNorms(NamedTuple):
@@ -69,9 +69,9 @@ class BufferedReadings:
     """
 
     __slots__ = (
-        "_detector", "_every", "_fences", "_highest", "_hooks", "_memory_every", "applied", "backwards", "buffer", "clippings",
-        "factors", "interval", "is_due", "losses", "measure", "memory", "norms", "reads_memory", "totals", "unread",
-        "unread_memory",
+        "_are_few", "_detector", "_every", "_fences", "_highest", "_hooks", "_memory_every", "applied", "backwards", "buffer",
+        "clippings", "factors", "interval", "is_due", "losses", "measure", "memory", "norms", "reads_memory", "totals",
+        "unread", "unread_memory",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,8 @@ class BufferedReadings:
         self.clippings = Clippings(detector.clipping)
         self.measure: Callable[[Optimizer], None] = lambda _: None
         self._every = self._memory_every = 1
+        self._are_few = True
+        """Whether the last reading was of few gradients."""
         self.is_due = False
         """Whether the norms of the current step are read."""
         self.unread = 0
@@ -188,7 +190,8 @@ class BufferedReadings:
         """
         if operations_are_observed():
             return True
-        read = self.read(optimizer)
+        # As `read`, without its call.
+        read = self._read(optimizer) if self._are_few else self._read_many(optimizer)
         if read is None:
             if self.norms:
                 # The norms of earlier steps are to be delivered first.
@@ -206,19 +209,23 @@ class BufferedReadings:
 
     def read(self, optimizer: Optimizer) -> BufferedNorms | None:
         """Return the norms of the gradients of `optimizer`; None if they are not all dense real tensors on the CPU."""
+        return self._read(optimizer) if self._are_few else self._read_many(optimizer)
+
+    def _read_many(self, optimizer: Optimizer) -> BufferedNorms | None:
+        with no_collection():
+            return self._read(optimizer)
+
+    def _read(self, optimizer: Optimizer) -> BufferedNorms | None:
         # CPU time: what other processes take of this core is no cost of a reading.
         began = thread_time_ns()
         known, gradients = self.applied.dense_gradients(optimizer)
+        self._are_few = len(gradients) < MANY
         if known.groups is None:
             return None
         was_enabled = torch.is_grad_enabled()
         set_grad_enabled(False)
         try:
-            if len(gradients) < _MANY:
-                norms = norms_on_cpu(gradients, known.groups)
-            else:
-                with no_collection():
-                    norms = norms_on_cpu(gradients, known.groups)
+            norms = norms_on_cpu(gradients, known.groups)
         except NotImplementedError:  # a sparse gradient
             return None
         finally:

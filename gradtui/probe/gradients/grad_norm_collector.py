@@ -11,7 +11,8 @@ from time import thread_time_ns
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients.buffered_readings import BufferedNorms, BufferedReadings
+from gradtui.no_collection import no_collection
+from gradtui.probe.gradients.buffered_readings import MANY, BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.grad_figures import GradFigures
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
@@ -331,7 +332,7 @@ class GradNormCollector:
             return
         self._is_read = loss.is_there
         sample = GradNormSample(
-            step, total_norm(read.norms), loss.value if loss.is_there else None, [*zip(read.indices, read.norms)],
+            step, total_norm(read.norms), loss.value if loss.is_there else None, _pairs(read.indices, read.norms),
             read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of, absent=read.absent,
         )  # fmt: skip
         with self._hooks.guarded("first bad step"):
@@ -382,3 +383,10 @@ class GradNormCollector:
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
         self.latest.backward_norms(reading)
+
+
+def _pairs(indices: list[int], norms: list[float]) -> list[tuple[int, float]]:
+    if len(norms) < MANY:
+        return [*zip(indices, norms)]
+    with no_collection():
+        return [*zip(indices, norms)]

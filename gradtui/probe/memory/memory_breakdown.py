@@ -189,11 +189,11 @@ class MemoryAccountant:
         if are_same and not stepped:
             return self._optimizer_state
         states = [*(optimizer.state for optimizer in optimizers), *waiting]
-        size = count.add(tensor for state in states for tensor in state_tensors(state))
+        tensors = state_tensors(*states)
+        size = count.add(tensors)
         host = 0
         if self.allocator.device_type != "cpu":
             # An optimizer counts its steps in one-element tensors, which stay on the host by default.
-            tensors = (tensor for state in states for tensor in state_tensors(state))
             host = StorageCount("cpu").add(tensor for tensor in tensors if tensor.dim() > 0)
         self._counted, self._entries = [weakref.ref(optimizer) for optimizer in optimizers], entries
         self._optimizer_state = size, host

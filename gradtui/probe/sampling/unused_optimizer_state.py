@@ -62,7 +62,7 @@ class UnusedOptimizerState:
         for index, parameter in frozen:
             own = owner.get(id(parameter))
             entries = own[0].state.get(parameter, {}) if own is not None else {}
-            tensors = [*state_tensors(entries)]
+            tensors = state_tensors(entries)
             if tensors:
                 version, known = sum(map(version_of, tensors)), former.get(index)
                 since = known.since if known is not None and known.version == version else step
