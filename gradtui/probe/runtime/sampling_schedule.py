@@ -17,6 +17,9 @@ _MAX_INTERVAL, _MAX_INTERVAL_S = 1_000, 1.0
 """Even the most expensive measurement is made once in this many steps or, if steps are short, in as many as take this long."""
 _MAX_MEAN = 2
 """In multiples of a typical step."""
+_VARIATION = 2
+"""The costs of measurements vary. All of them together may be this many times what is aimed at: schedules aim at half of the
+user's budget."""
 _KEPT = 128
 """Durations of steps that are kept."""
 _MIN_STEP_S = 5e-5
@@ -103,6 +106,8 @@ class SamplingSchedule:
         """Whether the last measured round was measured regardless of the budget."""
         self._is_paid = False
         """Whether an interval pays for a measurement: not while its cost is unknown, nor at the rarest interval."""
+        self._paid = 0.0
+        """The cost in seconds of the measurements within the budget so far."""
 
     @property
     def is_long(self) -> bool:
@@ -134,7 +139,7 @@ class SamplingSchedule:
         is_forced = self._is_forced(executed) or self._is_in_spread(executed // round_length)
         if wanted or is_forced or (due and not self._is_too_long()):
             if began != self._measured:
-                self.is_exempt = not (self._is_paid and due)
+                self.is_exempt = not (self._is_paid and due and self._can_pay())
             self._measured = began
             return True
         return False
@@ -167,6 +172,11 @@ class SamplingSchedule:
     def _is_in_spread(self, rounds: int) -> bool:
         return self._is_spread and rounds in _SPREAD_ROUNDS and self._total < _SPREAD_S
 
+    def _can_pay(self) -> bool:
+        """Return whether the training time so far pays for one more measurement: the first step seems as long as its setup."""
+        allowed = _VARIATION * self._budget * self.step_time.total
+        return self._paid + statistics.median(self._costs) <= allowed
+
     def _is_too_long(self) -> bool:
         return bool(self._alone) and statistics.median(self._alone) > self._longest * self.step_time.mean
 
@@ -179,6 +189,7 @@ class SamplingSchedule:
         self._total += seconds
         self._alone.append(seconds)
         self._costs.append(seconds + beside)
+        self._paid += 0.0 if self.is_exempt else seconds + beside
         allowed = self._budget * self.step_time.mean
         wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
         self.every, self._is_paid = max(1, math.ceil(min(self._rarest, wanted))), wanted <= self._rarest

@@ -256,11 +256,10 @@ def test_steps_within_the_budget_are_counted_apart_from_the_others() -> None:
     loop = Loop()
     with watched(budget=0.5) as seen:
         loop.seconds(200)
-        seen.probe.report()
-        cost, examined = seen.state.cost, {event.step for event in seen.all(SavedBytesMeasured)}
-        assert cost.exempt_steps + cost.paid_steps == len(examined) - 1  # the first one is setting up
-        assert cost.paid_steps > 0
-        assert 0 < cost.paid_seconds < cost.own_seconds
+    cost, examined = seen.state.cost, {event.step for event in seen.all(SavedBytesMeasured)}
+    assert cost.exempt_steps + cost.paid_steps == len(examined) - 1  # the first one is setting up
+    assert cost.paid_steps > 0
+    assert 0 < cost.paid_seconds < cost.own_seconds
 
 
 def test_steps_examined_whatever_the_budget_are_counted_as_such() -> None:

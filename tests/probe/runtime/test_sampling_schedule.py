@@ -35,6 +35,7 @@ def measured(
 def of_steps(seconds: float) -> StepTime:
     time = StepTime()
     time.add(seconds)
+    time.total = 1_000 * seconds
     return time
 
 
@@ -68,6 +69,7 @@ def test_what_is_said_to_be_within_the_budget_is(
             paid += not cadence.is_exempt
             cadence.record_cost(cost)
         time.add(step_seconds)
+        time.total += step_seconds
         assert paid * cost <= 1.0001 * budget * (step + 1) * step_seconds
 
 
@@ -82,6 +84,19 @@ def test_measurements_that_no_interval_pays_for_are_exempt_from_the_budget() -> 
     assert [step for step, is_exempt in exempt.items() if is_exempt] == [0, 1, 10, 17, 20]
     # Five steps pay for a measurement. The fortieth would have been measured at any cost.
     assert [step for step, is_exempt in exempt.items() if not is_exempt] == [6, 15, 25, 30, 35, 40]
+
+
+def test_a_first_step_that_seems_long_pays_for_nothing() -> None:
+    """It includes what the script and gradtui do before it."""
+    time = StepTime()
+    cadence = SamplingSchedule(0.01, time, warmup=0)
+    time.add(2.0)
+    for step in range(3):
+        if cadence.is_due(step):
+            assert cadence.is_exempt
+            cadence.record_cost(0.01)
+        time.add(0.002)
+        time.total += 0.002
 
 
 def test_all_steps_of_a_round_are_paid_for_together() -> None:
