@@ -129,11 +129,11 @@ def view():
 
 threading.Thread(target=view, daemon=True).start()
 begin.wait()
-before = allocator.current()
+before = allocator.read().total
 done.wait()
-after = allocator.current()
+after = allocator.read().total
 leak.extend(bytearray(1024) for _ in range(1024))
-print(after - before, allocator.current() - after, OWN.grown)
+print(after - before, allocator.read().total - after, OWN.grown)
 """
 
 

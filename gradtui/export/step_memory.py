@@ -16,8 +16,9 @@ def step_memory(state: RunState) -> dict[str, Any]:
         if peak is None
         else {
             "step": peak.step,
-            "phase": peak.phase.value,
-            "bytes": peak.record.peak,
+            "since_step": peak.since or peak.step,
+            "phase": peak.phase,
+            "bytes": peak.whole,
             "exact": peak.is_exact,
         },
         "spike_count": memory.spike_count,
@@ -25,7 +26,7 @@ def step_memory(state: RunState) -> dict[str, Any]:
         "spikes": [
             {
                 "step": spike.step,
-                "phase": spike.phase.value,
+                "phase": spike.phase,
                 "peak_bytes": spike.peak,
                 "usual_bytes": spike.usual,
                 "steps": spike.steps,

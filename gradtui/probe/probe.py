@@ -186,6 +186,8 @@ class Probe:
     def on_forward_post(self, now: int, module: nn.Module) -> None:
         """Handle the return of a root module."""
         if self._evaluation.ended(module, now):
+            if self.phases.ended is None:
+                self._totals.left(Phase.EVAL)
             self.phases.resume(now)
         else:
             self._profiles.leave()

@@ -63,6 +63,14 @@ class StepTotals:
     """The total when the optimizer's step had ended."""
     peak: int | None
     peak_exact: bool = False
+    forward_peak: int | None = None
+    """The highest total from the end of the step before (or of an evaluation) to the beginning of backward; None where no
+    allocator keeps a peak."""
+    backward_peak: int | None = None
+    optimizer_peak: int | None = None
+    """The highest total from the end of backward to that of the optimizer's step."""
+    unread: int = 0
+    """The number of steps before this one that were not read. An exact `peak` above the others may be of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +82,20 @@ class StepMemoryMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
+class PhasePeakMeasured(Event):
+    """The allocator's peak of a phase between steps, such as an evaluation, is higher than all before. `step` had ended."""
+
+    phase: Phase
+    peak: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemorySpikeFound(Event):
     """The peak of `step` was far above those of the steps before and after it (`spikes.py` has the rule)."""
 
-    phase: Phase
-    """The phase with the highest total."""
+    phase: Phase | None
+    """The phase with the highest total; None if steps before were not read and may have had it."""
     peak: int
     """The highest total of the step in bytes."""
     usual: int

@@ -352,6 +352,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientsMeasured: measured.gradients_measured,
     ev.StepsMeasured: step_figures.steps_measured,
     ev.StepMemoryMeasured: step_figures.step_memory_measured,
+    ev.PhasePeakMeasured: step_figures.phase_peak_measured,
     ev.MemorySpikeFound: step_figures.memory_spike_found,
     ev.NonFiniteFound: measured.bad_step_found,
     ev.GradientFiguresMeasured: measured.figures_measured,

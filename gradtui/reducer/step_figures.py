@@ -194,22 +194,29 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         memory.has_gaps |= memory.newest is not None and totals.step > memory.newest.step + 1
         memory.newest = totals
         named = [
-            (Phase.FORWARD, totals.forward),
-            (Phase.BACKWARD, totals.backward),
-            (Phase.OPTIMIZER, totals.optimizer),
+            (Phase.FORWARD, totals.forward, totals.forward_peak),
+            (Phase.BACKWARD, totals.backward, totals.backward_peak),
+            (Phase.OPTIMIZER, totals.optimizer, totals.optimizer_peak),
         ]
-        known = [(phase, total) for phase, total in named if total is not None]
+        known = [(phase, total) for phase, total, _ in named if total is not None]
         for phase, total in known:
             state.phases[phase].totals.append(totals.step, total)
             raise_peak(state, phase, totals.step, total, is_exact=False)
+        peaks = [(phase, peak) for phase, _, peak in named if peak is not None]
+        for phase, peak in peaks:
+            raise_peak(state, phase, totals.step, peak, is_exact=True)
         if totals.peak is None:
             continue
         memory.peak.append(totals.step, totals.peak)
         memory.peaks_exact = memory.peaks_exact and totals.peak_exact
-        if totals.peak_exact and known:
-            # The allocator knows the peak of the step, and the phase with the highest total is the likely one.
-            highest = max(known, key=lambda each: each[1])[0]
-            raise_peak(state, highest, totals.step, totals.peak, is_exact=True)
+        if totals.unread and totals.peak > max((peak for _, peak in peaks), default=0):
+            highest = HighestTotal(totals.peak, totals.step, None, True, totals.step - totals.unread)
+            memory.highest_unread = max(memory.highest_unread or highest, highest, key=lambda each: each.bytes)
+            _raise_highest(state, highest)
+        elif totals.peak_exact and known and not peaks:
+            # An earlier version recorded the peak of the step only: the phase with the highest total is the likely one.
+            likely = max(known, key=lambda each: each[1])[0]
+            raise_peak(state, likely, totals.step, totals.peak, is_exact=True)
 
 
 def raise_peak(
@@ -236,6 +243,10 @@ def _raise_highest(state: RunState, total: HighestTotal) -> None:
             # A total at the end of a phase is a lower bound of its peak, and may be equal to it.
             before = total if total.is_exact else before
         state.step_memory.highest = max(before, total, key=lambda each: each.bytes)
+
+
+def phase_peak_measured(state: RunState, event: ev.PhasePeakMeasured) -> None:
+    raise_peak(state, event.phase, event.step, event.peak, is_exact=True)
 
 
 def memory_spike_found(state: RunState, event: ev.MemorySpikeFound) -> None:

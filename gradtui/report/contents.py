@@ -47,6 +47,7 @@ from gradtui.text import (
     state_counts,
     unregistered_lines,
     untrained_lines,
+    when_words,
 )
 from gradtui.text.effects import effect_clauses
 from gradtui.text.forecast import forecast_error_words
@@ -224,8 +225,8 @@ def _facts(state: RunState) -> Iterator[Fact]:
             yield Fact(label, number_text(curve.last).strip(), note if first < len(curve) - 1 else "")
     peak = run_peak(state)
     if peak is not None:
-        where = f"in {peak.phase}{f' of step {peak.step:,}' if peak.step else ''}"
-        yield Fact("Peak memory", f"{'' if peak.is_exact else '≥ '}{short_bytes(peak.record.peak)}", where)
+        where = when_words(peak.step, peak.phase, peak.since)
+        yield Fact("Peak memory", f"{'' if peak.is_exact else '≥ '}{short_bytes(peak.whole)}", where)
     yield Fact("Findings", f"{len(state.findings):,}", _counts(state.findings))
     if state.intervention_count:
         yield Fact("Changes", f"{state.intervention_count:,}", f"the last at step {state.interventions[-1].step:,}")

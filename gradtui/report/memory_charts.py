@@ -197,7 +197,7 @@ def _spike_layer(memory: MemoryContents, left_out: int, size: int) -> Spec:
         {
             "step": spike.step,
             "value": (spike.peak - left_out) / size,
-            "phase": spike.phase.value,
+            "phase": spike.phase,
             "text": f"{short_bytes(spike.peak - left_out)}, usually {short_bytes(spike.usual - left_out)}",
         }
         for spike in memory.spikes

@@ -92,8 +92,11 @@ class HighestTotal:
 
     bytes: int
     step: int
-    phase: Phase
+    phase: Phase | None
+    """None if it is of one of several steps, of which only the last was read."""
     is_exact: bool
+    since: int = 0
+    """The first of these steps."""
 
 
 @dataclass
@@ -107,6 +110,8 @@ class StepMemoryCurves:
     """Whether the allocator has kept the peak of each of these steps. Otherwise the peak of the run is a lower bound."""
     highest: HighestTotal | None = None
     """Of the steps since the newest change, as soon as one of them is measured; before that, of those before it."""
+    highest_unread: HighestTotal | None = None
+    """The highest peak of the run that may be of a step that was not read."""
     spikes: list[ev.MemorySpikeFound] = field(default_factory=list)
     """The newest steps whose peak was far above those around them."""
     spike_count: int = 0

@@ -23,11 +23,16 @@ class RunPeak:
     """The highest total of the run so far."""
 
     bytes: int
+    whole: int
+    """With the bytes from before the first forward."""
     step: int
-    phase: Phase
+    phase: Phase | None
+    """None if it is of one of the steps from `since` to `step`, of which only the last was read."""
     is_exact: bool
     """False for a lower bound: no allocator has kept the peak of every step."""
-    record: PhaseRecord
+    since: int = 0
+    record: PhaseRecord | None = None
+    """That of its phase, if it is known."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,13 @@ class MemoryPeak:
 
     bytes: int
     step: int
-    phase: Phase
+    phase: Phase | None
+    """As in `RunPeak`."""
     is_exact: bool
     """False for a lower bound: no allocator has kept the peak of its step, which was not profiled."""
     curve: StepCurve | None
     """The course of memory within its step; None where that is unknown."""
+    since: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ def phase_peak(state: RunState, phase: Phase) -> tuple[int, bool] | None:
 
 def is_peak_exact(state: RunState, record: PhaseRecord) -> bool:
     """Return whether the highest total of a phase is more than a lower bound: no other step may have been higher."""
-    return record.peak_exact and (not len(record.totals) or state.step_memory.peaks_exact)
+    memory = state.step_memory
+    return record.peak_exact and (not len(record.totals) or (memory.peaks_exact and not memory.has_gaps))
 
 
 def above_load(state: RunState, size: int) -> int:
@@ -118,17 +126,20 @@ def memory_peak(state: RunState) -> MemoryPeak | None:
         return None
     own = curve if curve is not None and curve.step == highest.step else None
     is_exact = highest.is_exact and state.step_memory.peaks_exact
-    return MemoryPeak(above_load(state, highest.bytes), highest.step, highest.phase, is_exact, own)
+    return MemoryPeak(above_load(state, highest.bytes), highest.step, highest.phase, is_exact, own, highest.since)
 
 
 def run_peak(state: RunState) -> RunPeak | None:
     """Return the highest total so far; None while no peak is known."""
-    found = highest_peak(state)
+    found, unread = highest_peak(state), state.step_memory.highest_unread
     if found is None:
         return None
     phase, record = found
-    is_exact = record.peak_exact and state.step_memory.peaks_exact
-    return RunPeak(above_load(state, record.peak or 0), record.peak_step, phase, is_exact, record)
+    whole, is_exact = record.peak or 0, state.step_memory.peaks_exact
+    if unread is not None and unread.bytes > whole:
+        return RunPeak(above_load(state, unread.bytes), unread.bytes, unread.step, None, is_exact, unread.since)
+    is_exact &= record.peak_exact
+    return RunPeak(above_load(state, whole), whole, record.peak_step, phase, is_exact, record=record)
 
 
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:

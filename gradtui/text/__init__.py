@@ -36,6 +36,7 @@ from gradtui.text.memory import (
     spike_count_text,
     spike_text,
     spike_words,
+    when_words,
 )
 from gradtui.text.memory_parts import (
     BEFORE_TRAINING,
@@ -206,6 +207,7 @@ __all__ = [
     "unregistered_lines",
     "untrained_lines",
     "verified_text",
+    "when_words",
     "why_by_rules",
     "why_never",
     "why_so",

@@ -58,12 +58,20 @@ def peak_bound(state: RunState) -> str:
     return "" if state.step_memory.peaks_exact else "≥"
 
 
+def when_words(step: int, phase: Phase | None, since: int = 0) -> str:
+    """Return when a peak was: at a step, in a phase, or between two steps."""
+    if since and since < step:
+        return f"between steps {since:,} and {step:,}"
+    at = f"at step {step:,}" if step else ""
+    return " ".join(filter(None, (at, f"in {phase}" if phase is not None else "")))
+
+
 def spike_words(state: RunState, spike: MemorySpikeFound) -> tuple[str, ...]:
     """Return when a spike was and how high, as the screen counts its bytes; the longest words first."""
     whole, more = short_bytes(above_load(state, spike.peak)), short_bytes(spike.peak - spike.usual)
     size = f"{peak_bound(state)}{whole}"
     return (
-        f"at step {spike.step:,} in {spike.phase}: {size} (+{more})",
+        f"{when_words(spike.step, spike.phase)}: {size} (+{more})",
         f"at step {spike.step:,}: {size} (+{more})",
         f"@{spike.step:,}: {size}",
     )
@@ -81,7 +89,8 @@ def spike_text(state: RunState, spike: MemorySpikeFound) -> str:
     bound = f"{sign} " if (sign := peak_bound(state)) else ""
     lasted = f" for {spike.steps} steps" if spike.steps > 1 else ""
     more = size_text(spike.peak - spike.usual)
-    return f"memory spike in {spike.phase.value}: {bound}{peak}, {more} more than usual ({usual}){lasted}"
+    when = when_words(0, spike.phase)
+    return f"memory spike{f' {when}' if when else ''}: {bound}{peak}, {more} more than usual ({usual}){lasted}"
 
 
 def peak_text(state: RunState) -> str:
@@ -89,11 +98,9 @@ def peak_text(state: RunState) -> str:
     peak = run_peak(state)
     if peak is None:
         return ""
-    owner = peak_owner(state, peak.record)
-    text = (
-        f"peak {'' if peak.is_exact else '≥ '}{size_text(peak.bytes)}{f' at step {peak.step:,}' if peak.step else ''}"
-    )
-    text += f" in {peak.phase}{f' with {owner}' if owner else ''}"
+    owner = peak_owner(state, peak.record) if peak.record is not None else ""
+    size = f"{'' if peak.is_exact else '≥ '}{size_text(peak.bytes)}"
+    text = f"peak {size} {when_words(peak.step, peak.phase, peak.since)}{f' with {owner}' if owner else ''}"
     before = state.held_since_load
     if before is not None:
         text += f", besides {size_text(before)} held since before training"
@@ -108,7 +115,7 @@ def _spike_words(state: RunState, peak_step: int) -> str:
     if includes(largest, peak_step):
         return text
     size = size_text(above_load(state, largest.peak))
-    return f"{text}{_which(state)} {size} at step {largest.step:,} in {largest.phase.value}"
+    return f"{text}{_which(state)} {size} {when_words(largest.step, largest.phase)}"
 
 
 def _which(state: RunState) -> str:
@@ -125,7 +132,7 @@ def spikes_text(state: RunState) -> str:
     count = spike_count_text(state, "memory spike")
     bound = "" if state.step_memory.peaks_exact else "≥ "
     lasted = f" for {largest.steps} steps" if largest.steps > 1 else ""
-    where = f"at step {largest.step:,}{lasted} in {largest.phase.value}"
+    where = f"at step {largest.step:,}{lasted} {when_words(0, largest.phase)}".rstrip()
     sizes = f"{bound}{size_text(largest.peak)}, usually {size_text(largest.usual)}"
     return f"{count} (far above the peaks of the steps around){_which(state)} {where}: {sizes}"
 

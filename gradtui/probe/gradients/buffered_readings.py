@@ -113,22 +113,22 @@ class BufferedReadings:
         self.backwards = self._highest = 0
         self._fences = self.memory.fences(optimizer)
 
-    def phase_ended(self, *, with_peak: bool = False) -> Total:
+    def phase_ended(self) -> Total:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
         began = thread_time_ns()
-        total = now, peak = self.memory.read(with_peak=with_peak)
+        total = now, peak = self.memory.read()
         self.totals[len(self.buffer)] = total
-        self._highest = max(self._highest, now or 0, peak or 0)
+        # With an interval a peak may be that of a step that was not read.
+        self._highest = max(self._highest, now or 0, (peak or 0) if self._memory_every == 1 else 0)
         self.memory.spent_ns += thread_time_ns() - began
         return total
 
     def last_phase_ended(self) -> None:
         """Read the memory total at the end of the step."""
-        # The peak since the reading before is not that of this step alone if steps between them are not read.
-        _, peak = self.phase_ended(with_peak=self._memory_every == 1)
+        _, peak = self.phase_ended()
         self.memory.charge()
         self.unread_memory = self._memory_every
-        if self._highest > self._fences[peak is not None]:
+        if self._highest > self._fences[peak is not None and self._memory_every == 1]:
             # The step stands out, so the next one is sampled.
             self.buffer.steps_left = 0
         self._highest = 0

@@ -38,10 +38,6 @@ class MemoryCounter(Protocol):
         """Return the total now. Cheap enough for a phase boundary; no device synchronization."""
         ...
 
-    def current(self) -> int | None:
-        """Return the total now, and leave the peak as it is."""
-        ...
-
 
 class CudaAllocator:
     """Reads `requested_bytes` of one device from the caching allocator: the bytes requested, before rounding.
@@ -72,15 +68,6 @@ class CudaAllocator:
         requested = _requested(stats)
         return Reading(requested.get("current", 0), requested.get("peak", 0), since_last=taken is not None)
 
-    def current(self) -> int | None:
-        """Return requested bytes; None if another allocator without statistics is in use."""
-        try:
-            stats = self._peaks.statistics(self._index) if torch.cuda.is_initialized() else None
-            stats = stats if stats is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
-        except RuntimeError:
-            return None
-        return _requested(stats).get("current", 0)
-
 
 def _requested(stats: dict[str, Any]) -> dict[str, int]:
     # If requests are not counted, allocated bytes are the same except for rounding.
@@ -100,11 +87,7 @@ class OtherDeviceCounter:
 
     def read(self) -> Reading:
         """Return the bytes of the tensors on the device, if they are known."""
-        return Reading(self.current(), None)
-
-    def current(self) -> int | None:
-        """Return the bytes of the tensors on the device, None if they are unknown."""
-        return torch.mps.current_allocated_memory() if self.exact else None
+        return Reading(torch.mps.current_allocated_memory() if self.exact else None, None)
 
 
 class _MallInfo2(ctypes.Structure):
@@ -139,10 +122,6 @@ class MallocAllocator:
         """Return the bytes in use now; malloc records no peak."""
         return Reading(self._in_use() - self._before, None)
 
-    def current(self) -> int:
-        """Return the bytes in use now."""
-        return self._in_use() - self._before
-
     def _in_use(self) -> int:
         info = self._mallinfo2()
         return int(info.uordblks + info.hblkhd) - OWN.grown
@@ -161,11 +140,7 @@ class ResidentAllocator:
 
     def read(self) -> Reading:
         """Return the growth of resident bytes."""
-        return Reading(self.current(), None)
-
-    def current(self) -> int:
-        """Return the growth of resident bytes."""
-        return int(self._process.memory_info().rss - self._before)
+        return Reading(int(self._process.memory_info().rss - self._before), None)
 
 
 def device_allocator(device: torch.device) -> MemoryCounter:

@@ -80,11 +80,6 @@ class PeakCounters:
             cleared = self._before_reset.pop(device, None)
             return _raised(stats, cleared) if cleared else stats
 
-    def statistics(self, device: int) -> Stats | None:
-        """Return the allocator's own statistics of a device, and reset nothing. None if nothing is protected."""
-        with self._lock:
-            return self._read(device) if self._read is not None else None
-
     @contextmanager
     def apart(self, devices: Iterable[int]) -> Iterator[None]:
         """Keep gradtui's temporary allocations in this context out of all peaks: the script's and those of phases."""
@@ -157,23 +152,21 @@ def protect_this_process() -> None:
 
 
 def _raise_to(peaks: Counter[_Path], stats: Stats) -> None:
-    """Raise known peaks to those in the statistics of a device. It runs at every step, so it is two plain loops."""
+    """Raise known peaks to those in the statistics of a device. It runs at every phase's end, so it is plain loops."""
+    get = peaks.get
     for kind, pools in stats.items():
         if isinstance(pools, dict):
             for pool, counters in pools.items():
-                if not isinstance(counters, dict) or "peak" not in counters:
-                    peaks |= _peaks({kind: {pool: counters}})
-                elif counters["peak"] > peaks[kind, pool]:
-                    peaks[kind, pool] = counters["peak"]
+                if isinstance(counters, dict):
+                    if (peak := counters.get("peak", 0)) > get((kind, pool), -1):
+                        peaks[kind, pool] = peak
+                elif pool == "peak" and counters > get((kind,), -1):
+                    peaks[kind,] = counters
 
 
-def _peaks(stats: Stats, above: _Path = ()) -> Counter[_Path]:
+def _peaks(stats: Stats) -> Counter[_Path]:
     found: Counter[_Path] = Counter()
-    for key, value in stats.items():
-        if isinstance(value, dict):
-            found.update(_peaks(value, (*above, key)))
-        elif key == "peak":
-            found[above] = value
+    _raise_to(found, stats)
     return found
 
 

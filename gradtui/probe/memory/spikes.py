@@ -32,8 +32,8 @@ class Spike:
     """A step whose peak stands out, or the first of a few in a row."""
 
     step: int
-    phase: Phase
-    """The phase with the highest total."""
+    phase: Phase | None
+    """The phase with the highest total; None if unknown."""
     peak: int
     usual: int
     """The median of the peaks before it."""
@@ -54,7 +54,7 @@ class SpikeDetector:
         self._above: list[int] = []
         """The peaks of its steps."""
 
-    def add(self, step: int, phase: Phase, peak: int) -> Spike | None:
+    def add(self, step: int, phase: Phase | None, peak: int) -> Spike | None:
         """Add a step's peak in bytes. Return the spike that is over with this step."""
         if peak > self.fence:
             self._above.append(peak)

@@ -1,19 +1,20 @@
 """Read the total of allocated bytes at the end of forward, backward and optimizer step of each step. Training thread.
 
-These three readings take some microseconds on the CPU. In a sampled step they are part of the memory breakdown instead.
+These three readings take some microseconds on the CPU. An allocator that keeps a peak gives that of each phase too. In a
+sampled step they are part of the memory breakdown instead.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import thread_time_ns
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.spikes import Spike, SpikeDetector
 from gradtui.probe.runtime import ProbeContext
-from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
+from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, PhasePeakMeasured, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
 
 _MAX_WAITING = 4096
@@ -39,14 +40,17 @@ class StepTotalsReader:
         self.spent_ns = 0
         """CPU time in nanoseconds that the readings of the current step have taken so far."""
         self._emit, self._clock, self._hooks = context.emit, context.clock, context.hooks
+        self._counter = context.counter
         self._guarded = context.hooks.guarded("memory totals")
         self._accountant, self._spiked = accountant, spiked
         self._totals: dict[Phase, int] = {}
         """The highest total at the end of each phase of the current step."""
-        self._highest: int | None = None
-        """The highest known total within it; None where no allocator keeps a peak."""
+        self._peaks: dict[Phase, int] = {}
+        """The highest total within each; empty where no allocator keeps a peak."""
         self._peak_since = -1
         """The step after which the allocator's peak counts."""
+        self._between: dict[Phase, int] = {}
+        """The highest emitted peak of each phase that is no part of a step."""
         self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
         self._detectors: dict[tuple[int, bool], SpikeDetector] = {}
         """By index of the optimizer, whose steps may need other amounts of memory than those of others, and by whether the
@@ -60,7 +64,7 @@ class StepTotalsReader:
 
     def begin_step(self, step: int, *, is_sampled: bool) -> None:
         """Begin `step`; the totals of a sampled one come with its breakdown."""
-        self._totals, self._highest, self.spent_ns = {}, None, 0
+        self._totals, self._peaks, self.spent_ns = {}, {}, 0
         self.is_due = not is_sampled and not self._hooks.is_off("memory totals") and not self.interval.steps_until(step)
         if self.is_due and self._peak_since != step - 1 and self._accountant.allocator.device_type != "cpu":
             # The peak of the step counts from here.
@@ -70,12 +74,9 @@ class StepTotalsReader:
                 self._peak_since = step - 1
                 self.spent_ns = thread_time_ns() - began
 
-    def read(self, *, with_peak: bool = True) -> Total:
-        """Return the total now, and the peak since the reading before with a peak, which takes longer on a device."""
-        allocator = self._accountant.allocator
-        if not with_peak and allocator.device_type != "cpu":
-            return allocator.current(), None
-        reading = allocator.read()
+    def read(self) -> Total:
+        """Return the total now, and the peak since the reading before."""
+        reading = self._accountant.allocator.read()
         return reading.total, reading.peak if reading.since_last else None
 
     def phase_ended(self, phase: Phase) -> None:
@@ -83,7 +84,7 @@ class StepTotalsReader:
         if self.is_due:
             with self._guarded:
                 began = thread_time_ns()
-                self.add(phase, self.read(with_peak=phase is Phase.OPTIMIZER))
+                self.add(phase, self.read())
                 self.spent_ns += thread_time_ns() - began
                 if phase is Phase.OPTIMIZER:
                     self.charge()
@@ -94,7 +95,17 @@ class StepTotalsReader:
         if now is not None:
             self._totals[phase] = max(now, self._totals.get(phase, now))
         if highest is not None:
-            self._highest = max(highest, self._highest or 0)
+            self._peaks[phase] = max(highest, self._peaks.get(phase, 0))
+
+    def left(self, phase: Phase) -> None:
+        """Read the peak of a phase that is no part of a step, such as an evaluation. Emit it if it is the highest so far."""
+        if self._accountant.allocator.device_type == "cpu" or self._hooks.is_off("memory totals"):
+            return
+        with self._guarded:
+            _, peak = self.read()
+            if peak is not None and peak > self._between.get(phase, 0):
+                self._between[phase] = peak
+                self._emit(PhasePeakMeasured(self._clock.at(), self._counter.steps, phase, peak))
 
     def charge(self) -> None:
         """Record what the readings of the current step have taken, since the last one has been made."""
@@ -108,20 +119,17 @@ class StepTotalsReader:
             self.charge()
         if self._totals:
             self.interval.was_read(step)
-            get = self._totals.get
-            if self._highest is not None:
-                if self._peak_since != step - 1:
-                    # It may be that of a step before, which was not read.
-                    self._highest = None
-                self._peak_since = step
-            peak = max([*self._totals.values(), self._highest or 0])
+            has_peaks = bool(self._peaks) and self._peaks.keys() >= self._totals.keys()
+            since, self._peak_since = self._peak_since, step if has_peaks else -1
+            # The peak since the reading before may be that of a step that was not read; without one, of no step.
+            unsure = self._peaks.pop(Phase.FORWARD, 0) if since != step - 1 else 0
+            is_exact = has_peaks and since >= 0
+            peaks = [*self._totals.values(), *self._peaks.values(), unsure if is_exact else 0]
+            unread = step - 1 - since if is_exact else 0
             self._take(
-                StepTotals(
-                    step, get(Phase.FORWARD), get(Phase.BACKWARD), get(Phase.OPTIMIZER), peak, self._highest is not None
-                ),
-                optimizer,
+                _of_step(step, self._totals, self._peaks, max(peaks), is_exact=is_exact, unread=unread), optimizer
             )
-        self._totals, self._highest = {}, None
+        self._totals, self._peaks = {}, {}
 
     def sampled(self, step: int, optimizer: int, phases: Iterable[MemoryMeasured]) -> None:
         """Take the totals of a sampled step of the optimizer with this index from its breakdown."""
@@ -134,9 +142,8 @@ class StepTotalsReader:
         is_exact = all(each.peak_exact for each in found.values())
         # A profile of the step knows peaks that the totals of other steps do not show.
         peak = max(peaks) if is_exact else max((total for total in totals.values() if total is not None), default=None)
-        get = totals.get
-        totals_of_step = StepTotals(step, get(Phase.FORWARD), get(Phase.BACKWARD), get(Phase.OPTIMIZER), peak, is_exact)
-        self._take(totals_of_step, optimizer)
+        exact = {phase: each.peak for phase, each in found.items() if each.peak_exact}
+        self._take(_of_step(step, totals, exact, peak, is_exact=is_exact), optimizer)
 
     def _take(self, totals: StepTotals, optimizer: int) -> None:
         self._waiting.append(totals)
@@ -172,7 +179,27 @@ class StepTotalsReader:
                 self._report(spike)
 
 
-def _highest_phase(totals: StepTotals) -> Phase:
-    """Return the phase with the highest total."""
-    known = {Phase.FORWARD: totals.forward, Phase.BACKWARD: totals.backward, Phase.OPTIMIZER: totals.optimizer}
-    return max(known, key=lambda phase: known[phase] or 0)
+def _of_step(
+    step: int,
+    totals: Mapping[Phase, int | None],
+    peaks: Mapping[Phase, int | None],
+    peak: int | None,
+    *,
+    is_exact: bool,
+    unread: int = 0,
+) -> StepTotals:
+    forward, backward, optimizer = map(totals.get, _PHASES)
+    of_forward, of_backward, of_optimizer = map(peaks.get, _PHASES)
+    return StepTotals(
+        step, forward, backward, optimizer, peak, is_exact, of_forward, of_backward, of_optimizer, unread
+    )  # fmt: skip
+
+
+def _highest_phase(totals: StepTotals) -> Phase | None:
+    """Return the phase with the highest peak, with the highest total where the peaks are unknown; None for a peak that may be
+    of another step."""
+    ends = totals.forward, totals.backward, totals.optimizer
+    peaks = totals.forward_peak, totals.backward_peak, totals.optimizer_peak
+    highest = {phase: max(end or 0, peak or 0) for phase, end, peak in zip(_PHASES, ends, peaks)}
+    phase = max(highest, key=highest.__getitem__)
+    return phase if not totals.unread or highest[phase] == totals.peak else None

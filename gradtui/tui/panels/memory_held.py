@@ -64,7 +64,7 @@ def held_shown(state: RunState) -> HeldShown | None:
 
 def _held_at(state: RunState, peak: MemoryPeak | None) -> MemoryMeasured | None:
     """Return the reading that is the highest known total; None if that is of no reading."""
-    held = state.phases[peak.phase].last if peak is not None else None
+    held = state.phases[peak.phase].last if peak is not None and peak.phase is not None else None
     return held if held is not None and peak is not None and held.step == peak.step else None
 
 

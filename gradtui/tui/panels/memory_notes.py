@@ -7,7 +7,7 @@ from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
 from gradtui.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.text import DASH, nvml_trouble_text, nvml_trouble_words, share_text, short_bytes, spike_words
+from gradtui.text import DASH, nvml_trouble_text, nvml_trouble_words, share_text, short_bytes, spike_words, when_words
 from gradtui.tui.rendering import Line, fit, printable, wrap
 
 
@@ -61,7 +61,8 @@ def peak_line(state: RunState) -> list[Line]:
     peak, highest = memory_peak(state), run_peak(state)
     if peak is None or highest is None:
         return []
-    words = f"peak {'' if peak.is_exact else '≥'}{short_bytes(peak.bytes)} at step {peak.step:,} in {peak.phase}"
+    when = when_words(peak.step, peak.phase, peak.since)
+    words = f"peak {'' if peak.is_exact else '≥'}{short_bytes(peak.bytes)} {when}"
     words += " (spike)" if is_spike(state, peak.step) else ""
     if peak.curve is not None and peak.curve.peak_module >= 0:
         module = state.tree.modules[peak.curve.peak_module]
@@ -74,8 +75,8 @@ def peak_line(state: RunState) -> list[Line]:
 
 def _highest_words(state: RunState, highest: RunPeak) -> str:
     words = f"highest of the run {'' if highest.is_exact else '≥'}{short_bytes(highest.bytes)}"
-    words += f" at step {highest.step:,} in {highest.phase}" if highest.step else f" in {highest.phase}"
-    owner = peak_owner(state, highest.record)
+    words += f" {when_words(highest.step, highest.phase, highest.since)}"
+    owner = peak_owner(state, highest.record) if highest.record is not None else ""
     return words + (f" with {printable(owner)}" if owner else "")
 
 

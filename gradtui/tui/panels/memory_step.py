@@ -12,7 +12,7 @@ from gradtui.state.freshness import is_stale
 from gradtui.state.run_memory import MemoryPeak, above_load, memory_peak
 from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, step_curve
-from gradtui.text import DASH, no_profile_text, short_bytes
+from gradtui.text import DASH, no_profile_text, short_bytes, when_words
 from gradtui.tui.panels.memory_curve import (
     SHORT_NAMES,
     Scale,
@@ -103,7 +103,7 @@ def _peak_lines(state: RunState, width: int) -> list[Line]:
 
 
 def _peak_words(peak: MemoryPeak) -> str:
-    return f"peak {_size(peak)} {peak.phase} @{peak.step:,}"
+    return " ".join(filter(None, ("peak", _size(peak), peak.phase, f"@{peak.step:,}")))
 
 
 def _size(peak: MemoryPeak) -> str:
@@ -204,7 +204,11 @@ def step_title(state: RunState, width: int) -> str:
     if peak is None:
         held = newest(state)
         return step_words(state, held.step, width) if held is not None and held.step else ""
-    size, name = _size(peak), SHORT_NAMES.get(peak.phase, peak.phase.value)
+    size = _size(peak)
+    if peak.phase is None:
+        words = f"peak {size} {when_words(peak.step, None, peak.since)}"
+        return words if len(words) <= width else f"peak {size}"
+    name = SHORT_NAMES.get(peak.phase, peak.phase.value)
     forms = (
         f"peak {size} in {peak.phase}, {step_words(state, peak.step)}",
         f"peak {size} in {peak.phase}, step {peak.step:,}",

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradtui
-from gradtui.probe.memory.memory_counters import CudaAllocator
+from gradtui.probe.memory.memory_counters import CudaAllocator, Reading
 from gradtui.probe.memory.peak_counters import PeakCounters, of_this_process
 from gradtui.probe.torch_private.cuda import PeakFunctions, cuda_peak_functions
 
@@ -56,23 +56,11 @@ def test_the_scripts_readings_are_those_of_a_run_without_us_and_ours_are_those_o
                 assert getattr(ours.namespace, name)(device) == getattr(alone.namespace, name)(device)
 
 
-def test_statistics_are_the_allocators_own_and_leave_all_peaks_as_they_are() -> None:
-    allocator = FakeAllocator()
-    counters = allocator.protected()
-    allocator.allocate(0, 300)
-    allocator.allocate(0, -200)
-    counters.take(0)
-    allocator.allocate(0, 50)
-    assert [peak_of(counters.statistics(0)) for _ in range(2)] == [150, 150]
-    assert peak_of(counters.take(0)) == 150
-    assert PeakCounters().statistics(0) is None
-
-
 @pytest.mark.skipif(torch.cuda.is_initialized(), reason="CUDA is initialised")
 def test_before_cuda_is_initialised_the_allocator_is_not_asked() -> None:
     allocator = FakeAllocator()
     allocator.allocate(0, 300)
-    assert CudaAllocator(0, allocator.protected()).current() == 0
+    assert CudaAllocator(0, allocator.protected()).read() == Reading(0, 0)
 
 
 def test_where_the_functions_are_gone_nothing_is_ever_reset() -> None:

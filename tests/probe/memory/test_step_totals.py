@@ -18,6 +18,7 @@ from gradtui.probe.runtime import ReadingInterval
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.run_memory import run_peak
 
 MIB = 1 << 20
 STEPS = 80
@@ -213,67 +214,45 @@ def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
             optimizer.step()
             allocator.total = BASE
     found = [each for each in seen.memory_totals() if each.step > 5]
-    assert found == [
-        StepTotals(step, *usual(step), peak=max(usual(step)) + 7 * MIB, peak_exact=True) for step in range(6, 41)
-    ]
+    for each in found:
+        forward, backward, optimizer = usual(each.step)
+        # A phase begins with what the one before has left.
+        peaks = forward + 7 * MIB, max(forward, backward + 7 * MIB), max(backward, optimizer + 7 * MIB)
+        assert each == StepTotals(each.step, forward, backward, optimizer, max(peaks), True, *peaks)
+    assert [each.step for each in found] == [*range(6, 41)]
 
 
-def test_exact_peaks_are_not_compared_with_totals_at_phase_ends(set_reading_interval: Callable[[int], None]) -> None:
-    """Within each phase a step needs 300 MiB more than at its end, which only a sampled step shows if not all are read."""
+@pytest.mark.parametrize("reached", [0, 1, 2], ids=["forward", "backward", "optimizer"])
+def test_a_peak_of_a_step_that_is_not_read_is_that_of_the_run(
+    reached: int, set_reading_interval: Callable[[int], None]
+) -> None:
+    """Step 302 needs 300 MiB more, and only every 4th step is read."""
     set_reading_interval(4)
     allocator = WithPeaks()
     with watched(budget=0.0, allocator=allocator) as seen:
         only_buffered(seen)
-        model = Reaching(allocator, usual, within=300 * MIB)
+        model = Reaching(allocator, usual, within=0)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer.register_step_post_hook(lambda *_: model.reaches(2))
         for step in range(1, 331):
             model.number = step
             optimizer.zero_grad()
-            model(torch.ones(1, 3)).sum().backward()
-            optimizer.step()
+            loss = model(torch.ones(1, 3)).sum()
+            for phase, act in enumerate((lambda: None, loss.backward, optimizer.step)):
+                if step == 302 and phase == reached:
+                    allocator.total += 300 * MIB
+                    allocator.total -= 300 * MIB
+                act()
             allocator.total = BASE
-            if step == 310:
-                # The next step is sampled.
-                seen.probe.step_sampler._step_stands_out()
-                seen.probe.buffer.steps_left = 0
-    later = {each.step: each.peak for each in seen.memory_totals() if each.peak_exact and each.step > 100}
-    assert later == {311: max(usual(311)) + 300 * MIB}
-    assert seen.all(MemorySpikeFound) == []
-
-
-class OnADevice(WithPeaks):
-    """Tells whether the peak is asked for, which begins a new one, or only the total."""
-
-    device_type = "cuda"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.step, self.read_at = 0, set[int]()
-
-    def read(self) -> Reading:
-        self.read_at.add(self.step)
-        return super().read()
-
-    def current(self) -> int:
-        return self.total
-
-
-@pytest.mark.parametrize("every", [1, 4])
-def test_buffered_steps_read_the_peak_of_a_device_if_every_step_is_read(
-    every: int, set_reading_interval: Callable[[int], None]
-) -> None:
-    set_reading_interval(every)
-    device = OnADevice()
-
-    def totals(step: int) -> Totals:
-        device.step = step
-        return usual(step)
-
-    with watched(budget=0.0, allocator=device) as seen:
-        only_buffered(seen)
-        train(seen, device, totals, 40)
-    assert device.read_at & {*range(20, 41)} == ({*range(20, 41)} if every == 1 else set())
+    later = [each for each in seen.memory_totals() if each.step > 100]
+    assert all(each.peak_exact for each in later)
+    # Something else may make the probe read or sample a step.
+    read = min(each.step for each in later if each.step >= 302)
+    peak = run_peak(seen.state)
+    assert peak is not None
+    assert (peak.whole // MIB, peak.is_exact) == ((usual(302)[max(0, reached - 1)] + 300 * MIB) // MIB, True)
+    assert peak.since <= 302 <= peak.step == read
+    assert (peak.phase is None) == (read > 302)
 
 
 class Unknown(CountingAllocator):

@@ -9,6 +9,7 @@ hold some twenty MiB.
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.export.summary import summarise
+from gradtui.no_collection import no_collection
+from gradtui.probe.memory import living_graphs
 from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, cpu_allocator
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
@@ -61,3 +64,14 @@ def test_what_nothing_explains_is_little_or_known(name: str) -> None:
         assert abs(found["other_since"]) < most, (phase, parts)
         if name not in ("bf16", "lstm"):
             assert abs(found["other_first_step"]) < most, (phase, parts)
+
+
+@pytest.mark.parametrize("young", [True, False])
+def test_a_search_keeps_no_object_until_the_next_garbage_collection(young: bool) -> None:
+    with no_collection():
+        tensor = torch.ones(3)
+        alive = weakref.ref(tensor)
+        found = living_graphs._tensors(young=young)
+        assert any(each is tensor for each in found)
+        del found, tensor
+        assert alive() is None
