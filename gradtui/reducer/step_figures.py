@@ -209,14 +209,14 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
             continue
         memory.peak.append(totals.step, totals.peak)
         memory.peaks_exact = memory.peaks_exact and totals.peak_exact
-        if totals.unread and totals.peak > max((peak for _, peak in peaks), default=0):
-            highest = HighestTotal(totals.peak, totals.step, None, True, totals.step - totals.unread)
-            memory.highest_unread = max(memory.highest_unread or highest, highest, key=lambda each: each.bytes)
-            _raise_highest(state, highest)
-        elif totals.peak_exact and known and not peaks:
+        if totals.peak_exact and known and not peaks:
             # An earlier version recorded the peak of the step only: the phase with the highest total is the likely one.
             likely = max(known, key=lambda each: each[1])[0]
             raise_peak(state, likely, totals.step, totals.peak, is_exact=True)
+        elif totals.peak_exact and totals.peak > max((peak for _, peak in peaks), default=0):
+            highest = HighestTotal(totals.peak, totals.step, None, True, totals.step - totals.unread)
+            memory.highest_unread = max(memory.highest_unread or highest, highest, key=lambda each: each.bytes)
+            _raise_highest(state, highest)
 
 
 def raise_peak(

@@ -131,7 +131,7 @@ def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
     summary = round_trip(step_memory.state(60, found))
     peaks = {step: step_memory.totals(step, more).peak for step, more in found.items()}
     assert summary["memory"] == {
-        "peak": {"step": 20, "phase": "forward", "bytes": peaks[20], "exact": False},
+        "peak": {"step": 20, "since_step": 20, "phase": "forward", "bytes": peaks[20], "exact": False},
         "spike_count": 2,
         "spike_count_exact": True,
         "spikes": [

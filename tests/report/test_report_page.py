@@ -161,7 +161,7 @@ def test_spikes_are_marks_in_the_chart_of_the_totals_and_a_note(tmp_path: Path) 
     made = page(contents)
     words = "2 memory spikes (far above the peaks of the steps around), the largest at step 63 in forward: "
     assert f"{words}≥ 360.0 MiB, usually 60.0 MiB." in made
-    assert "in forward of step 63" in made
+    assert "at step 63 in forward" in made
 
 
 def test_a_chart_with_hostile_names_is_the_same_chart(recording: Path, tmp_path: Path) -> None:

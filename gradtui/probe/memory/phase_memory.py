@@ -68,13 +68,18 @@ class PhaseMemory:
             self.peaks.read_within((None, False))
         self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.accountant.allocator.name))
 
-    def begin_step(self, *, listening: bool) -> None:
-        """Begin a sampled step within a phase. The beginning of that phase was observed only if hooks were `listening` then."""
+    def begin_step(self, *, listening: bool) -> Peak:
+        """Begin a sampled step within a phase. The beginning of that phase was observed only if hooks were `listening` then.
+
+        Returns the peak since the previous reading.
+        """
         self._step = self._counter.steps + 1
         self._emitted.clear()
         self._was_gradient = False
         self._phase_index = 0
-        self.peaks.begin_step(self.begin_phase(), listening=listening)
+        before = self.begin_phase()
+        self.peaks.begin_step(before, listening=listening)
+        return before
 
     def follow(self, modules: Iterable[int]) -> None:
         """Set the collection to which the indices of modules are added as they run."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from time import thread_time_ns
 
-from gradtui.probe.memory.memory_breakdown import MemoryAccountant
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
 from gradtui.probe.memory.spikes import Spike, SpikeDetector
 from gradtui.probe.runtime import ProbeContext
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, PhasePeakMeasured, StepMemoryMeasured, StepTotals
@@ -49,6 +49,10 @@ class StepTotalsReader:
         """The highest total within each; empty where no allocator keeps a peak."""
         self._peak_since = -1
         """The step after which the allocator's peak counts."""
+        self._newest = -1
+        """The newest step whose peak is known."""
+        self._earlier = 0
+        """The highest total since that step, as far as it was read, but in no phase of a step."""
         self._between: dict[Phase, int] = {}
         """The highest emitted peak of each phase that is no part of a step."""
         self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
@@ -66,11 +70,12 @@ class StepTotalsReader:
         """Begin `step`; the totals of a sampled one come with its breakdown."""
         self._totals, self._peaks, self.spent_ns = {}, {}, 0
         self.is_due = not is_sampled and not self._hooks.is_off("memory totals") and not self.interval.steps_until(step)
-        if self.is_due and self._peak_since != step - 1 and self._accountant.allocator.device_type != "cpu":
+        is_read = self.is_due or is_sampled
+        if is_read and self._peak_since != step - 1 and self._accountant.allocator.device_type != "cpu":
             # The peak of the step counts from here.
             with self._guarded:
                 began = thread_time_ns()
-                self.read()
+                self._earlier = max(self._earlier, self.read()[1] or 0)
                 self._peak_since = step - 1
                 self.spent_ns = thread_time_ns() - began
 
@@ -97,13 +102,21 @@ class StepTotalsReader:
         if highest is not None:
             self._peaks[phase] = max(highest, self._peaks.get(phase, 0))
 
+    def read_between(self, peak: Peak) -> None:
+        """Take the peak since the previous reading from one that was made between steps."""
+        if peak[1]:
+            self._earlier = max(self._earlier, peak[0] or 0)
+
     def left(self, phase: Phase) -> None:
         """Read the peak of a phase that is no part of a step, such as an evaluation. Emit it if it is the highest so far."""
         if self._accountant.allocator.device_type == "cpu" or self._hooks.is_off("memory totals"):
             return
         with self._guarded:
             _, peak = self.read()
-            if peak is not None and peak > self._between.get(phase, 0):
+            if self._peak_since != self._counter.steps:
+                # It may be that of a step that was not read.
+                self._earlier = max(self._earlier, peak or 0)
+            elif peak is not None and peak > self._between.get(phase, 0):
                 self._between[phase] = peak
                 self._emit(PhasePeakMeasured(self._clock.at(), self._counter.steps, phase, peak))
 
@@ -120,30 +133,36 @@ class StepTotalsReader:
         if self._totals:
             self.interval.was_read(step)
             has_peaks = bool(self._peaks) and self._peaks.keys() >= self._totals.keys()
-            since, self._peak_since = self._peak_since, step if has_peaks else -1
-            # The peak since the reading before may be that of a step that was not read; without one, of no step.
-            unsure = self._peaks.pop(Phase.FORWARD, 0) if since != step - 1 else 0
-            is_exact = has_peaks and since >= 0
-            peaks = [*self._totals.values(), *self._peaks.values(), unsure if is_exact else 0]
-            unread = step - 1 - since if is_exact else 0
+            if has_peaks and self._peak_since != step - 1:
+                self._earlier = max(self._earlier, self._peaks.pop(Phase.FORWARD, 0))
+            is_exact, self._peak_since = has_peaks and self._newest >= 0, step if has_peaks else -1
+            unread, unsure = self._unread_before(step, has_peaks=has_peaks)
+            peaks = [*self._totals.values(), *self._peaks.values(), unsure]
             self._take(
                 _of_step(step, self._totals, self._peaks, max(peaks), is_exact=is_exact, unread=unread), optimizer
             )
         self._totals, self._peaks = {}, {}
 
+    def _unread_before(self, step: int, *, has_peaks: bool = True) -> tuple[int, int]:
+        """Return how many steps before `step` were not read, and the highest total in them, or before its first phase."""
+        newest, self._newest = self._newest, step if has_peaks else -1
+        earlier, self._earlier = self._earlier, 0
+        return (step - 1 - newest, earlier) if newest >= 0 else (0, 0)
+
     def sampled(self, step: int, optimizer: int, phases: Iterable[MemoryMeasured]) -> None:
         """Take the totals of a sampled step of the optimizer with this index from its breakdown."""
-        self._peak_since = step
         found = {each.phase: each for each in phases if each.phase in _PHASES}
         totals = {phase: each.held.total for phase, each in found.items()}
         peaks = [each.peak for each in found.values() if each.peak is not None]
         if not peaks:
             return
         is_exact = all(each.peak_exact for each in found.values())
+        self._peak_since, (unread, unsure) = step, self._unread_before(step, has_peaks=is_exact)
         # A profile of the step knows peaks that the totals of other steps do not show.
         peak = max(peaks) if is_exact else max((total for total in totals.values() if total is not None), default=None)
         exact = {phase: each.peak for phase, each in found.items() if each.peak_exact}
-        self._take(_of_step(step, totals, exact, peak, is_exact=is_exact), optimizer)
+        peak = max(peak or 0, unsure) if is_exact else peak
+        self._take(_of_step(step, totals, exact, peak, is_exact=is_exact, unread=unread), optimizer)
 
     def _take(self, totals: StepTotals, optimizer: int) -> None:
         self._waiting.append(totals)
@@ -169,7 +188,13 @@ class StepTotalsReader:
         self._detectors.clear()
 
     def flush(self, *, at_end: bool = False) -> None:
-        """Emit what was read since the last call."""
+        """Emit what was read since the last call, and at the end of the run the peak of the steps that were not read."""
+        steps = self._counter.steps
+        if at_end and 0 <= self._newest < steps and self._accountant.allocator.device_type != "cpu":
+            with self._guarded:
+                self._earlier = max(self._earlier, self.read()[1] or 0)
+                unread, peak = self._unread_before(steps)
+                self._take(_of_step(steps, {}, {}, peak, is_exact=True, unread=unread), -1)
         if self._waiting:
             totals = tuple(self._waiting)
             self._waiting.clear()

@@ -215,7 +215,8 @@ class StepSampler:
                 self.tracer.stop()
             self._phases.listen(None)
             return
-        self._memory.begin_step(listening=self._phases.listen(self._guarded_end) == self._guarded_end)
+        listening = self._phases.listen(self._guarded_end) == self._guarded_end
+        self.totals.read_between(self._memory.begin_step(listening=listening))
         self._view.refresh(step, verify=True)
         tree = self._view.tree
         index = tree.index_of(root)
@@ -307,7 +308,7 @@ class StepSampler:
         if not self._can_sample():
             return
         if self._phases.ended is None and self._evaluation_is_due():
-            self._memory.begin_phase()
+            self.totals.read_between(self._memory.begin_phase())
             self._memory.follow((self._view.tree.index_of(root),))
             self.batches.begin(on=True)
             self._phases.listen(self._evaluation_ended)
