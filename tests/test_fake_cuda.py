@@ -44,7 +44,8 @@ def test_the_mask_hides_and_reorders_devices(visible: str | None, expected: list
 )
 def test_of_divided_gpus_a_process_sees_one_instance(visible: str | None, expected: str) -> None:
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    (found,) = run_simulated(DEVICES, watched=False, devices=2, mig=2, environ=environ).told
+    devices = 1 if visible is None else 2  # torch takes each divided GPU for a device, where none is named
+    (found,) = run_simulated(DEVICES, watched=False, devices=devices, mig=2, environ=environ).told
     assert found == [[expected, f"{H100} MIG", 40 << 10]]
 
 
@@ -111,7 +112,8 @@ def test_the_driver_is_asked_for_the_device_that_torch_uses(
 ) -> None:
     """The process's own bytes are on no other device."""
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    done = run_simulated(READ, watched=False, devices=2, others=3 * GIB, mig=mig, environ=environ)
+    devices = 1 if visible is None else 2
+    done = run_simulated(READ, watched=False, devices=devices, others=3 * GIB, mig=mig, environ=environ)
     assert done.told == [expected]
 
 

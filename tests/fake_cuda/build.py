@@ -38,7 +38,16 @@ int cublasGetPointerMode_v2(void *handle, int *mode) { *mode = 0; return 0; }"""
 unsigned long cudnnGetVersion(void) { return 92000; }
 unsigned long cudnnGetCudartVersion(void) { return 13000; }
 const char *cudnnGetErrorString(int code) { return "simulated cuDNN"; }""",
-    "libcuda.so.1": "int cuCtxGetCurrent(void **context) { *context = (void *)8; return 0; }",
+    "libcuda.so.1": """
+#include <dlfcn.h>
+int cuCtxGetCurrent(void **context) { *context = (void *)8; return 0; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active)
+{
+    void *runtime = dlopen("libcudart.so.13", RTLD_LAZY | RTLD_NOLOAD);
+    int (*has_context)(int) = runtime ? dlsym(runtime, "has_context") : 0;
+    *flags = 0, *is_active = has_context ? has_context(device) : 0;
+    return 0;
+}""",
     "libnccl.so.2": """
 int ncclGetVersion(int *version) { *version = 22907; return 0; }
 const char *ncclGetErrorString(int code) { return "simulated NCCL"; }""",
