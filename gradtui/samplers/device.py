@@ -38,7 +38,7 @@ class AllocatorReading:
 
 
 def read_allocator(index: int) -> AllocatorReading:
-    """Read the counters of the device with torch's index `index`. Not yet confirmed on a device."""
+    """Read the counters of the device with torch's index `index`. Checked on a simulated device only."""
     try:
         stats = torch.cuda.memory_stats_as_nested_dict(index)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Find the driver's handle of a torch device. Sampler thread. Not yet confirmed on a device.
+"""Find the driver's handle of a torch device. Sampler thread. Checked on a simulated device only.
 
 The device indexes of torch and the driver may differ: CUDA_VISIBLE_DEVICES hides and reorders devices, and unless
 CUDA_DEVICE_ORDER says otherwise CUDA puts the fastest one first, while the driver's library (NVML) orders devices by their bus

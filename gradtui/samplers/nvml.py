@@ -1,6 +1,6 @@
 """Read a device's memory and load from the NVIDIA driver, through `pynvml` (package nvidia-ml-py). Sampler thread.
 
-Checked on a simulated device (`tests/fake_cuda/nvml.c`). Not yet confirmed on a device.
+Checked on a simulated device only (`tests/fake_cuda/nvml.c`).
 """
 
 from __future__ import annotations

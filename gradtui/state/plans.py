@@ -90,7 +90,7 @@ def _trained(state: RunState) -> Iterator[PlanOffered]:
 def _without_unused_state(state: RunState) -> Iterator[PlanOffered]:
     """Yield the plans that drop or offload the state which optimizers keep of frozen parameters, if they keep any.
 
-    On the CPU the state is in host memory already. A device is not yet confirmed.
+    On the CPU the state is in host memory already. For a device this is checked on a simulated one only.
     """
     unused, tree = state.unused_state, state.tree
     if unused is None or not unused.tensors:

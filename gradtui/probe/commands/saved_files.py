@@ -3,7 +3,7 @@
 A checkpoint holds a dictionary: `models` by name (`state_dict()` of each), `optimizers` in the order gradtui found them
 (`state_dict()` of each), `step` (executed optimizer steps) and `rng` (the random states of torch, of each CUDA device and of
 Python). All values are of types that `torch.load(weights_only=True)` reads, as long as those of the script's own states are.
-Runs on the training thread, at a step boundary. The snapshot is not yet confirmed on a device.
+Runs on the training thread, at a step boundary. The snapshot is checked on a simulated device only.
 """
 
 from __future__ import annotations

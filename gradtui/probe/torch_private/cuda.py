@@ -3,7 +3,7 @@ the functions that read an allocator's statistics and reset its peaks.
 
 While a CUDA graph is captured, gradtui must not query events, launch kernels, copy or allocate: `cudaEventQuery` and
 `cudaMalloc` invalidate a capture in its default mode, on whatever thread they are called, and a kernel that gradtui launches
-on the captured stream would become part of the script's graph. Any thread. Not yet confirmed on a device.
+on the captured stream would become part of the script's graph. Any thread. Checked on a simulated device only.
 
 As read in torch 2.13: every reader in Python (`memory_stats`, `memory_summary`, `max_memory_*`, `torch.accelerator.*`)
 looks up these attributes of `torch._C` when it is called, and the two readers give the same counters the same names. The
