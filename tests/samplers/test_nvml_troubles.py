@@ -94,7 +94,8 @@ def test_a_gpu_that_is_lost_and_comes_back_in_mid_run() -> None:
 
 def test_a_check_says_the_sentence_alone() -> None:
     """It is no failure of gradtui's own."""
-    check = "import sys; from gradtui.command_line.cli import main; sys.argv[1:] = ['check', 'train.py', '0']; main()"
+    words = ["check", "--steps", "100000", "train.py", "0"]
+    check = f"import sys; from gradtui.command_line.cli import main; sys.argv[1:] = {words}; main()"
     script = f"open('train.py', 'w').write({TRAIN!r}); {check}"
     done = run_simulated(script, watched=False, processes="hidden")
     assert f"gradtui: {nvml_trouble_text(NvmlTrouble(Kind.PROCESS_HIDDEN))}" in done.stderr.splitlines()

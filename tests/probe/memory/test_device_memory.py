@@ -193,7 +193,6 @@ def test_the_scripts_readings_are_those_of_a_plain_run_to_its_last_breath(tmp_pa
         assert mine == plain
 
 
-@pytest.mark.xfail(reason="the peak of forward is that of backward", strict=False)
 def test_the_peak_of_every_phase_is_what_the_script_measures_itself(tmp_path: Path) -> None:
     (highest,), summary = run(PHASES, tmp_path, watched=True)
     found = {phase: summary["phases"][phase]["bytes_peak"] for phase in highest}
@@ -201,7 +200,6 @@ def test_the_peak_of_every_phase_is_what_the_script_measures_itself(tmp_path: Pa
     assert {phase: summary["phases"][phase]["peak_exact"] for phase in highest} == dict.fromkeys(highest, True)
 
 
-@pytest.mark.xfail(reason="the peak of forward is that of backward", strict=False)
 def test_that_the_script_resets_its_peaks_takes_nothing_from_ours(tmp_path: Path) -> None:
     _, resetting = run(PHASES, tmp_path, watched=True)
     _, leaving = run(PHASES.replace("    torch.cuda.reset_peak_memory_stats()\n", ""), tmp_path, watched=True)

@@ -61,7 +61,7 @@ def test_the_peak_of_a_step_that_is_not_sampled_is_exact(where: str) -> None:
     # The allocator rounds each of some hundred requests up to 512 bytes.
     assert highest - MIB < peak["bytes"] <= highest
     assert peak["since_step"] <= 77 <= peak["step"]
-    if peak["since_step"] == 77:
+    if peak["since_step"] == peak["step"]:
         assert peak["phase"] == where
         assert ours.summary["phases"][where]["bytes_peak"] == peak["bytes"]
     assert ours.calls.waits == plain.calls.waits
