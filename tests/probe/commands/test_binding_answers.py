@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_agreement import Store
+from slow_store import Connection
 from torch import distributed, nn
 from watched import Watched, watched
 
@@ -50,7 +50,7 @@ def train(
 ) -> None:
     """Train; `each` is called before each step."""
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    seen.probe.dispatcher._boundary.agreement._decide = Store().write_once
+    seen.probe.dispatcher._boundary.agreement._store = Connection({})
     for step in range(steps):
         each(step)
         optimizer.zero_grad()
