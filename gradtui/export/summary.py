@@ -319,7 +319,7 @@ def _cost(state: RunState, dropped: int) -> dict[str, Any]:
         "share_within_budget": cost.paid_share if cost.step_seconds else None,
         "setup_seconds": cost.setup_seconds,
         "dropped_events": dropped,
-        "dropped_readings": cost.readings_dropped,
+        "dropped_readings": cost.readings_late + cost.readings_without_room,
         "steps_with_estimated_phases": 0,
     }
 

@@ -131,8 +131,8 @@ class ProbeParts:
         since = now, self.clock.at(), self.phases.take(now), *self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
         self.emit_figures(at_end=at_end)
-        epoch = self.norms.epochs.progress
-        self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, self.norms.dropped, epoch))
+        dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
+        self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))
         if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):
             self.emit(self.order.measured(self.clock.at(), self.counter.steps, self.evaluation.unused_graphs))
 

@@ -171,6 +171,8 @@ class Progress(Event):
     paid_steps: int = 0
     paid_seconds: float = 0.0
     """The same as `exempt_steps` and `exempt_seconds` of the steps that were sampled within the budget."""
+    readings_without_room: int = 0
+    """Those of `readings_dropped` for which a device had no memory left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,13 +162,15 @@ def _progress(state: RunState, event: ev.Progress) -> None:
         elapsed += time.seconds
     cost = state.cost
     cost.norms_every, cost.ledger_every = event.norms_every, event.ledger_every
-    if event.readings_dropped and not cost.readings_dropped:
+    without_room = event.readings_without_room
+    late = event.readings_dropped - without_room
+    if late and not cost.readings_late:
         state.note(
-            event,
-            "probe",
-            "gradients not measured: the device is too far behind, and training does not wait for it",
+            event, "probe", "gradients not measured: the device is too far behind, and training does not wait for it"
         )
-    cost.readings_dropped = event.readings_dropped
+    if without_room and not cost.readings_without_room:
+        state.note(event, "probe", "gradients not measured: the device has no memory left that the script may not need")
+    cost.readings_late, cost.readings_without_room = late, without_room
     if event.own_device_seconds:
         cost.own_device_seconds = (cost.own_device_seconds or 0.0) + event.own_device_seconds
     if event.step <= event.steps:

@@ -25,8 +25,10 @@ class CostRecord:
     """The same of steps that were sampled within the budget."""
     norms_every: int = 1
     ledger_every: int = 1
-    readings_dropped: int = 0
+    readings_late: int = 0
     """Gradients not measured because a device had not finished earlier readings."""
+    readings_without_room: int = 0
+    """Gradients not measured because a device had no memory left."""
     recent_us: float | None = None
     """Recent overhead in microseconds per step."""
     recent_share: float | None = None

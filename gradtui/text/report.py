@@ -292,5 +292,6 @@ def place_of(state: RunState, module: int) -> str:
 
 
 def _left_out(state: RunState) -> str:
-    dropped = state.cost.readings_dropped
-    return f"; {dropped:,} were not read, since the device had not finished earlier readings" if dropped else ""
+    late, without_room = state.cost.readings_late, state.cost.readings_without_room
+    text = f"; {late:,} were not read, since the device had not finished earlier readings" if late else ""
+    return text + (f"; {without_room:,} were not read, since the device had no memory left" if without_room else "")

@@ -38,7 +38,7 @@ class GradNormCollector:
     `aside` returns a context in which gradtui's own operations are not part of a memory profile.
     """
 
-    _without_room = 0
+    without_room = 0
     """Number of steps and micro-steps not measured because a device had no free memory."""
 
     def __init__(
@@ -93,7 +93,7 @@ class GradNormCollector:
         """Number of steps and micro-steps of which something is unknown: a device was busy with earlier readings or had no
         memory, or the figures were not emitted in time."""
         delivered = self.losses.dropped + self.latest.dropped
-        return self._without_room + self._meter.dropped + self._figures.dropped + self.micro_steps.dropped + delivered
+        return self.without_room + self._meter.dropped + self._figures.dropped + self.micro_steps.dropped + delivered
 
     def begin_step(self, executed: int, *, wanted: bool, expected: bool = False) -> None:
         """Begin the step after `executed` steps. It is sampled if `wanted`; if `expected`, the user will see it."""
@@ -153,7 +153,7 @@ class GradNormCollector:
             if operations_are_observed():
                 return
             if not has_room(self._devices):
-                self._without_room += 1
+                self.without_room += 1
                 return
             with of_this_process.apart(self._devices), self._times.own():
                 parameters = (parameter for _, parameter in self._view.tree.live_parameters())
@@ -227,7 +227,7 @@ class GradNormCollector:
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
         if not has_room(self._devices):
-            self._without_room += 1
+            self.without_room += 1
             return
         with of_this_process.apart(self._devices), self._times.own():
             index = self._index_of(optimizer) if optimizer is not None else -1

@@ -167,6 +167,7 @@ class StepCounter:
         ledger_every: int,
         readings_dropped: int = 0,
         epoch: tuple[int | None, int | None] = (None, None),
+        readings_without_room: int = 0,
     ) -> Progress:
         """Return an event with the counts since the last flush."""
         steps, micro_steps = self._flushed
@@ -190,6 +191,7 @@ class StepCounter:
             listing_ns / 1e9,
             self._paid_steps,
             self._paid_seconds,
+            readings_without_room,
         )
         if not steps:
             self.setup_steps = self.steps

@@ -56,7 +56,7 @@ def curves_title(state: RunState, width: int = 100, *, is_wide: bool = True) -> 
     In few cells that not every step is read goes before all else. The name of a panel that is
     not wide ends with "Loss", which the title does not repeat.
     """
-    every, dropped = state.cost.norms_every, state.cost.readings_dropped
+    every, dropped = state.cost.norms_every, state.cost.readings_late + state.cost.readings_without_room
     turns = optimizer_turns(state)
     often = "" if every <= 1 or state.ended is not None else f" every {every} steps"
     left_out = f", {dropped:,} dropped" if dropped else ""

@@ -480,7 +480,7 @@ def test_what_a_device_is_behind_with_is_counted_for_the_whole_run(slow: type[Sl
     left_out = 15 - grad_norms._RING
     # Norms and micro-steps are read at every step; of the figures both copies of a look have to arrive.
     assert seen.probe.norms._meter.dropped == seen.probe.norms.micro_steps.dropped == left_out
-    assert seen.state.cost.readings_dropped == seen.probe.norms.dropped >= 2 * left_out
+    assert seen.state.cost.readings_late == seen.probe.norms.dropped >= 2 * left_out
     assert len([event for event in seen.all(GradientsMeasured) if event.total is not None]) == grad_norms._RING
     assert [(event.step, event.number) for event in seen.all(MicroStepMeasured)] == [
         (step, 1) for step in range(1, grad_norms._RING + 1)

@@ -102,7 +102,10 @@ def test_without_room_nothing_is_measured_and_that_is_counted(monkeypatch: pytes
             optimizer.step()
     assert seen.totals() == []
     assert [step for step, _ in seen.losses()] == [1, 2, 3, 4, 5]
-    assert max(event.readings_dropped for event in seen.all(Progress)) == 5
+    assert max((event.readings_dropped, event.readings_without_room) for event in seen.all(Progress)) == (5, 5)
+    assert [entry.text for entry in seen.state.log if "not measured" in entry.text] == [
+        "gradients not measured: the device has no memory left that the script may not need"
+    ]
 
 
 def test_no_operation_of_a_checksum_takes_more_than_a_piece() -> None:

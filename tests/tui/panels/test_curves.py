@@ -258,7 +258,7 @@ def test_thinning_is_said() -> None:
 )
 def test_the_title_says_first_of_all_that_not_every_step_is_read(width: int, words: str) -> None:
     state = state_after(*coop_run(2))
-    state.cost.norms_every, state.cost.readings_dropped, state.tree.is_sharded = 4, 12, True
+    state.cost.norms_every, state.cost.readings_late, state.tree.is_sharded = 4, 12, True
     assert curves_title(state, width) == words
 
 
