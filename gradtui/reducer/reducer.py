@@ -146,6 +146,19 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
     state.held_since_load = state.unexplained_first = None
 
 
+def _readings_dropped(state: RunState, event: ev.Progress) -> None:
+    cost = state.cost
+    without_room = event.readings_without_room
+    late = event.readings_dropped - without_room
+    if late and not cost.readings_late:
+        state.note(
+            event, "probe", "gradients not measured: the device is too far behind, and training does not wait for it"
+        )
+    if without_room and not cost.readings_without_room:
+        state.note(event, "probe", "gradients not measured: the device has no memory left that the script may not need")
+    cost.readings_late, cost.readings_without_room = late, without_room
+
+
 def _progress(state: RunState, event: ev.Progress) -> None:
     state.micro_steps += event.micro_steps
     state.skipped_steps += event.skipped_steps
@@ -162,15 +175,7 @@ def _progress(state: RunState, event: ev.Progress) -> None:
         elapsed += time.seconds
     cost = state.cost
     cost.norms_every, cost.ledger_every = event.norms_every, event.ledger_every
-    without_room = event.readings_without_room
-    late = event.readings_dropped - without_room
-    if late and not cost.readings_late:
-        state.note(
-            event, "probe", "gradients not measured: the device is too far behind, and training does not wait for it"
-        )
-    if without_room and not cost.readings_without_room:
-        state.note(event, "probe", "gradients not measured: the device has no memory left that the script may not need")
-    cost.readings_late, cost.readings_without_room = late, without_room
+    _readings_dropped(state, event)
     if event.own_device_seconds:
         cost.own_device_seconds = (cost.own_device_seconds or 0.0) + event.own_device_seconds
     if event.step <= event.steps:

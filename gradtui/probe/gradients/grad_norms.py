@@ -21,7 +21,7 @@ import torch
 from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.norm_range import exact_norm, in_memory_order, is_doubtful, wide_norm
-from gradtui.probe.memory import PIECE_BYTES
+from gradtui.probe.memory import piece_bytes
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms
@@ -342,7 +342,7 @@ def norm_of_repeated(gradient: torch.Tensor) -> torch.Tensor:
         return values.new_zeros(())
     rows = _number_of_each(indices, gradient.shape[: indices.shape[0]])
     columns = values.reshape(count, -1)
-    width = max(1, PIECE_BYTES // (count * values.element_size()))
+    width = max(1, piece_bytes(values.device) // (count * values.element_size()))
     norms = [
         torch.linalg.vector_norm(torch.zeros_like(piece).index_add_(0, rows, piece))
         for piece in torch.split(columns, width, dim=1)

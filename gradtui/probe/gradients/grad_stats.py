@@ -18,7 +18,7 @@ import torch
 
 from gradtui.probe.gradients.grad_norms import norm_of, plain_gradient, wide, would_wait
 from gradtui.probe.gradients.norm_range import in_memory_order
-from gradtui.probe.memory import PIECE_BYTES, devices_with_room
+from gradtui.probe.memory import devices_with_room, piece_bytes
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.vocabulary import GradientStats
 
@@ -247,14 +247,18 @@ def _end_to_end(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor
 def _counts(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return how many elements are nonzero, and how many are NaN or infinite (`x - x` is not zero).
 
-    Works in pieces: on a device `count_nonzero` first creates a bool for every element.
+    The norm of order 0 counts in one reduction. `count_nonzero` would first create a number of 8 bytes for every element on a
+    device. Above 2**24 the counts are rounded to the 24 bits of a float.
     """
-    pieces = torch.split(in_memory_order(gradient).view(-1), max(1, PIECE_BYTES // gradient.element_size()))
-    nonzero = [torch.count_nonzero(piece) for piece in pieces]
-    not_finite = [torch.count_nonzero(piece - piece) for piece in pieces]
-    if len(pieces) == 1:
-        return nonzero[0], not_finite[0]
-    return torch.stack(nonzero).sum(), torch.stack(not_finite).sum()
+    flat = in_memory_order(gradient).view(-1)
+    pieces = torch.split(flat, max(1, piece_bytes(flat.device) // flat.element_size()))
+    not_finite = [_nonzero(piece - piece) for piece in pieces]
+    return _nonzero(flat), not_finite[0] if len(pieces) == 1 else torch.stack(not_finite).sum()
+
+
+def _nonzero(flat: torch.Tensor) -> torch.Tensor:
+    counted: torch.Tensor = torch.linalg.vector_norm(flat, 0, dtype=torch.float32 if flat.dtype in _HALF else None)
+    return counted
 
 
 def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
@@ -278,7 +282,7 @@ def _figures(pending: _Pending) -> Iterator[GradientStats]:
             max_abs=math.nan if bad else max(abs(smallest), abs(largest)),
             mean=mean,
             std=math.sqrt(max(0.0, norm * norm / stored - mean * mean)) if math.isfinite(norm) else math.nan,
-            zero_fraction=1 - nonzero / elements,
+            zero_fraction=max(0.0, 1 - nonzero / elements),
             not_finite=int(not_finite),
             weight_norm=weight,
             update_ratio=ratio,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gradtui.probe.memory import PIECE_BYTES
+from gradtui.probe.memory import piece_bytes
 
 _TINY = 1e-12
 """A float32 norm of at least this much is right: even if each of a billion elements has lost a square of 1.2e-38, the smallest
@@ -67,7 +67,7 @@ def norm_by_magnitude(flat: torch.Tensor) -> torch.Tensor:
 
 
 def _pieces(flat: torch.Tensor) -> Sequence[torch.Tensor]:
-    return torch.split(flat, PIECE_BYTES // 8)
+    return torch.split(flat, max(1, piece_bytes(flat.device) // 8))
 
 
 def _combined(norms: list[torch.Tensor]) -> torch.Tensor:

@@ -1,23 +1,30 @@
-"""Check whether a device has memory left for gradtui's own operations. Training thread. Not yet confirmed on a device.
+"""Check whether a device's allocator has free blocks for gradtui's own operations. Training thread.
 
-Near the memory limit an allocation by gradtui could make the caching allocator return all its free blocks to the driver and
-count a failed allocation, or take the memory that the script needs next. gradtui allocates small blocks only (at most
-`PIECE_BYTES`).
+gradtui never makes the allocator grow: another segment would change what the script reads, and near the memory limit the
+allocator could return all its free blocks to the driver, count a failed allocation, or take the memory that the script needs
+next. So gradtui uses free blocks, and works in pieces that fit into them. Confirmed on a simulated device only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import monotonic
 
 import torch
 
 from gradtui.samplers.device import counter
 
 PIECE_BYTES = 1 << 20
-"""Maximum bytes of a gradtui operation. Up to this size the allocator takes blocks from segments of 2 MiB."""
-_NEEDED = 4 << 20
-_MARGIN = 64 << 20
-"""Free bytes that the driver must have before gradtui may make the allocator grow: the script's next segments must fit too."""
+"""Bytes of one operation where nothing else is known. Up to this size the allocator takes blocks from segments of 2 MiB."""
+_RESULTS = 64 << 10
+"""Free bytes in small blocks that a measurement needs: 512 for each number on the device."""
+_LARGEST_PIECE = 64 << 20
+_SMALLEST_PIECE = 16 << 10
+_FRESH_S = 0.25
+"""Seconds for which the sizes of pieces are used again. The blocks are alike at the same place of each step."""
+
+_pieces: dict[int, tuple[float, int]] = {}
+"""By CUDA device: when the free blocks were looked at, and the bytes of a piece."""
 
 
 def has_room(devices: Iterable[int]) -> bool:
@@ -29,24 +36,48 @@ def has_room(devices: Iterable[int]) -> bool:
 
 
 def devices_with_room(tensors: Iterable[torch.Tensor]) -> dict[torch.device, bool]:
-    """Return, for each CUDA device of some tensors, whether it has room for a measurement."""
+    """Return, for each CUDA device of some tensors, whether it has room for a measurement in pieces."""
     devices = {tensor.device for tensor in tensors if tensor.is_cuda}
-    return {device: has_room((device.index,)) for device in devices}
+    return {device: _has_room(device.index) and piece_bytes(device) > 0 for device in devices}
+
+
+def piece_bytes(device: torch.device) -> int:
+    """Return the bytes that one of gradtui's operations may take on a device: 0 if the allocator has no free block.
+
+    Half of the largest free block, since a result may be as large as a piece.
+    """
+    if device.type != "cuda":
+        return PIECE_BYTES
+    index = device.index or 0
+    known = _pieces.get(index)
+    if known is None or monotonic() - known[0] > _FRESH_S:
+        known = _pieces[index] = monotonic(), _piece_of(index)
+    return known[1]
 
 
 def _has_room(device: int) -> bool:
     try:
         stats = torch.cuda.memory_stats_as_nested_dict(device)
-        reserved, active = (counter(stats, kind, "small_pool").get("current", 0) for kind in ("reserved", "active"))
-        if reserved - active >= _NEEDED:
-            return True
-        # Takes about 20 µs, and runs only if the allocator has no small blocks left.
-        free, total = torch.cuda.mem_get_info(device)
-        share = getattr(torch.cuda, "get_per_process_memory_fraction", None)
-        allowed = (int(total * share(device)) if share is not None else total) - counter(stats, "reserved").get(
-            "current", 0
-        )
-        return min(free, allowed) >= _MARGIN
     except RuntimeError:
         # Another allocator, without statistics.
         return True
+    reserved, active = (counter(stats, kind, "small_pool").get("current", 0) for kind in ("reserved", "active"))
+    return reserved - active >= _RESULTS
+
+
+def _piece_of(device: int) -> int:
+    try:
+        segments = torch.cuda.memory_snapshot()
+        stream = torch.cuda.current_stream(device).cuda_stream
+    except RuntimeError:
+        return PIECE_BYTES
+    free = {"small": 0, "large": 0}
+    for segment in segments:
+        if segment["device"] == device and segment["stream"] == stream:
+            kind = segment["segment_type"]
+            blocks = (block["size"] for block in segment["blocks"] if block["state"] == "inactive")
+            free[kind] = max(free.get(kind, 0), *blocks, 0)
+    # A request of more than a mebibyte takes a large block, any other a small one.
+    large, small = min(free["large"] // 2, _LARGEST_PIECE), min(free["small"] // 2, PIECE_BYTES)
+    piece = large if large > PIECE_BYTES else small
+    return piece if piece >= _SMALLEST_PIECE else 0

@@ -42,14 +42,41 @@ def test_any_two_elements_that_change_places_change_the_checksum(kind: torch.dty
 
 @pytest.mark.parametrize("as_device", [False, True], ids=["memory", "weighted sum"])
 def test_any_change_of_one_element_changes_the_checksum(as_device: bool) -> None:
-    # More than two pieces of the weighted sum, and less than three.
-    values = torch.zeros(300_000)
+    # Neither rows nor columns of 64-bit words fit.
+    values = torch.zeros(300_001)
     before = of(values, as_device=as_device)
     seen = {before}
-    for index, value in ((0, -0.0), (1, 1.0), (131_071, -1.0), (131_072, 2.0), (299_999, 1e-45)):
+    for index, value in ((0, -0.0), (1, 1.0), (131_071, -1.0), (131_072, 2.0), (299_999, 1e-45), (300_000, -0.0)):
         values[index] = value
         seen.add(of(values, as_device=as_device))
-    assert len(seen) == 6
+    assert len(seen) == 7
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_of_many_exchanges_and_changes_the_weighted_sum_misses_none(kind: torch.dtype) -> None:
+    values = torch.randint(-100, 100, (1 << 12,), generator=torch.Generator().manual_seed(0)).to(kind)
+    before = int(weighted_sum(values))
+    for one, other in torch.randint(0, len(values), (2_000, 2), generator=torch.Generator().manual_seed(1)).tolist():
+        changed = values.clone()
+        changed[[one, other]] = values[[other, one]]
+        assert (int(weighted_sum(changed)) != before) is bool(values[one] != values[other])
+        changed = values.clone()
+        changed[one] = -values[one]
+        assert (int(weighted_sum(changed)) != before) is bool(values[one] != 0) or kind.is_floating_point
+
+
+@pytest.mark.parametrize("begin", range(9))
+def test_a_part_of_a_storage_has_the_weighted_sum_of_its_words(begin: int) -> None:
+    storage = torch.arange(100, dtype=torch.uint8)
+    part = storage[begin : begin + 70]
+    before = int(weighted_sum(part))
+    assert before == int(weighted_sum(part.clone())), "wherever it lies"
+    for index in range(70):
+        storage[begin + index] += 128
+        assert int(weighted_sum(part)) != before
+        storage[begin + index] -= 128
+    storage[begin + 70] += 1
+    assert int(weighted_sum(part)) == before
 
 
 def test_memory_that_cannot_be_read_has_no_checksum() -> None:
