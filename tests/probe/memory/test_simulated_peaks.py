@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+import simulated
+import torch
 from simulated import run_simulated
+from torch import nn
+
+from gradtui.probe.frozen.bits import weighted_sum
+from gradtui.probe.gradients import grad_stats
 
 pytestmark = pytest.mark.fake_cuda
 
@@ -43,7 +51,8 @@ for step in range(1, 151):
         with torch.no_grad():
             model(x)
         model.train()
-    print(json.dumps([step, torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()]))
+    reserved = torch.cuda.memory_reserved(), torch.cuda.max_memory_reserved()
+    print(json.dumps([step, *reserved, torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()]))
     torch.cuda.reset_peak_memory_stats()
     sys.stdout.flush()
 """
@@ -65,3 +74,42 @@ def test_the_peak_of_a_step_that_is_not_sampled_is_exact(where: str) -> None:
         assert peak["phase"] == where
         assert ours.summary["phases"][where]["bytes_peak"] == peak["bytes"]
     assert ours.calls.waits == plain.calls.waits
+
+
+def launched(work: Callable[[], object]) -> int:
+    before = simulated.calls().of("cudaLaunchKernel")
+    work()
+    return simulated.calls().of("cudaLaunchKernel") - before
+
+
+def test_a_checksum_and_a_count_take_few_launches_whatever_the_size() -> None:
+    frozen = nn.Parameter(torch.empty(64 * MIB, device="cuda"))
+    assert 0 < launched(lambda: weighted_sum(frozen.detach())) < 25
+    frozen.grad = torch.empty(64 * MIB, device="cuda")
+    # A free block in which differences have room.
+    del (block := [torch.empty(64 * MIB, device="cuda")])[0]
+    assert not block
+    assert 0 < launched(lambda: grad_stats._counts(frozen.grad)) < 40
+
+
+FROZEN = """
+import json
+import torch
+from torch import nn
+
+body = nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]).cuda().requires_grad_(False)
+head = nn.Linear(512, 8).half().cuda()
+optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+for step in range(60):
+    optimizer.zero_grad()
+    head(body(torch.ones(16, 512, device="cuda")).half()).float().square().mean().backward()
+    optimizer.step()
+    print(json.dumps([torch.cuda.memory_reserved(), torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()]))
+"""
+
+
+@pytest.mark.parametrize("total", [80 << 30, 700 << 20])
+def test_the_allocator_holds_what_it_would_without_gradtui(total: int) -> None:
+    plain = run_simulated(FROZEN, watched=False, total=total)
+    assert run_simulated(FROZEN, total=total).told == plain.told
+    assert len(plain.told) == 60
