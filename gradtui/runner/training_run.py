@@ -208,7 +208,6 @@ class TrainingRun:
         from gradtui.probe.runtime import ProbeOptions
         from gradtui.probe.session import Session, Viewer
 
-        # The process ends with the script, so the protection of its peak readings can last to the end of the process.
         protect_this_process()
         settings = self.settings
         options = ProbeOptions(

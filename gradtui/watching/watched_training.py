@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from gradtui.export.schedule_file import load
 from gradtui.export.summary import summarise
 from gradtui.probe.commands import ReplayedSchedule
+from gradtui.probe.memory import protect_this_process
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.session import Session, Viewer, active_probe, active_viewer
@@ -240,6 +241,8 @@ class Watch:
         found = "cpu", self._session.ledger, version, None
         self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), *found, budget=self._budget))
         _watches.append(self)
+        # gradtui's own blocks must not count in the peaks that the script reads. This lasts to the end of the process.
+        protect_this_process()
         self._session.start()
         self._reporter.start()
 

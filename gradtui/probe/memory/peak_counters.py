@@ -48,7 +48,7 @@ class PeakCounters:
     def protect(self, functions: PeakFunctions | None) -> None:
         """Protect the script's readings for good; without `functions` nothing is ever reset.
 
-        This cannot be undone, since the script would lose what was folded: only for a process that gradtui runs to its end.
+        This is never undone, since the script would lose what was folded: readings stay right without a watch too.
         """
         if functions is None or self.protects:
             return

@@ -113,3 +113,29 @@ def test_the_allocator_holds_what_it_would_without_gradtui(total: int) -> None:
     plain = run_simulated(FROZEN, watched=False, total=total)
     assert run_simulated(FROZEN, total=total).told == plain.told
     assert len(plain.told) == 60
+
+
+WATCH = """
+import contextlib, json, sys
+import gradtui
+import torch
+from torch import nn
+
+model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(6)]).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+is_watched = sys.argv[1] == "watched"
+with gradtui.watch(model, optimizer, progress=False) if is_watched else contextlib.nullcontext():
+    for step in range(60):
+        optimizer.zero_grad()
+        model(torch.ones(2, 512, device="cuda")).square().mean().backward()
+        optimizer.step()
+        stats = torch.cuda.memory_stats()
+        print(json.dumps([stats[f"{name}.all.peak"] for name in ("allocated_bytes", "reserved_bytes", "active")]))
+print(json.dumps([torch.cuda.max_memory_allocated()]))
+"""
+
+
+def test_a_watch_leaves_the_peaks_that_the_script_reads_as_they_are() -> None:
+    plain, ours = (run_simulated(WATCH, how, watched=False) for how in ("alone", "watched"))
+    assert len(plain.told) == 61
+    assert ours.told == plain.told
