@@ -5,7 +5,9 @@ Checked on a simulated device only (`tests/fake_cuda/nvml.c`).
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 from dataclasses import dataclass
 from time import monotonic
 from types import ModuleType
@@ -86,6 +88,8 @@ class Nvml:
         try:
             import pynvml
 
+            if hasattr(pynvml, "libLoadLock"):
+                _renew_lock_in_children(pynvml)
             pynvml.nvmlInit()
         except ImportError:
             self._trouble = NvmlTrouble(Kind.NO_PACKAGE)
@@ -196,3 +200,14 @@ def _trouble_of(error: Exception) -> NvmlTrouble:
     """Return what an error of NVML means."""
     code = getattr(error, "value", None)
     return NvmlTrouble(_KINDS[code]) if code in _KINDS else NvmlTrouble(Kind.FAILED, code)
+
+
+@functools.cache
+def _renew_lock_in_children(pynvml: ModuleType) -> None:
+    """Give each forked process a lock of its own: the thread that holds pynvml's may not exist there to release it."""
+
+    def renew() -> None:
+        pynvml.libLoadLock = threading.Lock()  # type: ignore[attr-defined]
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=renew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -196,3 +197,31 @@ def test_a_device_that_may_not_be_read_is_not_read_in_another_way() -> None:
     driver = FakeDriver({"GPU-a": Gpu(name="X")})
     assert read(driver).trouble == NvmlTrouble(Kind.NO_PERMISSION)
     assert driver.asked.count("nvmlDeviceGetMemoryInfo") == 1
+
+
+_FORKED = """
+import os, threading
+import pynvml
+from gradtui.samplers.nvml import Nvml
+
+Nvml().connect()
+is_held, may_end = threading.Event(), threading.Event()
+
+def asks():
+    with pynvml.libLoadLock:
+        is_held.set()
+        may_end.wait()
+
+threading.Thread(target=asks).start()
+is_held.wait()
+child = os.fork()
+if not child:
+    os._exit(0 if pynvml.libLoadLock.acquire(timeout=20) else 1)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+may_end.set()
+raise SystemExit(code)
+"""
+
+
+def test_a_process_that_is_forked_while_the_driver_is_asked_can_ask_it_itself() -> None:
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", _FORKED], check=False, timeout=60).returncode == 0

@@ -184,8 +184,11 @@ class DeviceTimes:
         self._give_back(timed)
         seconds: dict[Phase, float] = {}
         own = 0.0
-        for (_, begin), (what, end) in zip(timed.marks, timed.marks[1:]):
-            took = begin.elapsed_time(end) / 1e3
+        times = [begin.elapsed_time(end) / 1e3 for (_, begin), (_, end) in zip(timed.marks, timed.marks[1:])]
+        if min(times, default=0.0) < 0.0:
+            # The script has changed the stream: events of several streams are in no order.
+            return
+        for (what, _), took in zip(timed.marks[1:], times):
             if isinstance(what, Phase):
                 seconds[what] = seconds.get(what, 0.0) + took
             elif what is not None:

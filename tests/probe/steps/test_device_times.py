@@ -227,3 +227,18 @@ def test_the_cost_has_the_device_time_of_our_operations_where_that_is_longer(
         "the cadence is charged with it"
     )
     assert seen.state.cost.own_device_seconds == pytest.approx(4 * OWN / 1e3)
+
+
+def test_times_between_events_of_several_streams_are_not_known(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched() as seen:
+        on_cuda(seen)
+        training = Training(cuda)
+        for step in range(6):
+            training.step()
+            if step == 2:
+                # The event of another stream, which is not as far.
+                monkeypatch.setattr(
+                    training, "step", lambda step=training.step: (step(), setattr(cuda, "clock_ms", 0.0))
+                )
+    assert all(seconds >= 0 for event in seen.all(DeviceTimesMeasured) for _, seconds in event.phases)
+    assert all(event.own >= 0 for event in seen.all(DeviceTimesMeasured))
