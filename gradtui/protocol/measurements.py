@@ -345,6 +345,25 @@ class PhaseSampled(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceFigures:
+    """The figures of one CUDA device, with the names and meanings that they have in `DeviceSampled`."""
+
+    index: int
+    source: str
+    device_used: int | None
+    device_total: int | None
+    device_process: int | None
+    allocated: int | None
+    reserved: int | None
+    utilisation: float | None
+    requested: int | None
+    requested_peak: int | None
+    allocated_peak: int | None
+    reserved_peak: int | None
+    trouble: NvmlTrouble | None
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSampled(Measurement):
     """Numbers that the sampler thread reads at fixed intervals; None where the machine does not report them.
 
@@ -372,6 +391,10 @@ class DeviceSampled(Measurement):
     that is not known."""
     trouble: NvmlTrouble | None = None
     """Why the driver's figures, or that of this process, are None although torch uses the device."""
+    index: int | None = None
+    """Torch's index of the CUDA device, which holds most of the models' bytes; None while none is in use."""
+    others: tuple[DeviceFigures, ...] = ()
+    """The other CUDA devices of which torch has reserved memory in this process."""
 
 
 @dataclass(frozen=True, slots=True)

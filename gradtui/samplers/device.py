@@ -5,7 +5,7 @@ The counters of torch's caching allocator may be read on any thread; that does n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
-from gradtui.protocol.events import DeviceSampled
+from gradtui.protocol.events import DeviceFigures, DeviceSampled
 from gradtui.samplers.device_identity import identity
 from gradtui.samplers.nvml import DeviceReading, Nvml
 
@@ -65,7 +65,7 @@ def counts_no_requests(stats: dict[str, Any]) -> bool:
 
 
 class DeviceSampler:
-    """Samples the host memory of this process, and the allocator's totals and NVML's readings of one CUDA device.
+    """Samples the host memory of this process, and the allocator's totals and NVML's readings of the CUDA devices it uses.
 
     `index` returns torch's index of the device that holds most of the models.
     """
@@ -85,15 +85,16 @@ class DeviceSampler:
         `torch.cuda.is_available` would run `cuInit`, which fixes the devices before the script sets `CUDA_VISIBLE_DEVICES`, and
         breaks CUDA in children that the script forks.
         """
+        index: int | None = None
+        others: tuple[DeviceFigures, ...] = ()
         allocator, device = AllocatorReading(), DeviceReading()
         if torch.cuda.is_initialized():
             self.period_s = _PERIOD_S
             index = self._index()
             # Read the allocator first: memory reserved in between is then in the driver's figure, never missing there.
             allocator = read_allocator(index)
-            # If torch cannot identify the device, only the numbers of the host are sampled.
-            with suppress(RuntimeError, AssertionError):
-                device = self._nvml.read(identity(index)) if torch.version.hip is None else device
+            device = self._driver(index)
+            others = tuple(self._others(index))
         memory, host = self._process.memory_info(), psutil.virtual_memory()
         return DeviceSampled(
             at=self._at(),
@@ -107,8 +108,34 @@ class DeviceSampler:
             device_process=device.process,
             utilisation=device.utilisation,
             trouble=_known(device.trouble, allocator),
+            index=index,
+            others=others,
             **asdict(allocator),
         )
+
+    def _driver(self, index: int) -> DeviceReading:
+        """Read NVML. If torch cannot identify the device, nothing is known of it."""
+        with suppress(RuntimeError, AssertionError):
+            return self._nvml.read(identity(index)) if torch.version.hip is None else DeviceReading()
+        return DeviceReading()
+
+    def _others(self, home: int) -> Iterator[DeviceFigures]:
+        """Read each other device of which torch has reserved memory. No context is made on those that it does not use."""
+        for index in range(torch.cuda.device_count()):
+            allocator = read_allocator(index) if index != home else AllocatorReading()
+            if not allocator.reserved:
+                continue
+            device = self._driver(index)
+            yield DeviceFigures(
+                index=index,
+                source=device.name or "",
+                device_used=device.used,
+                device_total=device.total,
+                device_process=device.process,
+                utilisation=device.utilisation,
+                trouble=device.trouble,
+                **asdict(allocator),
+            )
 
 
 def _known(trouble: NvmlTrouble | None, allocator: AllocatorReading) -> NvmlTrouble | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gradtui.protocol.events import DeviceSampled
+from gradtui.protocol.events import DeviceFigures, DeviceSampled
 
 PartName = Literal["requested", "rounding", "allocated", "cached", "context", "outside"]
 
@@ -48,7 +48,7 @@ class Reconciliation:
         return next((part.size for part in self.parts if part.name == name), None)
 
 
-def reconcile(sample: DeviceSampled | None) -> Reconciliation | None:
+def reconcile(sample: DeviceSampled | DeviceFigures | None) -> Reconciliation | None:
     """Divide the driver's figure of a sample into parts; None if no CUDA device is in use.
 
     A figure of the process below what its allocator alone holds is another process's, known to the driver by the number
@@ -69,7 +69,7 @@ def reconcile(sample: DeviceSampled | None) -> Reconciliation | None:
     return Reconciliation(None, None, (*inside, DevicePart("context", None)), None)
 
 
-def _allocated(sample: DeviceSampled) -> tuple[DevicePart, ...]:
+def _allocated(sample: DeviceSampled | DeviceFigures) -> tuple[DevicePart, ...]:
     rounding = _difference(sample.allocated, sample.requested)
     if rounding is None:
         return (DevicePart("allocated", sample.allocated),)

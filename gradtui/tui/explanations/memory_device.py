@@ -24,7 +24,11 @@ ROLES: dict[PartName, str] = {
 """The colour role of each part."""
 
 MEANINGS: dict[PartName, str] = {
-    "requested": "the bytes requested. The categories of a phase and its `other` divide this up, as of that phase's end.",
+    "requested": (
+        "the bytes requested. The categories of a phase and its `other` divide this up, as of that phase's end. `other` "
+        "contains what torch itself keeps: cuBLAS's workspaces, one for each handle and stream (32 MiB on Hopper, mostly 8 MiB "
+        "elsewhere, or what CUBLAS_WORKSPACE_CONFIG says), and states of random generators."
+    ),
     "rounding": (
         "the bytes of the blocks beyond those requested: blocks come in multiples of 512 bytes, and a remainder too small to "
         "be of use stays with its block."

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from gradtui.protocol.events import MemoryMeasured
+from gradtui.state.devices import cuda_devices
 from gradtui.state.freshness import is_memory_stale, is_stale
 from gradtui.state.peak_owners import peak_owners
 from gradtui.state.run_memory import MemoryPeak, above_load, memory_peak
@@ -172,18 +173,23 @@ def before_lines(state: RunState, width: int) -> list[Line]:
 
     Empty in a narrow panel, where they are a part.
     """
-    size = state.held_since_load
-    if not size or width < WIDE:
+    size, has_cuda = state.held_since_load, bool(cuda_devices(state.device))
+    if width < WIDE or not (size or has_cuda):
         return []
-    before = f"+{short_bytes(size)} held before training"
-    if not is_on_host(state):
-        return [((before, "muted"),)]
-    forms = (
-        f"other: libraries, Python, tensors beyond the model · {before} (imports, data)",
-        f"{before} (Python, libraries)",
-        before,
-    )
-    return [((next((form for form in forms if len(form) <= width), before), "muted"),)]
+    before = f"+{short_bytes(size)} held before training" if size else ""
+    forms: tuple[str, ...] = (before,)
+    if is_on_host(state):
+        forms = (
+            f"other: libraries, Python, tensors beyond the model · {before} (imports, data)",
+            f"{before} (Python, libraries)",
+            before,
+        )
+    elif has_cuda:
+        # torch takes its workspaces from the allocator, which does not say what a block is for.
+        held = (" (8–32 MiB each), tensors beyond the model", ", tensors beyond the model", ", tensors")
+        other = (f"other: cuBLAS's workspaces{words}" for words in held)
+        forms = (*(" · ".join(filter(None, (words, before))) for words in other), before or "other: cuBLAS, tensors")
+    return [((next((form for form in forms if len(form) <= width), forms[-1]), "muted"),)]
 
 
 def owner_line(state: RunState, width: int) -> list[Line]:

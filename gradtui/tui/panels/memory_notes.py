@@ -1,13 +1,13 @@
-"""Lines of the memory panel: what it waits for, living graphs, growth, the highest peak, the machine. UI thread; pure."""
+"""Lines of the memory panel: what it waits for, living graphs, growth, the highest peak. UI thread; pure."""
 
 from __future__ import annotations
 
-from gradtui.protocol.events import DeviceSampled
 from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
 from gradtui.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.text import DASH, nvml_trouble_text, nvml_trouble_words, share_text, short_bytes, spike_words, when_words
+from gradtui.text import short_bytes, spike_words, when_words
+from gradtui.tui.panels.memory_devices import device_rows, nvml_lines
 from gradtui.tui.rendering import Line, fit, printable, wrap
 
 
@@ -21,8 +21,9 @@ def waiting_lines(state: RunState, width: int) -> list[Line]:
 
 
 def warning_lines(state: RunState, width: int) -> list[Line]:
-    """Return the lines about graphs that stay alive, memory that grows, spikes, and what the driver does not report."""
-    warnings = (*graphs_line(state), *growth_line(state), *spike_line(state, width), *nvml_lines(state, width))
+    """Return the lines about CUDA devices, graphs that stay alive, memory that grows, and spikes."""
+    devices = (*nvml_lines(state, width), *device_rows(state, width))
+    warnings = (*devices, *graphs_line(state), *growth_line(state), *spike_line(state, width))
     return [fit(line, width) for line in warnings]
 
 
@@ -78,36 +79,3 @@ def _highest_words(state: RunState, highest: RunPeak) -> str:
     words += f" {when_words(highest.step, highest.phase, highest.since)}"
     owner = peak_owner(state, highest.record) if highest.record is not None else ""
     return words + (f" with {printable(owner)}" if owner else "")
-
-
-def nvml_lines(state: RunState, width: int, most: int = 2) -> list[Line]:
-    """Return why figures of the driver are unknown, in so many lines at most; empty if they are not."""
-    trouble = state.device.trouble if state.device is not None else None
-    if trouble is None:
-        return []
-    for words in (nvml_trouble_text(trouble), nvml_trouble_words(trouble)):
-        lines = wrap((("▲ ", "warning"), (words, "muted")), width, indent=2)
-        if len(lines) <= most:
-            break
-    return lines[:most]
-
-
-def device_line(device: DeviceSampled | None) -> list[Line]:
-    """Return what the machine reports; empty before its first sample."""
-    if device is None:
-        return []
-    parts: list[str] = []
-    if device.host_rss is not None:
-        parts.append(f"host {short_bytes(device.host_rss)}{_of(device.host_total)}")
-    if device.device_used is not None:
-        own = f", this process {short_bytes(device.device_process)}" if device.device_process is not None else ""
-        parts.append(f"device {short_bytes(device.device_used)}{_of(device.device_total)}{own}")
-    if device.reserved is not None:
-        parts.append(f"reserved {short_bytes(device.reserved)}")
-    if device.utilisation is not None:
-        parts.append(f"busy {share_text(device.utilisation).strip()}")
-    return [((" · ".join(parts or [f"host {DASH}"]), "muted"),)]
-
-
-def _of(total: int | None) -> str:
-    return "" if total is None else f" of {short_bytes(total)}"

@@ -11,15 +11,8 @@ from gradtui.state.selectors import fullest_phase
 from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
-from gradtui.tui.panels.memory_notes import (
-    device_line,
-    graphs_line,
-    growth_line,
-    nvml_lines,
-    peak_line,
-    spike_line,
-    waiting_lines,
-)
+from gradtui.tui.panels.memory_devices import device_rows, host_line, nvml_lines
+from gradtui.tui.panels.memory_notes import graphs_line, growth_line, peak_line, spike_line, waiting_lines
 from gradtui.tui.panels.memory_parts import legend, names_only
 from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width
 
@@ -31,6 +24,9 @@ _BY_VALUE = (*PHASES_OF_STEP, Phase.ZERO_GRAD, Phase.LOAD, Phase.EVAL, Phase.DAT
 
 _MIN_PHASES = 3
 """If fewer rows than this would remain for the phases, the parts are shown without their numbers."""
+
+_MAX_DEVICES = 4
+"""Rows for CUDA devices."""
 
 _BETWEEN: Span = (" · ", "muted")
 
@@ -52,7 +48,10 @@ def phase_table(state: RunState, width: int, height: int, options: MemoryOptions
         return MemoryTable(tuple(lines), (None,) * len(lines))
     numbers = legend(breakdown, state, width, colour=options.colour)
     if height - len(numbers) < _MIN_PHASES:
-        numbers = [names_only(breakdown, state, colour=options.colour)]
+        # What a device holds has no other place; the names are in the view within a step, too.
+        device = nvml_lines(state, width, 1) or device_rows(state, width)
+        has_room = not device or height > _MIN_PHASES + len(device)
+        numbers = [names_only(breakdown, state, colour=options.colour)] if has_room else []
     phases, notes = _what_fits(state, chosen, width, height - len(numbers))
     if len(phases) + len(numbers) + len(notes) < height:
         numbers = [BLANK, *numbers]
@@ -95,9 +94,9 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     shown = phases_shown(state)
     seen = [chosen, *(p for p in _BY_VALUE if p in shown and p is not chosen and state.phases[p].last is not None)]
     unseen = [phase for phase in shown if state.phases[phase].last is None]
-    peak, device = peak_line(state), device_line(state.device)
-    if len(peak) == 1 and device and line_width((*peak[0], _BETWEEN, *device[0])) <= width:
-        peak, device = [(*peak[0], _BETWEEN, *device[0])], []
+    peak, host = peak_line(state), host_line(state.device)
+    if len(peak) == 1 and host and line_width((*peak[0], _BETWEEN, *host[0])) <= width:
+        peak, host = [(*peak[0], _BETWEEN, *host[0])], []
     found = memory_peak(state)
     few = len(MAIN_PHASES) + 1
     warnings = [*graphs_line(state), *growth_line(state)]
@@ -105,10 +104,12 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     if found is None or not any(includes(spike, found.step) for spike in state.step_memory.spikes[-1:]):
         warnings += spike_line(state, width)
     nvml = nvml_lines(state, width, 1 if room < few + 2 else 2)
+    # If only some rows are free for it, the sentence on what NVML does not report takes the place of the figures.
+    devices = device_rows(state, width, min(_MAX_DEVICES, room - _MIN_PHASES - len(nvml)))
     by_value: list[Phase | Line] = [
-        *seen[:_MIN_PHASES], *nvml, *seen[_MIN_PHASES:few], *warnings, *peak, *seen[few:], *unseen, *device
+        *seen[:_MIN_PHASES], *nvml, *devices, *seen[_MIN_PHASES:few], *warnings, *peak, *seen[few:], *unseen, *host
     ]  # fmt: skip
     kept = by_value[: max(0, room)]
     return [phase for phase in shown if phase in kept], [
-        line for line in (*warnings, *nvml, *peak, *device) if line in kept
+        line for line in (*warnings, *nvml, *devices, *peak, *host) if line in kept
     ]

@@ -17,7 +17,7 @@ from gradtui.state.run_state import RunState
 from gradtui.text import nvml_trouble_text, nvml_trouble_words
 from gradtui.tui.explanations.memory_device import MEANINGS, ROLES, device_facts, device_lines, heading
 from gradtui.tui.panels.memory_bars import MemoryOptions
-from gradtui.tui.panels.memory_notes import nvml_lines
+from gradtui.tui.panels.memory_devices import nvml_lines
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines
 from gradtui.tui.panels.memory_table import phase_table
 from gradtui.tui.rendering.lines import Line, detail_lines, line_width
@@ -105,8 +105,9 @@ def test_it_takes_only_rows_that_are_left(size: tuple[int, int]) -> None:
     without, view = phase_table(state_with(), *size), phase_table(state_with(SAMPLE), *size)
     assert len(view.lines) <= height
     assert len(view.lines) == len(view.phases)
-    # Rows of phases, numbers and notes are those of a run without a device; the line on the machine says more.
-    first = [line for line in text(without.lines).splitlines() if line.strip() and not line.startswith(("host", "▲"))]
+    # The rows of the first phases and all numbers are those of a run without a device, whose line has its place after them.
+    rows = [line for line in text(without.lines).splitlines() if line.strip() and not line.startswith(("host", "▲"))]
+    first = [line for line in rows if not line.startswith((" zero_grad", " load"))]
     assert [line for line in text(view.lines).splitlines() if line in first] == first
 
 
@@ -183,7 +184,7 @@ def test_what_the_driver_does_not_report_has_a_line_in_each_view() -> None:
     for height in (9, 20, 40):
         assert "mismatch" in text(phase_table(state, 52, height).lines)
     assert "mismatch" in text(step_lines(state, 52, 14, scale_of(state, Drawing()), {}))
-    assert "NVML" not in text(phase_table(state_with(SAMPLE), 52, 40).lines)
+    assert "unknown" not in text(phase_table(state_with(SAMPLE), 52, 40).lines)
 
 
 def test_headings_fit_where_they_can() -> None:

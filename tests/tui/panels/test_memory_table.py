@@ -249,7 +249,12 @@ def test_the_machine_has_a_line() -> None:
     gib = 1024 * MIB
     sample = ev.DeviceSampled(1.0, 1, "nvml", 2 * gib, 24 * gib, 9 * gib, 14 * gib, 8 * gib, 7 * gib, 8 * gib, 0.83)
     shown = text(phase_table(state_after(*coop_run(3), sample), 120, 18).lines)
-    for part in ("host 2.00 GiB of 24.0 GiB", "device 9.00 GiB of 14.0 GiB", "this process 8.00 GiB", "busy 83%"):
+    for part in (
+        "host 2.00 GiB of 24.0 GiB",
+        "process (NVML) 8,192 MiB = 7,168 allocated + 1,024 cached",
+        "device 9.00 GiB of 14.0 GiB",
+        "busy 83%",
+    ):
         assert part in shown
 
 
