@@ -12,6 +12,7 @@ from gradtui.probe.memory.living_graphs import LiveGraphs, Living
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, PartialBreakdown, Peak
 from gradtui.probe.memory.memory_counters import MemoryCounter
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
+from gradtui.probe.memory.step_totals import PHASES_OF_A_STEP
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.torch_private.private_names import sequence_number
 from gradtui.protocol.effects import StepMemory
@@ -268,11 +269,11 @@ class PhasePeaks:
         return self._emitted.values()
 
     def of_step(self) -> tuple[int | None, MemoryBytes | None]:
-        """Return the peak of the phases emitted in the current step, if all are exact, and what backward left at its end."""
-        peaks = [each.peak if each.peak_exact else None for each in self._emitted.values()]
-        known = [peak for peak in peaks if peak is not None]
+        """Return the peak of forward, backward and optimizer step if all are exact, and what backward left at its end."""
+        of_step = [each for phase, each in self._emitted.items() if phase in PHASES_OF_A_STEP]
+        known = [each.peak for each in of_step if each.peak_exact and each.peak is not None]
         backward = self._emitted.get(Phase.BACKWARD)
-        highest = max(known) if known and len(known) == len(peaks) else None
+        highest = max(known) if known and len(known) == len(of_step) else None
         return highest, backward.held if backward is not None else None
 
     def once_more(self, phase: Phase, part: Peak) -> MemoryMeasured | None:

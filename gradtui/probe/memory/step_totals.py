@@ -24,7 +24,7 @@ _MAX_SPIKES = 100
 _EMITTED_EVERY = 100
 _MAX_DETECTORS = 32
 """Groups of steps that are compared: a script may have an optimizer for each parameter."""
-_PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+PHASES_OF_A_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
 Total = tuple[int | None, int | None]
 """The bytes now, and the highest since the reading before; None where unknown."""
@@ -151,7 +151,7 @@ class StepTotalsReader:
 
     def sampled(self, step: int, optimizer: int, phases: Iterable[MemoryMeasured]) -> None:
         """Take the totals of a sampled step of the optimizer with this index from its breakdown."""
-        found = {each.phase: each for each in phases if each.phase in _PHASES}
+        found = {each.phase: each for each in phases if each.phase in PHASES_OF_A_STEP}
         totals = {phase: each.held.total for phase, each in found.items()}
         peaks = [each.peak for each in found.values() if each.peak is not None]
         if not peaks:
@@ -213,8 +213,8 @@ def _of_step(
     is_exact: bool,
     unread: int = 0,
 ) -> StepTotals:
-    forward, backward, optimizer = map(totals.get, _PHASES)
-    of_forward, of_backward, of_optimizer = map(peaks.get, _PHASES)
+    forward, backward, optimizer = map(totals.get, PHASES_OF_A_STEP)
+    of_forward, of_backward, of_optimizer = map(peaks.get, PHASES_OF_A_STEP)
     return StepTotals(
         step, forward, backward, optimizer, peak, is_exact, of_forward, of_backward, of_optimizer, unread
     )  # fmt: skip
@@ -225,6 +225,6 @@ def _highest_phase(totals: StepTotals) -> Phase | None:
     of another step."""
     ends = totals.forward, totals.backward, totals.optimizer
     peaks = totals.forward_peak, totals.backward_peak, totals.optimizer_peak
-    highest = {phase: max(end or 0, peak or 0) for phase, end, peak in zip(_PHASES, ends, peaks)}
+    highest = {phase: max(end or 0, peak or 0) for phase, end, peak in zip(PHASES_OF_A_STEP, ends, peaks)}
     phase = max(highest, key=highest.__getitem__)
     return phase if not totals.unread or highest[phase] == totals.peak else None

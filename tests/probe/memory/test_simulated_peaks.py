@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import simulated
@@ -139,3 +141,26 @@ def test_a_watch_leaves_the_peaks_that_the_script_reads_as_they_are() -> None:
     plain, ours = (run_simulated(WATCH, how, watched=False) for how in ("alone", "watched"))
     assert len(plain.told) == 61
     assert ours.told == plain.told
+
+
+FREEZE = """
+import torch
+from torch import nn
+
+model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(6)]).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(90):
+    optimizer.zero_grad()
+    model(torch.ones(256, 512, device="cuda")).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_the_receipt_of_a_freeze_has_the_peak_of_a_step(tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.toml"
+    schedule.write_text('[[do]]\nstep = 40\ncommand = "freeze"\npath = "0"\n', encoding="utf-8")
+    ours = run_simulated(FREEZE, options=("--schedule", str(schedule)))
+    found = re.search(r"froze 0: memory peak ([\d.]+) → ([\d.]+) MiB", ours.stderr)
+    assert found is not None, ours.stderr
+    # The gradients of the layer, and as much that Adam's step needs for a while.
+    assert float(found[1]) - float(found[2]) == pytest.approx(2 * (512 * 512 + 512) * 4 / MIB, abs=0.11)
