@@ -14,9 +14,10 @@ from gradtui.export.step_memory import step_memory
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect
-from gradtui.protocol.events import OutOfMemory, ReceiptTaken
+from gradtui.protocol.events import DeviceFigures, OutOfMemory, ReceiptTaken
 from gradtui.protocol.json_values import to_document
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.devices import cuda_devices
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.reconciliation import reconcile
@@ -338,13 +339,22 @@ def _bad_step(state: RunState) -> dict[str, Any] | None:
 
 
 def _device_memory(state: RunState) -> dict[str, Any] | None:
-    """Return a CUDA device's bytes by part, None if no such device was in use."""
-    sample, found = state.device, reconcile(state.device)
-    if sample is None or found is None:
+    """Return the bytes by part of the CUDA device with most of the models, and of every one; None if none was in use."""
+    sample, devices = state.device, cuda_devices(state.device)
+    if sample is None or not devices:
         return None
+    home = sample.index or 0
+    parts = {device.index: _device_parts(device) for device in devices}
+    every = [{"index": device.index, "name": device.source, **parts[device.index]} for device in devices]
+    return {"step": sample.step, **parts[home], "devices": every}
+
+
+def _device_parts(sample: DeviceFigures) -> dict[str, Any]:
+    found = reconcile(sample)
+    if found is None:
+        return {}
     return {
         "scope": found.scope,
-        "step": sample.step,
         "total": found.total,
         **{name: found.size(name) for name in ("context", "outside", "cached", "rounding")},
         **_entry(sample, "requested", "allocated", "reserved", "requested_peak", "allocated_peak", "reserved_peak"),

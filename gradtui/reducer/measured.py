@@ -13,6 +13,7 @@ from gradtui.reducer.results import keep_peaks
 from gradtui.reducer.step_figures import raise_peak, take_figures
 from gradtui.reducer.trainable import take_trainable, without_norms_before_freezes
 from gradtui.reducer.turns import take_reach, take_saved
+from gradtui.state.devices import device_trouble
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.step_curve import PHASES_OF_STEP
@@ -232,15 +233,16 @@ def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
 
 
 def device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
-    before = state.device.trouble if state.device is not None else None
+    before = device_trouble(state.device)
     state.device = event
-    if event.trouble == before:
+    trouble = device_trouble(event)
+    if trouble == before:
         return
-    if event.trouble is not None:
-        state.note_problem(NVML, nvml_trouble_text(event.trouble))
+    if trouble is not None:
+        state.note_problem(NVML, nvml_trouble_text(trouble))
     failures = state.problems[NVML].failures
     if failures > _TROUBLES_REPORTED:
         return
-    text = nvml_trouble_text(event.trouble) if event.trouble is not None else "NVML reports the device's figures again"
-    is_last = event.trouble is not None and failures == _TROUBLES_REPORTED
+    text = nvml_trouble_text(trouble) if trouble is not None else "NVML reports the device's figures again"
+    is_last = trouble is not None and failures == _TROUBLES_REPORTED
     state.note(event, "probe", text + ("; its further failures are not reported" if is_last else ""))

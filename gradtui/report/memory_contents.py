@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.state.devices import cuda_devices
 from gradtui.state.model_records import peak_owner
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_memory import is_peak_exact
@@ -103,7 +104,7 @@ class MemoryContents:
     notes: tuple[str, ...]
     """What stays alive, what grows, what is most."""
     device: tuple[tuple[str, int | None], ...]
-    """The parts of the driver's figure; empty without a CUDA device."""
+    """The parts of the driver's figure, of each device; empty without a CUDA device."""
 
     @property
     def totals_base(self) -> int:
@@ -115,7 +116,6 @@ def memory_contents(state: RunState) -> MemoryContents:
     """Return what is known of memory."""
     before = state.held_since_load or 0
     step = _step(state, before)
-    found = reconcile(state.device)
     totals = ((phase, tuple(state.phases[phase].totals)) for phase in PHASES_OF_STEP)
     return MemoryContents(
         memory_source_text(state),
@@ -126,8 +126,17 @@ def memory_contents(state: RunState) -> MemoryContents:
         tuple((phase, points) for phase, points in totals if points),
         tuple(state.step_memory.spikes),
         tuple(_notes(state)),
-        () if found is None else tuple((part.name, part.size) for part in found.parts),
+        tuple(_device_parts(state)),
     )
+
+
+def _device_parts(state: RunState) -> Iterator[tuple[str, int | None]]:
+    devices = cuda_devices(state.device)
+    for device in devices:
+        found = reconcile(device)
+        where = f"cuda:{device.index} " if len(devices) > 1 else ""
+        if found is not None:
+            yield from ((where + part.name, part.size) for part in found.parts)
 
 
 def duration_words(seconds: float) -> str:

@@ -5,7 +5,7 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 
 from gradtui.text.breakpoints import breakpoint_text, reached_text
 from gradtui.text.commands import command_text
-from gradtui.text.device_memory import device_forms
+from gradtui.text.device_memory import device_forms, device_texts
 from gradtui.text.driver import NVML, nvml_trouble_parts, nvml_trouble_text, nvml_trouble_words
 from gradtui.text.effects import (
     change_results,
@@ -137,6 +137,7 @@ __all__ = [
     "count_text",
     "counted",
     "device_forms",
+    "device_texts",
     "divergence_text",
     "dtype_text",
     "effect_results",

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gradtui.protocol.events import DeviceFigures
+from gradtui.state.devices import cuda_devices, named_devices
 from gradtui.state.reconciliation import reconcile
+from gradtui.state.run_state import RunState
 from gradtui.text.units import DASH, share_text, short_bytes
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -24,6 +26,17 @@ def device_forms(device: DeviceFigures, name: str = "") -> tuple[tuple[str, ...]
     `name` tells it from the others; empty for the only one. The numbers of a form add up as they are printed.
     """
     return tuple(_forms(device, name))
+
+
+def device_texts(state: RunState, most: int = 4) -> list[str]:
+    """Return the line of each CUDA device in use; of more than `most`, that of their sum and of the fullest."""
+    named = named_devices(cuda_devices(state.device), most)
+    return [_text(device, name) for name, device in named]
+
+
+def _text(device: DeviceFigures, name: str) -> str:
+    forms = [form[0] for form in device_forms(device, name) if len(form) == 1]
+    return next((form for form in forms if "·" not in form), forms[0])
 
 
 def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
@@ -58,6 +71,8 @@ def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
     yield (f"{first} {equation}",)
     yield (f"{short} {equation}",)
     yield (f"{short} {total} {unit} = {brief}",)
+    if name:
+        yield (f"{name} {total} {unit} = {brief}",)
     for each in _UNITS:
         total, sizes, unit = _rounded(whole, list(parts.values()), each)
         heads = (
@@ -68,6 +83,8 @@ def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
             yield head, brief
     total, sizes, unit = _rounded(whole, list(parts.values()), precise)
     yield (f"{short} {total} {unit}, {sizes[0]} alloc",)
+    if name:
+        yield (f"{name} {total} {unit}, {sizes[0]} alloc",)
     yield (f"{short} {total} {unit}",)
 
 

@@ -9,6 +9,7 @@ from gradtui.state.model_records import reported_tree, state_counts
 from gradtui.state.rank_failure import first_failure
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
+from gradtui.text.device_memory import device_texts
 from gradtui.text.effects import counted, largest_result
 from gradtui.text.findings import finding_line
 from gradtui.text.forecast import forecast_error_words
@@ -27,7 +28,7 @@ from gradtui.text.units import plural, size_text
 MOST_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
 
-_DISPENSABLE = ("forecasts", "overhead", "tensors", "norm", "changed", "loss")
+_DISPENSABLE = ("forecasts", "overhead", "device", "tensors", "norm", "changed", "loss")
 """Rows that give way to findings, the first one first. The summary has what they say."""
 
 _MESSAGE_LINES = 5
@@ -76,6 +77,7 @@ def end_rows(state: RunState) -> list[EndRow]:
         *_outcome(state),
         *_training(state),
         *_memory(state),
+        *(EndRow("device", text) for text in device_texts(state)),
         *_overhead(state),
         *_troubles(state),
         *_changes(state),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from gradtui.printable import printable
+from gradtui.protocol.events import DeviceFigures
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.devices import cuda_devices
 from gradtui.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_turns import optimizer_turns, summarised_steps
@@ -258,16 +260,21 @@ def _model_words(model: ModelRecord, label: str) -> str:
 
 
 def _device_words(state: RunState) -> list[str]:
-    """Return the driver's last memory figure and its parts; empty without a CUDA device."""
-    found = reconcile(state.device)
+    """Return the driver's last memory figure of each device and its parts; empty without a CUDA device."""
+    devices = cuda_devices(state.device)
+    return [_device_line(device, f" on cuda:{device.index}" if len(devices) > 1 else "") for device in devices]
+
+
+def _device_line(device: DeviceFigures, where: str) -> str:
+    found = reconcile(device)
     if found is None:
-        return []
+        return f"device memory{where}: unknown"
     whose = {"process": "of this process", "device": "of all processes", None: "of torch's allocator"}[found.scope]
     total = "" if found.total is None else f" {size_text(found.total, 2)} ="
     parts = " + ".join(
         f"{part.name} {'unknown' if part.size is None else size_text(part.size, 2)}" for part in reversed(found.parts)
     )
-    return [f"device memory {whose}, at the last reading:{total} {parts}"]
+    return f"device memory {whose}{where}, at the last reading:{total} {parts}"
 
 
 def _phase_line(state: RunState, phase: Phase, loop: float) -> str:

@@ -294,6 +294,12 @@ def test_where_the_memory_of_a_device_went() -> None:
     assert (memory["rounding"], memory["outside"], memory["other_processes"]) == (100 * MIB, None, GIB)
     assert (memory["allocated"], memory["reserved"]) == (9 * GIB + 100 * MIB, 12 * GIB + 300 * MIB)
     assert (memory["device_used"], memory["device_total"]) == (15 * GIB, 80 * GIB)
+    (only,) = memory["devices"]
+    assert only == {
+        "index": 0,
+        "name": "NVIDIA H100",
+        **{name: memory[name] for name in only.keys() - {"index", "name"}},
+    }
 
 
 def test_where_the_process_is_hidden_the_memory_is_the_whole_devices() -> None:

@@ -254,6 +254,19 @@ def test_nvml_is_opened_once_and_only_when_cuda_is_in_use(home: list[int], monke
     assert opened == [threading.get_ident()]
 
 
+def test_every_other_device_that_torch_uses_is_read(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    gpus = {"GPU-uuid-0": Gpu(used=50), "GPU-uuid-1": Gpu(name="second", used=60)}
+    sample = sampler_of(home, Nvml(FakeDriver(gpus).module())).sample()
+    (other,) = sample.others
+    assert (sample.index, sample.device_used) == (0, 50)
+    assert (other.index, other.source, other.device_used, other.allocated, other.reserved) == (1, "second", 60, 10, 20)
+    # Of the first one torch has reserved nothing.
+    home[0] = 1
+    sample = sampler_of(home, Nvml(FakeDriver(gpus).module())).sample()
+    assert (sample.index, sample.device_used, sample.others) == (1, 60, ())
+
+
 @pytest.mark.parametrize(("reserved", "expected"), [(0, None), (20, NvmlTroubleKind.PROCESS_HIDDEN)])
 def test_a_process_that_holds_memory_and_is_not_listed_is_hidden(
     home: list[int], reserved: int, expected: NvmlTroubleKind | None, monkeypatch: pytest.MonkeyPatch

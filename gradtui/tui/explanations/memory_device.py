@@ -7,10 +7,11 @@ with its block (https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-mana
 from __future__ import annotations
 
 from gradtui.protocol.events import DeviceSampled
+from gradtui.state.devices import cuda_devices
 from gradtui.state.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.state.run_state import RunState
 from gradtui.text import BYTES_WIDTH, DASH, bytes_text, nvml_trouble_text, short_bytes
-from gradtui.tui.rendering import DetailRow, Line, in_columns, pad, printable, text_rows
+from gradtui.tui.rendering import BLANK, DetailRow, Line, in_columns, pad, printable, text_rows
 from gradtui.tui.widgets import FULL, stacked_bar
 
 ROLES: dict[PartName, str] = {
@@ -61,14 +62,29 @@ _MIN_BAR = 4
 
 def device_lines(state: RunState, width: int, *, colour: bool) -> list[Line]:
     """Return a heading, the bar with the driver's figure, and the parts in as many columns as fit; empty without a device."""
-    found = reconcile(state.device)
-    if found is None:
+    found, devices = reconcile(state.device), cuda_devices(state.device)
+    if found is None or state.device is None:
         return []
+    return _block(found, f"cuda:{state.device.index or 0}: " if len(devices) > 1 else "", width, colour=colour)
+
+
+def _block(found: Reconciliation, name: str, width: int, *, colour: bool) -> list[Line]:
     return [
-        ((heading(found, width), "faint"),),
+        ((name + heading(found, width - len(name)), "faint"),),
         _bar(found, width, colour=colour),
         *_legend(found, width, colour=colour),
     ]
+
+
+def other_device_lines(state: RunState, width: int, *, colour: bool) -> list[Line]:
+    """Return the bar and the parts of each other CUDA device in use, under its name; empty if there is none."""
+    lines: list[Line] = []
+    home = state.device.index if state.device is not None else None
+    for device in cuda_devices(state.device):
+        found = reconcile(device)
+        if device.index != (home or 0) and found is not None:
+            lines += [BLANK, *_block(found, f"cuda:{device.index}: ", width, colour=colour)]
+    return lines
 
 
 def heading(found: Reconciliation, width: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
-from gradtui.state.devices import cuda_devices, first_trouble, sum_of
+from gradtui.state.devices import cuda_devices, device_trouble, named_devices
 from gradtui.state.run_state import RunState
 from gradtui.text import DASH, device_forms, nvml_trouble_text, nvml_trouble_words, short_bytes
 from gradtui.tui.rendering import Line, width_of, wrap
@@ -11,7 +11,7 @@ from gradtui.tui.rendering import Line, width_of, wrap
 
 def nvml_lines(state: RunState, width: int, most: int = 2) -> list[Line]:
     """Return why figures of the driver are unknown, in so many lines at most; empty if they are not."""
-    trouble = first_trouble(cuda_devices(state.device)) or (state.device.trouble if state.device is not None else None)
+    trouble = device_trouble(state.device)
     if trouble is None:
         return []
     for words in (nvml_trouble_text(trouble), nvml_trouble_words(trouble)):
@@ -29,13 +29,8 @@ def device_rows(state: RunState, width: int, most: int = 2) -> list[Line]:
     devices = cuda_devices(state.device)
     if not devices or most < 1:
         return []
-    if len(devices) == 1:
-        return _rows(devices[0], "", width, most)
-    if len(devices) <= most:
-        return [line for device in devices for line in _rows(device, f"cuda:{device.index}", width, 1)]
-    fullest = sorted(devices, key=lambda device: device.device_process or device.reserved or 0, reverse=True)
-    rows = _rows(sum_of(devices), f"{len(devices)} devices", width, 1)
-    return rows + [line for device in fullest[: most - 1] for line in _rows(device, f"cuda:{device.index}", width, 1)]
+    each = most if len(devices) == 1 else 1
+    return [line for name, device in named_devices(devices, most) for line in _rows(device, name, width, each)]
 
 
 def _rows(device: DeviceFigures, name: str, width: int, most: int) -> list[Line]:

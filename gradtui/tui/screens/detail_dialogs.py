@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradtui.state.run_state import RunState
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.explanations.explanations import explain
-from gradtui.tui.explanations.memory_device import device_facts, device_lines
+from gradtui.tui.explanations.memory_device import device_facts, device_lines, other_device_lines
 from gradtui.tui.explanations.memory_profile_view import (
     CURVE_ROWS,
     closing_lines,
@@ -51,6 +51,7 @@ class DeviceDialog(TextDialog[None]):
 
     def _lines(self, width: int) -> list[Line]:
         bar = device_lines(self._state, width, colour=self._colour)
+        bar += other_device_lines(self._state, width, colour=self._colour)
         return [*bar, *([BLANK] if bar else []), *detail_lines(device_facts(self._state), width)]
 
 

@@ -258,9 +258,18 @@ def test_a_backend_that_counts_no_requests(tmp_path: Path) -> None:
     assert total >= summary["phases"]["forward"]["bytes_end"]["parameters"] > 0
 
 
+USED_ON_THE_OTHER = """
+import pynvml
+pynvml.nvmlInit()
+other = pynvml.nvmlDeviceGetHandleByIndex(1)
+print(json.dumps(sum(each.usedGpuMemory for each in pynvml.nvmlDeviceGetComputeRunningProcesses(other))))
+"""
+
+
 @pytest.mark.skipif(LIBRARIES is None and torch.cuda.device_count() < 2, reason="needs two devices")
 def test_of_several_devices_the_one_with_most_of_the_bytes_is_told(tmp_path: Path) -> None:
     split = """
+import time
 import torch
 from torch import nn
 
@@ -274,7 +283,8 @@ class Split(nn.Module):
 
 model = Split()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(4):
+until = time.monotonic() + 2
+while time.monotonic() < until:
     optimizer.zero_grad()
     model(torch.ones(8, 64, device="cuda:0")).sum().backward()
     optimizer.step()
@@ -284,3 +294,17 @@ for _ in range(4):
     held = summary["phases"]["optimizer"]["bytes_end"]
     assert held["parameters"] == held["gradients"] == (64 * 1024 + 1024) * 4
     assert held["other"] >= 0
+    first, second = summary["device_memory"]["devices"]
+    assert (first["index"], second["index"]) == (0, 1)
+    assert first["allocated"] > 0
+    assert second["allocated"] == summary["device_memory"]["allocated"] > 0
+    for device in (first, second):
+        outside = device["context"] if device["scope"] == "process" else device["outside"]
+        assert device["total"] == device["requested"] + device["rounding"] + device["cached"] + outside
+
+
+@pytest.mark.skipif(LIBRARIES is None, reason="needs two devices of known contexts")
+def test_a_device_that_the_script_does_not_use_gets_no_context(tmp_path: Path) -> None:
+    told, summary = run(LASTING + USED_ON_THE_OTHER, tmp_path, watched=True, FAKE_CUDA_MACHINE=machine(2))
+    assert told[-1] == 0
+    assert [device["index"] for device in summary["device_memory"]["devices"]] == [0]

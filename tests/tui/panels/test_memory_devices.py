@@ -15,7 +15,8 @@ from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.reducer import apply
 from gradtui.state.devices import cuda_devices, sum_of
 from gradtui.state.run_state import RunState
-from gradtui.text import device_forms
+from gradtui.text import device_forms, end_rows, report_lines
+from gradtui.tui.explanations.memory_device import device_lines, other_device_lines
 from gradtui.tui.panels.memory_devices import device_rows
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines
 from gradtui.tui.panels.memory_table import phase_table
@@ -130,8 +131,30 @@ def test_each_of_several_devices_has_a_line() -> None:
         "cuda:0 NVML 1,372 MiB = 611 alloc + 261 cached + 500 ctx of 80.0 GiB",
         "cuda:1 NVML 900 MiB = 300 alloc + 100 cached + 500 ctx of 80.0 GiB",
     ]
-    assert text(device_rows(state, 28)).splitlines() == ["cuda:0 NVML 1,372 MiB", "cuda:1 NVML 900 MiB"]
+    assert text(device_rows(state, 52)).splitlines() == [
+        "cuda:0 1,372 MiB = 611 alloc + 261 cached + 500 ctx",
+        "cuda:1 900 MiB = 300 alloc + 100 cached + 500 ctx",
+    ]
+    assert text(device_rows(state, 28)).splitlines() == [
+        "cuda:0 1,372 MiB, 611 alloc",
+        "cuda:1 900 MiB, 300 alloc",
+    ]
     assert text(device_rows(state, 70, 1)).startswith("2 devices NVML 2,272 MiB = 911 alloc")
+
+
+def test_each_device_is_in_the_dialog_the_closing_lines_and_the_report() -> None:
+    state = state_with(TWO)
+    shown = text(device_lines(state, 60, colour=True) + other_device_lines(state, 60, colour=True))
+    assert [line[:8] for line in shown.splitlines() if line.startswith("cuda")] == ["cuda:0: ", "cuda:1: "]
+    assert "1.34 GiB" in shown
+    assert " 900 MiB" in shown
+    assert [row.text.split(" = ")[0] for row in end_rows(state) if row.label == "device"] == [
+        "cuda:0 process (NVML) 1,372 MiB",
+        "cuda:1 process (NVML) 900 MiB",
+    ]
+    told = [line for line in report_lines(state) if line.startswith("device memory of this process on cuda:")]
+    assert len(told) == 2
+    assert other_device_lines(state_with(SMALL), 60, colour=True) == []
 
 
 def test_of_many_devices_the_sum_and_the_fullest_are_shown() -> None:
