@@ -10,17 +10,16 @@ from typing import Any
 
 from gradtui.atomic_file import OWNER_ONLY, write_atomically
 from gradtui.export import forecasts, gradients, optimizers
+from gradtui.export.device_memory import device_memory
 from gradtui.export.step_memory import step_memory
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect
-from gradtui.protocol.events import DeviceFigures, OutOfMemory, ReceiptTaken
+from gradtui.protocol.events import OutOfMemory, ReceiptTaken
 from gradtui.protocol.json_values import to_document
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.devices import cuda_devices
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
-from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_memory import is_peak_exact
 from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
@@ -54,7 +53,7 @@ def summarise(state: RunState, *, dropped: int) -> dict[str, Any]:
         "phases": phases,
         "memory": step_memory(state),
         "step_peak": _step_peak(state),
-        "device_memory": _device_memory(state),
+        "device_memory": device_memory(state),
         "checkpointed": _checkpointed(state),
         "living_graphs": _living_graphs(state),
         "gradient_norm": gradients.gradient_norm(state),
@@ -335,31 +334,6 @@ def _bad_step(state: RunState) -> dict[str, Any] | None:
         **_entry(event, seconds="at", last_finite_step="last_finite"),
         "earliest_step": event.earliest or event.step,
         "in_words": nonfinite_text(event),
-    }
-
-
-def _device_memory(state: RunState) -> dict[str, Any] | None:
-    """Return the bytes by part of the CUDA device with most of the models, and of every one; None if none was in use."""
-    sample, devices = state.device, cuda_devices(state.device)
-    if sample is None or not devices:
-        return None
-    home = sample.index or 0
-    parts = {device.index: _device_parts(device) for device in devices}
-    every = [{"index": device.index, "name": device.source, **parts[device.index]} for device in devices]
-    return {"step": sample.step, **parts[home], "devices": every}
-
-
-def _device_parts(sample: DeviceFigures) -> dict[str, Any]:
-    found = reconcile(sample)
-    if found is None:
-        return {}
-    return {
-        "scope": found.scope,
-        "total": found.total,
-        **{name: found.size(name) for name in ("context", "outside", "cached", "rounding")},
-        **_entry(sample, "requested", "allocated", "reserved", "requested_peak", "allocated_peak", "reserved_peak"),
-        **_entry(sample, "device_used", "device_total"),
-        "other_processes": found.other_processes,
     }
 
 

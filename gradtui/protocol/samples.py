@@ -1,0 +1,69 @@
+"""What the sampler thread reads at fixed intervals: the phase of the training thread, and the memory and load of devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.driver import NvmlTrouble
+from gradtui.protocol.measurements import Measurement
+from gradtui.protocol.vocabulary import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSampled(Measurement):
+    """The phase of the training thread when the sampler thread read it."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFigures:
+    """The figures of one CUDA device, with the names and meanings that they have in `DeviceSampled`."""
+
+    index: int
+    source: str
+    device_used: int | None
+    device_total: int | None
+    device_process: int | None
+    allocated: int | None
+    reserved: int | None
+    utilisation: float | None
+    requested: int | None
+    requested_peak: int | None
+    allocated_peak: int | None
+    reserved_peak: int | None
+    trouble: NvmlTrouble | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSampled(Measurement):
+    """Numbers that the sampler thread reads at fixed intervals; None where the machine does not report them.
+
+    Sizes are in bytes; `utilisation` is a fraction of 1. `device_process` is what this process holds according to the driver,
+    `device_used` what all processes hold. `requested`, `allocated` and `reserved` come from the allocator of the same device:
+    the requested bytes, the blocks allocated for them, and the memory reserved from the driver. Their peaks are those that the
+    script would read.
+    """
+
+    source: str
+    host_rss: int | None
+    host_total: int | None
+    device_used: int | None
+    device_total: int | None
+    device_process: int | None
+    allocated: int | None
+    reserved: int | None
+    utilisation: float | None
+    requested: int | None = None
+    requested_peak: int | None = None
+    allocated_peak: int | None = None
+    reserved_peak: int | None = None
+    host_available: int | None = None
+    """Host memory that programs can have without swapping (psutil: `virtual_memory().available`). A limit of a container below
+    that is not known."""
+    trouble: NvmlTrouble | None = None
+    """Why the driver's figures, or that of this process, are None although torch uses the device."""
+    index: int | None = None
+    """Torch's index of the CUDA device, which holds most of the models' bytes; None while none is in use."""
+    others: tuple[DeviceFigures, ...] = ()
+    """The other CUDA devices of which torch has reserved memory in this process."""
