@@ -1,4 +1,4 @@
-"""Ask what may hang or crash in a process of its own: a driver that does not answer costs its own facts only."""
+"""Ask torch and the driver in child processes. If one of them hangs or crashes, only its own facts are missing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Child:
         self._lines.put(b"")
 
     def answer(self, within_s: float) -> Mapping[str, Any] | None:
-        """Return the next answer; None if there is none within so many seconds. `trouble` then says why."""
+        """Return the next answer. Return None if the process gives none within `within_s` seconds; `trouble` then says why."""
         if self.trouble is not None:
             return None
         try:
@@ -65,18 +65,18 @@ class Child:
             self.trouble = self._ending()
             return None
         try:
-            told = json.loads(line)
+            answer = json.loads(line)
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            answer = None
+        if not isinstance(answer, dict):
             self.trouble = "an answer that cannot be read"
             return None
-        return told
+        return answer
 
     def answers(self, within_s: float) -> Iterator[Mapping[str, Any]]:
-        """Yield the answers until the last one. Each may take so many seconds."""
-        while (told := self.answer(within_s)) is not None:
-            yield told
+        """Yield the answers until the last one. The process has `within_s` seconds for each."""
+        while (answer := self.answer(within_s)) is not None:
+            yield answer
 
     def stop(self) -> None:
         """End the process. One that the kernel holds in a call of the driver is left behind."""

@@ -114,7 +114,7 @@ def _lacks_without_torch(built: Answer, silence: str | None) -> Iterator[Lack]:
     yield Lack(
         "training",
         what,
-        "no script can be watched, checked or forecast; recordings and live runs can be looked at",
+        "gradtui cannot watch, check or forecast a script; it can replay recordings and attach to live runs",
         f"pip install torch in the environment of gradtui; {_GET_TORCH}",
         is_broken,
     )

@@ -23,7 +23,7 @@ def answers() -> Iterator[Mapping[str, Any]]:
     with contextlib.suppress(PackageNotFoundError):
         package = version("nvidia-ml-py")
     if trouble is not None:
-        yield {"package": package, **_told(trouble)}
+        yield {"package": package, **_trouble_facts(trouble)}
         return
     questions = _Questions(nvml)
     cuda = questions.answer("nvmlSystemGetCudaDriverVersion_v2")
@@ -33,7 +33,7 @@ def answers() -> Iterator[Mapping[str, Any]]:
         "driver": _text(questions.answer("nvmlSystemGetDriverVersion")),
         "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda is not None else None,
         "count": count,
-        **_told(questions.trouble if count is None else None),
+        **_trouble_facts(questions.trouble if count is None else None),
     }
     for index in range(count or 0):
         yield _device(nvml, index)
@@ -61,7 +61,7 @@ def _device(nvml: Nvml, index: int) -> Mapping[str, Any]:
     questions = _Questions(nvml)
     handle = questions.answer("nvmlDeviceGetHandleByIndex", index)
     if handle is None:
-        return {"index": index, **_told(questions.trouble or nvml.refused())}
+        return {"index": index, **_trouble_facts(questions.trouble or nvml.refused())}
     memory, trouble = nvml.memory(handle)
     mig = questions.answer("nvmlDeviceGetMigMode", handle)
     capability = questions.answer("nvmlDeviceGetCudaComputeCapability", handle)
@@ -75,7 +75,7 @@ def _device(nvml: Nvml, index: int) -> Mapping[str, Any]:
         "mig": bool(mig[0]) if mig else None,
         "capability": f"{capability[0]}.{capability[1]}" if capability else None,
         "processes": len(processes) if processes is not None else None,
-        **_told(trouble),
+        **_trouble_facts(trouble),
     }
 
 
@@ -83,7 +83,7 @@ def _text(value: Any) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _told(trouble: NvmlTrouble | None) -> dict[str, Any]:
+def _trouble_facts(trouble: NvmlTrouble | None) -> dict[str, Any]:
     return {"trouble": trouble.kind.value if trouble is not None else None, "code": trouble and trouble.code}
 
 

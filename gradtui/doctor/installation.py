@@ -93,7 +93,7 @@ def _temporary() -> Iterator[str]:
 
 
 def _directory(name: str, path: Path) -> dict[str, Any]:
-    """Return what is known of a directory. Of one that does not exist the nearest above it says whether it can be made."""
+    """Return the facts about a directory. `is_writable` of a directory that does not exist is that of its nearest ancestor."""
     nearest = next(each for each in (path, *path.parents) if each.exists())
     known = path.stat() if nearest == path else None
     free = shutil.disk_usage(nearest).free

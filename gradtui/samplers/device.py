@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import psutil
@@ -87,30 +87,25 @@ class DeviceSampler:
         """
         index: int | None = None
         others: tuple[DeviceFigures, ...] = ()
-        allocator, device = AllocatorReading(), DeviceReading()
+        home = _figures(AllocatorReading(), DeviceReading())
         if torch.cuda.is_initialized():
             self.period_s = _PERIOD_S
             index = self._index()
             # Read the allocator first: memory reserved in between is then in the driver's figure, never missing there.
             allocator = read_allocator(index)
             device = self._driver(index)
-            others = tuple(self._others(index))
+            device = replace(device, trouble=_known(device.trouble, allocator))
+            home, others = _figures(allocator, device), tuple(self._others(index))
         memory, host = self._process.memory_info(), psutil.virtual_memory()
         return DeviceSampled(
             at=self._at(),
             step=self._step(),
-            source=device.name or "host",
             host_rss=memory.rss,
             host_total=host.total,
             host_available=host.available,
-            device_used=device.used,
-            device_total=device.total,
-            device_process=device.process,
-            utilisation=device.utilisation,
-            trouble=_known(device.trouble, allocator),
             index=index,
             others=others,
-            **asdict(allocator),
+            **(home | {"source": home["source"] or "host"}),
         )
 
     def _driver(self, index: int) -> DeviceReading:
@@ -123,19 +118,21 @@ class DeviceSampler:
         """Read each other device of which torch has reserved memory. No context is made on those that it does not use."""
         for index in range(torch.cuda.device_count()):
             allocator = read_allocator(index) if index != home else AllocatorReading()
-            if not allocator.reserved:
-                continue
-            device = self._driver(index)
-            yield DeviceFigures(
-                index=index,
-                source=device.name or "",
-                device_used=device.used,
-                device_total=device.total,
-                device_process=device.process,
-                utilisation=device.utilisation,
-                trouble=device.trouble,
-                **asdict(allocator),
-            )
+            if allocator.reserved:
+                yield DeviceFigures(index=index, **_figures(allocator, self._driver(index)))
+
+
+def _figures(allocator: AllocatorReading, device: DeviceReading) -> dict[str, Any]:
+    """Return the figures of one device by their names in `DeviceFigures`."""
+    return {
+        "source": device.name or "",
+        "device_used": device.used,
+        "device_total": device.total,
+        "device_process": device.process,
+        "utilisation": device.utilisation,
+        "trouble": device.trouble,
+        **asdict(allocator),
+    }
 
 
 def _known(trouble: NvmlTrouble | None, allocator: AllocatorReading) -> NvmlTrouble | None:

@@ -91,7 +91,7 @@ def test_torch_is_not_installed() -> None:
     seen = page({"error": "No module named 'torch'", "is_installed": False}, {}, (NO_NVIDIA,))
     assert seen.exit_code == 0
     assert [each.name for each in seen.lacks] == ["training", "cuda"]
-    assert "recordings and live runs can be looked at" in seen.lacks[0].cost
+    assert "it can replay recordings and attach to live runs" in seen.lacks[0].cost
     assert seen.lacks[0].what == "torch is not installed"
     again = page({"error": "No module named 'torch'", "is_installed": False}, {}, (NO_NVIDIA,), asked=("training",))
     assert again.exit_code == 1

@@ -125,10 +125,7 @@ def reach_of(seen: Watched) -> list[str]:
     return [tree.reach.reach[model.root] for model in tree.models]
 
 
-def test_a_teacher_over_the_memory_of_its_student_keeps_facts_of_its_own() -> None:
-    torch.manual_seed(0)
-    student = mlp()
-    teacher = sharing(student)
+def distil(teacher: nn.Module, student: nn.Module) -> Watched:
     with watched() as seen:
         optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
         for _ in range(3):
@@ -138,6 +135,14 @@ def test_a_teacher_over_the_memory_of_its_student_keeps_facts_of_its_own() -> No
             optimizer.zero_grad()
             (student(x) - wanted).square().mean().backward()
             optimizer.step()
+    return seen
+
+
+def test_a_teacher_over_the_memory_of_its_student_keeps_facts_of_its_own() -> None:
+    torch.manual_seed(0)
+    student = mlp()
+    teacher = sharing(student)
+    seen = distil(teacher, student)
     assert reach_of(seen) == ["-", "e"]
     tree = seen.state.tree
     assert frontier_sentence(tree, 0) == "Backward never enters it: it runs under no_grad."
@@ -178,15 +183,7 @@ def test_models_in_parts_of_one_storage_keep_facts_of_their_own() -> None:
     torch.manual_seed(0)
     student, teacher = mlp(), mlp().requires_grad_(False)
     laid_into(torch.zeros(200), student, teacher)
-    with watched() as seen:
-        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-        for _ in range(3):
-            x = torch.randn(8, 4)
-            with torch.no_grad():
-                wanted = teacher(x + 0.1)
-            optimizer.zero_grad()
-            (student(x) - wanted).square().mean().backward()
-            optimizer.step()
+    seen = distil(teacher, student)
     tree = seen.state.tree
     assert reach_of(seen) == ["-", "e"]
     assert not any(info.same_storage for info in tree.parameters)
