@@ -24,8 +24,7 @@ from gradtui.text import (
     seconds_text,
     share_text,
 )
-from gradtui.text.memory import graph_lines, most_saved_text, spikes_text
-from gradtui.text.report import place_of
+from gradtui.text.memory import graph_lines, most_saved_text, place_of, spikes_text
 
 _HOLDERS = 12
 _PHASES = (Phase.LOAD, Phase.DATA, *PHASES_OF_STEP, Phase.ZERO_GRAD, Phase.EVAL, Phase.OTHER)

@@ -33,6 +33,8 @@ class RunPeak:
     since: int = 0
     record: PhaseRecord | None = None
     """That of its phase, if it is known."""
+    module: int = -1
+    """Index of the module whose operation caused it, as the profile of its step says; -1 where that is unknown."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,12 @@ def run_peak(state: RunState) -> RunPeak | None:
     whole, is_exact = record.peak or 0, state.step_memory.peaks_exact
     if unread is not None and unread.bytes > whole:
         return RunPeak(above_load(state, unread.bytes), unread.bytes, unread.step, None, is_exact, unread.since)
+    profile = state.traced
+    is_profiled = profile is not None and profile.step == record.peak_step and not record.peak_exact
+    # The total at a phase's end also has bytes of the profile's log, and no module.
+    if profile is not None and is_profiled and profile.peak <= whole <= profile.peak * _AS_HIGH:
+        whole, phase, module = profile.peak, profile.peak_phase, profile.peak_module
+        return RunPeak(above_load(state, whole), whole, profile.step, phase, False, module=module)
     is_exact &= record.peak_exact
     return RunPeak(above_load(state, whole), whole, record.peak_step, phase, is_exact, record=record)
 

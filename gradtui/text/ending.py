@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from gradtui.state.findings import Level, by_gravity
 from gradtui.state.model_records import reported_tree, state_counts
 from gradtui.state.rank_failure import first_failure
-from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
 from gradtui.text.device_memory import device_texts
 from gradtui.text.effects import counted, largest_result
@@ -21,9 +20,9 @@ from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.overhead import overhead_row
 from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_outcome
-from gradtui.text.report import place_of, schedule_lines, steps_words, trained_models, untrained_lines
+from gradtui.text.report import schedule_lines, steps_words, trained_models, untrained_lines
 from gradtui.text.script_lines import script_line_text
-from gradtui.text.units import plural, size_text
+from gradtui.text.units import plural
 
 MOST_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
@@ -139,12 +138,7 @@ def _training(state: RunState) -> list[EndRow]:
 
 def _memory(state: RunState) -> list[EndRow]:
     text = peak_text(state)
-    if not text:
-        return []
-    if state.traced is not None:
-        step, place = state.traced, place_of(state, state.traced.peak_module)
-        text += f"; within step {step.step:,}: {size_text(above_load(state, step.peak))} in {step.peak_phase}{place}"
-    return [EndRow("memory", text)]
+    return [EndRow("memory", text)] if text else []
 
 
 def _overhead(state: RunState) -> list[EndRow]:

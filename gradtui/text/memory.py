@@ -5,8 +5,8 @@ from __future__ import annotations
 from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.growth import Growth
-from gradtui.state.model_records import peak_owner
-from gradtui.state.run_memory import above_load, includes, largest_spike, run_peak
+from gradtui.state.model_records import model_labels, peak_owner
+from gradtui.state.run_memory import RunPeak, above_load, includes, largest_spike, run_peak
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import (
     is_frozen,
@@ -93,6 +93,16 @@ def spike_text(state: RunState, spike: MemorySpikeFound) -> str:
     return f"memory spike{f' {when}' if when else ''}: {bound}{peak}, {more} more than usual ({usual}){lasted}"
 
 
+def place_of(state: RunState, module: int) -> str:
+    """Return ` at PATH`, with the model's name if it is needed. If several models exist at once, their paths begin with it."""
+    if module < 0:
+        return ""
+    tree, labels = state.tree, model_labels(state)
+    owner = tree.modules[module]
+    label = labels.get(tree.models[0].number, "") if len(tree.models) == 1 and len(labels) > 1 else ""
+    return f" at {owner.path or owner.name}{f' of {label}' if label and owner.path else ''}"
+
+
 def peak_text(state: RunState) -> str:
     """Describe the peak of the run and its spikes, as the screen counts them; empty while no peak is known."""
     peak = run_peak(state)
@@ -100,11 +110,22 @@ def peak_text(state: RunState) -> str:
         return ""
     owner = peak_owner(state, peak.record) if peak.record is not None else ""
     size = f"{'' if peak.is_exact else '≥ '}{size_text(peak.bytes)}"
-    text = f"peak {size} {when_words(peak.step, peak.phase, peak.since)}{f' with {owner}' if owner else ''}"
+    where = f" with {owner}" if owner else place_of(state, peak.module)
+    text = f"peak {size} {when_words(peak.step, peak.phase, peak.since)}{where}"
     before = state.held_since_load
     if before is not None:
         text += f", besides {size_text(before)} held since before training"
-    return text + _spike_words(state, peak.step)
+    return text + _within_step(state, peak) + _spike_words(state, peak.step)
+
+
+def _within_step(state: RunState, peak: RunPeak) -> str:
+    """Return the peak of the profiled step if that is another one."""
+    profile = state.traced
+    if profile is None or (peak.bytes, peak.step) == (above_load(state, profile.peak), profile.step):
+        return ""
+    step = f"step {profile.step:,}" if profile.step != peak.step else "its tensor operations"
+    place = place_of(state, profile.peak_module)
+    return f"; within {step}: {size_text(above_load(state, profile.peak))} in {profile.peak_phase}{place}"
 
 
 def _spike_words(state: RunState, peak_step: int) -> str:

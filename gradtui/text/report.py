@@ -20,7 +20,7 @@ from gradtui.text.findings import finding_lines
 from gradtui.text.forecast import forecast_error_words
 from gradtui.text.freezes import checkpoint_lines
 from gradtui.text.frontier import frontier_sentence
-from gradtui.text.memory import graph_lines, most_saved_text
+from gradtui.text.memory import graph_lines, most_saved_text, place_of
 from gradtui.text.models import record_text, same_storage_lines, unregistered_lines
 from gradtui.text.nonfinite import nonfinite_text
 from gradtui.text.optimizers import (
@@ -286,16 +286,6 @@ def _phase_line(state: RunState, phase: Phase, loop: float) -> str:
     whose = f" with {owner}" if owner else ""
     memory = "" if record.peak is None else f"  peak {exact}{size_text(record.peak)}{whose}"
     return f"  {phase.value:<10} {record.seconds:8.2f} s {share}{memory}"
-
-
-def place_of(state: RunState, module: int) -> str:
-    """Return ` at PATH`, with the model's name if it is needed. If several models exist at once, their paths begin with it."""
-    if module < 0:
-        return ""
-    tree, labels = state.tree, model_labels(state)
-    owner = tree.modules[module]
-    label = labels.get(tree.models[0].number, "") if len(tree.models) == 1 and len(labels) > 1 else ""
-    return f" at {owner.path or owner.name}{f' of {label}' if label and owner.path else ''}"
 
 
 def _left_out(state: RunState) -> str:

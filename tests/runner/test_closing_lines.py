@@ -16,6 +16,7 @@ from gradtui.protocol.script_lines import ScriptLine, Uncaught
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
+from gradtui.state.run_memory import run_peak
 from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines, end_rows, size_text
 from gradtui.text.memory import spikes_text
@@ -153,6 +154,38 @@ def test_the_peak_has_its_step_and_is_that_of_the_header() -> None:
     header = "".join(part for part, _ in header_line(run, HeaderState(), 200))
     assert f"peak ≥{size:.0f} MiB" in header
     assert "≥" not in memory_row(step_memory.state(60, exact=True))
+
+
+def profile(step: int, peak: int) -> ev.StepMemoryProfiled:
+    highest = (None,) * len(coop_model().modules)
+    return ev.StepMemoryProfiled(
+        9.0, step, (1, peak), 2, ((Phase.FORWARD, 0),), peak, Phase.BACKWARD, 1, (), highest, True
+    )
+
+
+def test_the_peak_of_the_profiled_step_is_that_of_its_profile() -> None:
+    run = step_memory.state(60)
+    highest = run_peak(run)
+    assert highest is not None
+    # The total that was read when a phase of it ended is a little higher: it has the log of the profile.
+    apply(run, profile(highest.step, highest.whole - MIB // 2))
+    size = (highest.bytes - MIB // 2) / MIB
+    module = coop_model().modules[1].path
+    assert (
+        memory_row(run) == f"peak ≥ {size:.1f} MiB at step {highest.step} in backward at {module}, "
+        "besides 1.0 MiB held since before training"
+    )
+
+
+def test_a_total_far_above_the_profile_of_its_step_stays_beside_it() -> None:
+    run = step_memory.state(60)
+    highest = run_peak(run)
+    assert highest is not None
+    apply(run, profile(highest.step, 40 * MIB))
+    assert memory_row(run).startswith(f"peak ≥ {size_text(highest.bytes)} at step {highest.step} in forward")
+    assert "; within its tensor operations: 39.0 MiB in backward at " in memory_row(run)
+    apply(run, profile(60, 40 * MIB))
+    assert "; within step 60: 39.0 MiB in backward at " in memory_row(run)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,13 @@ class MemoryProfiler(StepRecorder[AllocationLog]):
         self._marks.append((len(self.log.curve) - 1, phase))
         super().phase(phase)
 
+    def highest_in(self, phase: Phase) -> int | None:
+        """Return the highest total so far while this phase ran; None if it has not run."""
+        curve = self.log.curve
+        ends = [begin for begin, _ in self._marks[1:]]
+        stretches = zip(self._marks, [*ends, len(curve) - 1])
+        return max((max(curve[begin : end + 1]) for (begin, each), end in stretches if each is phase), default=None)
+
     def close(self) -> None:
         """Stop. The results stay."""
         super().close()

@@ -32,8 +32,6 @@ class PhaseMemory:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter = context.counter
         self._traces = traces
-        self._phase_index = 0
-        """Index on the profiled step's curve where the current phase began."""
         self._kept: GraphSummary | None = NOTHING_KEPT
         """What autograd keeps now; None while that is unknown."""
         self.peaks = PhasePeaks()
@@ -77,7 +75,6 @@ class PhaseMemory:
         self._step = self._counter.steps + 1
         self._emitted.clear()
         self._was_gradient = False
-        self._phase_index = 0
         before = self.begin_phase()
         self.peaks.begin_step(before, listening=listening)
         return before
@@ -142,10 +139,9 @@ class PhaseMemory:
         peak, peak_exact = self.peaks.of(phase, part)
         if self._traces.current is not None:
             # What a kernel itself allocates is not observed, so this is also a lower bound, but a much closer one.
-            curve = self._traces.current.log.curve
-            if not peak_exact:
-                peak = max(peak or 0, max(curve[self._phase_index :]))
-            self._phase_index = len(curve) - 1
+            within = self._traces.current.highest_in(phase)
+            if not peak_exact and within is not None:
+                peak = max(peak or 0, within)
         whole = kept
         if kept is not None:
             kept = kept.alive([*partial.claimed, *partial.batches])

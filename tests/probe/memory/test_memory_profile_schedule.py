@@ -15,7 +15,7 @@ import torch._dynamo
 from toggling import unfreeze
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from watched import ScriptedCommands, Watched, watched
+from watched import CountingAllocator, ScriptedCommands, Watched, watched
 
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
@@ -25,8 +25,9 @@ from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.steps import StepCounter
 from gradtui.protocol.commands import Pause, Resume, TraceStep
-from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, StepMemoryProfiled
+from gradtui.protocol.events import CommandApplied, CommandRejected, MemoryMeasured, PauseChanged, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.step_peaks import profiled_peaks
 
 BATCH, WIDTH, DEPTH = 512, 128, 6
 F32 = 4
@@ -92,6 +93,27 @@ def test_the_ledger_knows_the_height_within_a_phase() -> None:
     forward = seen.ledgers(Phase.FORWARD)[-1].held.total
     assert forward is not None
     assert backward.peak >= forward + BATCH * WIDTH * F32
+
+
+def test_gradients_cleared_between_forward_and_backward_do_not_get_the_height_of_the_forward() -> None:
+    model = deep()
+    with watched(allocator=CountingAllocator()) as seen:
+        optimizer = torch.optim.Adam(model.parameters())
+        x = torch.ones(BATCH, WIDTH)
+        for _ in range(5):
+            with torch.no_grad():
+                frozen = model(x)
+            loss = model(x).square().mean() + frozen.mean()
+            del frozen
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    profile = traced(seen)[-1]
+    of_phases = profiled_peaks(profile).phases
+    highest = {phase: max(peak for each, peak in of_phases if each is phase) for phase, _ in of_phases}
+    peaks = {event.phase: event.peak for event in seen.all(MemoryMeasured) if event.step == profile.step}
+    assert peaks[Phase.ZERO_GRAD] == highest[Phase.ZERO_GRAD]
+    assert peaks[Phase.FORWARD] == highest[Phase.FORWARD] > highest[Phase.ZERO_GRAD]
 
 
 def test_a_step_is_taken_apart_when_it_is_asked_for() -> None:
