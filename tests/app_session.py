@@ -109,6 +109,12 @@ class Session:
         assert current is not None
         return rows.path(current)
 
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the screen, as they are drawn."""
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip) for strip in strips]
+
     async def palette(self) -> dict[str, Callable[[], Awaitable[bool]]]:
         """The commands of the palette, by their titles with keys."""
         return {str(hit.text): hit.command async for hit in ActionCommands(self.dashboard).discover()}  # type: ignore[union-attr,misc]

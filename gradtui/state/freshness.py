@@ -54,15 +54,22 @@ def stale_norm_step(state: RunState, parameters: range) -> int | None:
     return steps[0] if steps is not None and is_stale(state, steps[0]) else None
 
 
-def stale_ratio_step(state: RunState, parameters: range) -> int | None:
-    """Return the step of the oldest update ratio of these parameters if it is old; None otherwise. Linear in their number."""
-    step = ratio_step(state.tree, parameters)
-    return step if is_stale(state, step) else None
+def stale_ratio_steps(state: RunState, parameters: range) -> tuple[int, int] | None:
+    """Return the first and the last step of the update ratios of these parameters if the first is old; None otherwise.
+
+    Linear in their number.
+    """
+    steps = ratio_steps(state.tree, parameters)
+    return steps if steps is not None and is_stale(state, steps[0]) else None
 
 
-def ratio_step(tree: TreeState, parameters: range) -> int | None:
-    """Return the step of the oldest update ratio of those of these parameters that train; None if none was measured."""
+def ratio_steps(tree: TreeState, parameters: range) -> tuple[int, int] | None:
+    """Return the first and the last step of the update ratios of those of these parameters that train; None if there is none.
+
+    Parameters are measured in turn, so that a ratio of many is of several steps.
+    """
     if not tree.figures:
         return None
     measured = [tree.figures[index] for index in parameters if index in tree.figures and tree.trainable[index] == "1"]
-    return min((step for step, figures in measured if figures.update_ratio is not None), default=None)
+    steps = [step for step, figures in measured if figures.update_ratio is not None]
+    return (min(steps), max(steps)) if steps else None

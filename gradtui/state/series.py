@@ -279,13 +279,18 @@ class MicroStepNorms:
 
 
 def joint_norm(norms: Sequence[float | None]) -> float | None:
-    """Return the L2 norm of the concatenation of vectors with the given L2 norms; None if none is known."""
+    """Return the L2 norm of the concatenation of vectors with these L2 norms: NaN if any is; None if none is known."""
     if not norms:
         return None
+    known: Sequence[float]
     try:
         # Mostly all are known, and trying takes a fifth of the time of checking each.
-        return math.hypot(*norms)  # type: ignore[arg-type]
+        joined, known = math.hypot(*norms), norms  # type: ignore[arg-type, assignment]
     except TypeError:
         # Without zeros too, which change no norm: a filter without a function is faster.
         known = [*filter(None, norms)]
-    return math.hypot(*known) if known or norms.count(None) < len(norms) else None
+        if not known and norms.count(None) == len(norms):
+            return None
+        joined = math.hypot(*known)
+    # `math.hypot` returns Inf if any argument is Inf, even if another is NaN.
+    return math.nan if joined == math.inf and any(map(math.isnan, known)) else joined

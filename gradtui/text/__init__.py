@@ -99,6 +99,7 @@ from gradtui.text.units import (
     short_bytes,
     short_rate,
     size_text,
+    steps_of,
     steps_text,
     time_left_text,
 )
@@ -202,6 +203,7 @@ __all__ = [
     "state_counts",
     "state_reason",
     "statistics_words",
+    "steps_of",
     "steps_text",
     "stop_text",
     "time_left_text",

@@ -18,7 +18,7 @@ def overhead_row(state: RunState) -> str:
         parts.insert(0, f"samples without a budget ({count}) {_percent(cost.exempt_share)}")
     if cost.paid_steps:
         parts.insert(0, f"samples within the budget{_budget(state)} {_percent(cost.paid_share)}")
-    whole = f"{_percent(cost.share or 0.0)} ({_each(cost)}): {', '.join(parts)}"
+    whole = f"{_percent(cost.share or 0.0)} of the run ({_each(cost)}): {', '.join(parts)}"
     return f"{whole}; set-up {cost.setup_seconds:.2g} s, once" if cost.setup_seconds else whole
 
 

@@ -130,6 +130,11 @@ def count_text(count: int | None) -> str:
     return f"{number}{_COUNT_UNITS[unit]}".rjust(COUNT_WIDTH)
 
 
+def steps_of(first: int, last: int) -> str:
+    """Return `step 11`, or `steps 11–118` where a figure is of several."""
+    return f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
+
+
 def steps_text(count: int, width: int) -> str:
     """Format a step number, whole if it fits `width` (at least 5) cells."""
     whole = f"{count:,}"

@@ -9,18 +9,27 @@ from dataclasses import dataclass
 from gradtui.printable import printable
 from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState, Reach
 from gradtui.state.aggregated_stats import aggregated_stats
-from gradtui.state.freshness import is_stale, stale_norm_step, stale_ratio_step
+from gradtui.state.freshness import is_stale, stale_norm_step, stale_ratio_steps
 from gradtui.state.frontier import Frontier
 from gradtui.state.job import NormRange
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import kept_for, measured_step, optimizers_of, saved_bytes, state_of, subtree, toggles_of
+from gradtui.state.selectors import (
+    MOST_JOINED,
+    kept_for,
+    measured_step,
+    optimizers_of,
+    saved_bytes,
+    state_of,
+    subtree,
+    toggles_of,
+)
 from gradtui.state.usual_ratio import is_far_from_usual
 from gradtui.text.freezes import contending_text, holding_text
 from gradtui.text.frontier import SHARED, backward_clause
 from gradtui.text.gradients import held_words, passing_words, ratio_words
 from gradtui.text.parameters import STATE_WORDS, why_so
 from gradtui.text.rank_norms import differing_words
-from gradtui.text.units import listed, short_bytes, short_rate
+from gradtui.text.units import listed, short_bytes, short_rate, steps_of
 
 _MEANINGS = {
     ParameterState.ZERO: "Its gradient is exactly zero: only weight decay or momentum can move it.",
@@ -33,8 +42,6 @@ _MEANINGS = {
     ParameterState.UNKNOWN: "What happens to it is not known before a step is sampled.",
 }
 _NAMED = 2
-MOST_JOINED = 1_000
-"""Statistics of at most this many parameters are joined."""
 
 
 def state_text(state: RunState, parameters: range) -> str:
@@ -87,14 +94,16 @@ def moves_sentence(state: RunState, row: int) -> Moves | None:
         curve, where = tree.ratios.of(~row), range(~row, ~row + 1)
         if not len(curve) or state_of(tree, ~row) is not ParameterState.TRAINED:
             return None
-        ratio, old = curve.values[-1], curve.steps[-1] if is_stale(state, curve.steps[-1]) else None
+        step = curve.steps[-1]
+        ratio, old = curve.values[-1], (step, step) if is_stale(state, step) else None
     else:
         where = subtree(tree.modules[row])
         joint = aggregated_stats(tree, where) if len(where) <= MOST_JOINED else None
         if joint is None or joint.update_ratio is None:
             return None
-        ratio, old = joint.update_ratio, stale_ratio_step(state, where)
-    return Moves(f"Moves {ratio_words(ratio)}{_old(old)}.", is_far_from_usual(tree, where, ratio))
+        ratio, old = joint.update_ratio, stale_ratio_steps(state, where)
+    of = f" ({steps_of(*old)})" if old is not None else ""
+    return Moves(f"Moves {ratio_words(ratio)}{of}.", is_far_from_usual(tree, where, ratio))
 
 
 def state_sentences(state: RunState, index: int) -> list[str]:
@@ -127,11 +136,6 @@ def module_sentences(
     if moves is not None:
         sentences.append(moves.text)
     return [sentence for sentence in (*sentences, *_old_norm(state, where), *_held(state, where)) if sentence]
-
-
-def _old(step: int | None) -> str:
-    """Return the step of an old value in parentheses; empty for a value that is not old."""
-    return f" (step {step:,})" if step is not None else ""
 
 
 def _old_norm(state: RunState, where: range) -> list[str]:
@@ -228,7 +232,7 @@ def passing_sentence(state: RunState, index: int) -> str | None:
     if words is None:
         return None
     step = measured_step(state.tree, index)
-    return f"{words.rstrip('.')}{_old(step)}." if is_stale(state, step) else words
+    return f"{words.rstrip('.')} ({steps_of(step, step)})." if is_stale(state, step) else words
 
 
 def _kept(tree: TreeState, index: int) -> str | None:

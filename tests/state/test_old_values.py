@@ -12,7 +12,14 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, SetGroup, SetTrainable
 from gradtui.protocol.vocabulary import GradientStats, Phase
 from gradtui.reducer import apply
-from gradtui.state.freshness import SECONDS, is_stale, oldest_fresh_step, ratio_step, stale_norm_step, stale_ratio_step
+from gradtui.state.freshness import (
+    SECONDS,
+    is_stale,
+    oldest_fresh_step,
+    ratio_steps,
+    stale_norm_step,
+    stale_ratio_steps,
+)
 from gradtui.state.run_state import RunState
 
 MODEL = found(Node("Net", "Net", (("a", (2,)), ("b", (2,)), ("c", (2,)))))
@@ -184,10 +191,10 @@ def test_the_norm_of_a_row_is_as_old_as_its_oldest_one() -> None:
 
 def test_the_ratio_of_a_row_is_as_old_as_its_oldest_one_of_what_trains() -> None:
     state = state_of(classified(3, "TTT", "111"), figures(40, 0, 1), figures(44, 1), figures(30, 2, ratio=None))
-    assert [ratio_step(state.tree, range(index, index + 1)) for index in EVERY] == [40, 44, None]
-    assert ratio_step(state.tree, EVERY) == 40
+    assert [ratio_steps(state.tree, range(index, index + 1)) for index in EVERY] == [(40, 40), (44, 44), None]
+    assert ratio_steps(state.tree, EVERY) == (40, 44)
     apply(state, progress(50, 5.0))
-    assert stale_ratio_step(state, EVERY) == 40
+    assert stale_ratio_steps(state, EVERY) == (40, 44)
     apply(state, classified(44, "-TT", "011"))
-    assert ratio_step(state.tree, EVERY) == 44, "a ratio of what is frozen is not shown"
-    assert stale_ratio_step(state, range(1, 2)) == 44, "it is from before the freeze"
+    assert ratio_steps(state.tree, EVERY) == (44, 44), "a ratio of what is frozen is not shown"
+    assert stale_ratio_steps(state, range(1, 2)) == (44, 44), "it is from before the freeze"

@@ -295,10 +295,13 @@ def _memory(state: RunState, layout: _Layout) -> Line:
 
 
 def _overhead(state: RunState, facts: HeaderState) -> Line:
-    """Return the share of the training time that gradtui takes: its hooks, and the UI thread, which holds the GIL."""
-    shares = [
-        share for share in (state.cost.recent_share, facts.ui_share) if share is not None and math.isfinite(share)
-    ]
+    """Return the share of the training time that gradtui takes lately: its hooks, and the UI thread, which holds the GIL.
+
+    Once the run has ended it is that of the hooks in all of it, as in the closing lines.
+    """
+    lately = (state.cost.recent_share, facts.ui_share)
+    known = lately if state.ended is None or state.cost.share is None else (state.cost.share,)
+    shares = [share for share in known if share is not None and math.isfinite(share)]
     overhead = sum(shares) if shares else None
     return (("overhead ", "faint"), (pad(share_text(overhead).strip(), SHARE_WIDTH), "muted"))
 

@@ -18,10 +18,10 @@ from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.state.compiled import is_compiled
 from gradtui.state.forecast import MOST_MODULES, MOST_PARAMETERS, forecast, forecast_change, leaves_nothing, question
-from gradtui.state.freshness import stale_norm_step, stale_ratio_step
+from gradtui.state.freshness import stale_norm_step, stale_ratio_steps
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import is_classified, row_parameters
+from gradtui.state.selectors import MOST_JOINED, is_classified, row_parameters
 from gradtui.state.toggles import Toggle, pending_parameters, toggle_of
 from gradtui.text.ending import ended_words
 from gradtui.text.forecast import (
@@ -33,7 +33,6 @@ from gradtui.text.forecast import (
 )
 from gradtui.text.units import plural
 from gradtui.text.why import (
-    MOST_JOINED,
     module_sentences,
     moves_sentence,
     parameter_sentences,
@@ -370,10 +369,10 @@ class WhyPanel(LineView):
         )  # fmt: skip
 
 
-def _ages(state: RunState, row: int) -> tuple[int | None, ...]:
+def _ages(state: RunState, row: int) -> tuple[object, ...]:
     """Return the steps of the row's old values. A row of many parameters has no ratio."""
     parameters = row_parameters(state.tree, row)
-    ratio = stale_ratio_step(state, parameters) if len(parameters) <= MOST_JOINED else None
+    ratio = stale_ratio_steps(state, parameters) if len(parameters) <= MOST_JOINED else None
     return stale_norm_step(state, parameters), ratio
 
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.table import Table
+from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import OptionList
+from textual.widgets.option_list import Option
 
 from gradtui.tui.widgets import Status, StatusLine
+
+_KEY_WIDTH = 5
+
+
+def keyed_option(key: str, text: str, id: str | None = None) -> Option:
+    """Return an option of a dialog's list that names its key. A text that wraps stays beside the key."""
+    columns = Table.grid()
+    columns.add_column(width=_KEY_WIDTH)
+    columns.add_column()
+    columns.add_row(Text(f"{key:>3}", "bold"), Text(text))
+    return Option(columns, id=id)
 
 
 class Dialog(ModalScreen[ScreenResultType]):

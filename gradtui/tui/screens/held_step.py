@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from time import monotonic
 from typing import ClassVar
 
@@ -10,14 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
 
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.state.run_state import RunState
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests.held_step import Choice, choices, facts
-from gradtui.tui.screens.dialog import Dialog
+from gradtui.tui.screens.dialog import Dialog, keyed_option
 
 SETTLE_S = 0.5
 """Keys that choose have no effect for this long: the dialog opens by itself, while the user may be typing."""
@@ -45,11 +45,7 @@ class HeldStepDialog(Dialog[Choice | None]):
         with Container(id="question") as box:
             box.border_title = Content.assemble(("Paused before the optimizer step", "bold"))
             yield Static("\n".join(map(printable, self._facts)), markup=False, id="form-notes")
-            yield OptionList(
-                *(Option(Content.assemble((f"{key:>3}  ", "bold"), text)) for key, text in rows),
-                id="answers",
-                compact=True,
-            )
+            yield OptionList(*starmap(keyed_option, rows), id="answers", compact=True)
 
     def on_mount(self) -> None:
         options = self.query_one(OptionList)

@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 from gradtui.protocol.commands import Resume, StopTraining
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import RunStatus, run_status
-from gradtui.tui.screens.dialog import Dialog
+from gradtui.tui.screens.dialog import Dialog, keyed_option
 
 Answer = Literal["stop", "leave", "kill"]
 _ANSWERS: dict[str, Answer] = {"stop": "stop", "leave": "leave", "kill": "kill"}
@@ -108,4 +108,4 @@ class LeaveDialog(Dialog[Answer | None]):
 
 def _option(row: tuple[str, str, str]) -> Option:
     answer, key, text = row
-    return Option(Content.assemble((f"{key:>3}  ", "bold"), text), id=answer)
+    return keyed_option(key, text, answer)

@@ -249,7 +249,8 @@ _HEADER_WORDS: tuple[tuple[str, str], ...] = (
     (
         "overhead",
         "host time of gradtui's hooks (in part an estimate), or device time where that is longer, and of this screen, which "
-        "draws less often to stay within its budget: its share of the time of a step",
+        "draws less often to stay within its budget: its share of the time of a step lately. Once the run has ended it is the "
+        "share of the hooks in the whole run",
     ),
 )
 

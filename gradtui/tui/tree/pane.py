@@ -13,7 +13,7 @@ from textual.widgets import Input
 from gradtui.state.findings import open_findings
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import problem_count
-from gradtui.text import count_text, plural
+from gradtui.text import count_text, plural, steps_of
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import BLANK, Line, elide, printable
 from gradtui.tui.tree.states_legend import legend_line
@@ -200,11 +200,15 @@ class TreePane(Vertical, KeptStrips):
         return f"sorted by {order.column}{at} · {keymap_of(self.app).action('sort').key_text}: next"
 
     def _age_words(self) -> str:
-        """Name the step of the columns whose newest values are old: their cells have no room for it."""
-        view, ages = self.tree_view, self.tree_view.totals.ages
-        steps = {"norm": ages.norms_step, "ratio": self._state.tree.figures_step or None}
+        """Name the steps of the columns with old values: their cells have no room for it."""
+        view, totals = self.tree_view, self.tree_view.totals
+        norms = totals.ages.norms_step
+        steps = {
+            "norm": (norms, norms) if norms is not None else None,
+            "ratio": totals.ratio_steps(range(len(self._state.tree.parameters))),
+        }
         return _BETWEEN.join(
-            f"{column_words(name)[0]} of step {step:,}"
-            for name, step in steps.items()
-            if step in ages.old and view.shows_column(name)
+            f"{column_words(name)[0]} of {steps_of(*of)}"
+            for name, of in steps.items()
+            if of is not None and of[0] in totals.ages.old and view.shows_column(name)
         )

@@ -6,7 +6,7 @@ They come from blocks of adjacent parameters, which are joined once per row of n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import hypot
+from math import hypot, inf
 
 from gradtui.state.series import joint_norm
 
@@ -39,7 +39,8 @@ class RangeNorms:
             norms = self._norms[number * _BLOCK : (number + 1) * _BLOCK]
             try:
                 # As `joint_norm` does, without its call.
-                self._blocks[number] = hypot(*norms)  # type: ignore[arg-type]
+                joined = hypot(*norms)  # type: ignore[arg-type]
             except TypeError:
-                self._blocks[number] = joint_norm(norms)
+                joined = inf
+            self._blocks[number] = joined if joined < inf else joint_norm(norms)
         return self._blocks[number]

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import accumulate, compress, repeat
 from operator import ne
 
-from gradtui.state.freshness import oldest_fresh_step, ratio_step
+from gradtui.state.freshness import oldest_fresh_step, ratio_steps
 from gradtui.state.rank_norms import is_shard
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import joint_ratio, letters_of, measured_step
@@ -115,7 +115,7 @@ class TreeTotals:
         self._figures_of: object = None
         self._passing: tuple[float | None, ...] = ()
         self._ratios: dict[range, float | None] = {}
-        self._ratio_steps: dict[range, int | None] = {}
+        self._ratio_steps: dict[range, tuple[int, int] | None] = {}
         self._figure_steps: frozenset[int] = frozenset()
         self._ages_of: tuple[object, ...] = (None, None, None, ())
         self.ages = RowAges(0)
@@ -229,9 +229,14 @@ class TreeTotals:
 
     def is_ratio_old(self, where: range) -> bool:
         """Return whether any update ratio of a range of parameters is old. Linear in the length of the range."""
+        steps = self.ratio_steps(where)
+        return steps is not None and steps[0] in self.ages.old
+
+    def ratio_steps(self, where: range) -> tuple[int, int] | None:
+        """Return the first and the last step of the update ratios of a range. Linear in its length."""
         if where not in self._ratio_steps:
-            self._ratio_steps[where] = ratio_step(self._tree, where)
-        return self._ratio_steps[where] in self.ages.old
+            self._ratio_steps[where] = ratio_steps(self._tree, where)
+        return self._ratio_steps[where]
 
     def is_passing_old(self, index: int) -> bool:
         """Return whether the gradient that flows through module `index` is of an old step."""

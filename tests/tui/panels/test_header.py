@@ -13,7 +13,7 @@ from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.reducer import apply
 from gradtui.state.run_memory import memory_now
 from gradtui.state.run_state import RunState
-from gradtui.text import short_bytes
+from gradtui.text import end_rows, short_bytes
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width
@@ -41,6 +41,16 @@ def test_everything_is_there_at_every_width(width: int) -> None:
     # 38 µs of a step of 41.5 ms are 0.09 %; the UI thread takes 0.8 %.
     for part in ("●", "coop_like.py", "step 40", "24.1/s", "2.7 s", "loss 1.16", "MiB", "overhead 0.9%"):
         assert part in shown
+
+
+def test_the_overhead_is_that_of_the_whole_run_once_it_has_ended() -> None:
+    state = state_after(*coop_run(40))
+    state.cost.own_seconds, state.cost.step_seconds, state.cost.steps = 0.5, 4.0, 39
+    assert "overhead 0.9%" in text(state), "lately"
+    apply(state, ev.RunEnded(9.0, 40, 0, None))
+    assert "overhead 12%" in text(state)
+    (row,) = [row.text for row in end_rows(state) if row.label == "overhead"]
+    assert row.startswith("12.5 % of the run (")
 
 
 @given(

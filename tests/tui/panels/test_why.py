@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from app_session import session
-from fakes import Node, coop_model, coop_run, found, large_model, row_of, started
+from fakes import Node, coop_model, coop_run, coop_states, found, large_model, row_of, started
 from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
@@ -110,6 +110,27 @@ def test_an_old_value_has_its_step() -> None:
     assert {"Moves 0 % a step (step 20).", "Its gradient norm is of step 20."} <= {*sentences}
     apply(state, ev.GradientsMeasured(2.0, 30, 1.0, None, (0.4, 0.4, 0.4, 0.4)))
     assert why(state, ~0).sentences == (fresh[0], "Moves 0 % a step (step 20).")
+
+
+def test_a_ratio_of_several_steps_names_the_first_and_the_last() -> None:
+    """Parameters are measured in turn."""
+    state = run()
+    for step, index in ((11, 0), (18, 1)):
+        stats = GradientStats(index, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.002, True)
+        apply(state, ev.GradientFiguresMeasured(1.0, step, (stats,)))
+    state.steps_per_second, state.step = 5.0, 100
+    assert "Moves 0.2 % a step: usual (about 0.1 %) (steps 11–18)." in why(state, A).sentences
+
+
+async def test_the_frame_of_the_tree_names_the_steps_of_its_ratios() -> None:
+    stats = [GradientStats(index, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.002, True) for index in (0, 1)]
+    measured = [ev.GradientFiguresMeasured(2.0, step, (each,)) for step, each in zip((11, 18), stats)]
+    flags = coop_states(MODEL)[1]
+    trainable = ev.ParametersClassified(2.0, 18, "T" * len(flags), "1" * len(flags))
+    async with session((120, 36), events=[*coop_run(20), trainable, *measured]) as here:
+        here.app.run_state.step = 500
+        await here.pump()
+        assert "Δw/w of steps 11–18" in str(here.dashboard.pane.border_subtitle)
 
 
 def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:

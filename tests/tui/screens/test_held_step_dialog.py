@@ -104,6 +104,13 @@ async def test_it_opens_by_itself_with_the_cause_first() -> None:
         assert not isinstance(run.app.screen, HeldStepDialog)
 
 
+async def test_a_choice_that_wraps_stays_beside_its_key() -> None:
+    async with session() as run:
+        await run.put(OPTIMIZERS, GROUPS, ev.NonFiniteFound(2.0, 41, 1, "Inf", Phase.BACKWARD, 40), PAUSED)
+        (first,) = [index for index, line in enumerate(run.lines) if "  s  Skip this step" in line]
+        assert run.lines[first + 1].index("Inf may come again") == run.lines[first].index("Skip this step")
+
+
 async def test_enter_stays_paused_and_b_opens_it_again() -> None:
     async with session() as run:
         await run.put(PAUSED)

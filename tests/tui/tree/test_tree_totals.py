@@ -3,15 +3,17 @@ from __future__ import annotations
 import math
 
 import pytest
-from fakes import Node, coop_model, coop_states, found
+from fakes import Node, coop_model, coop_states, found, large_model
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import GradientStats
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import recomputed_bytes, saved_bytes, subtree, totals
 from gradtui.state.series import joint_norm
+from gradtui.text.why import module_sentences
 from gradtui.tui.tree.tree_totals import ChosenSums, RangeNorms, RangeSums, TreeTotals
 
 norms = st.none() | st.floats(min_value=0) | st.just(math.nan) | st.just(math.inf)
@@ -62,6 +64,18 @@ def test_chosen_sums_follow_every_choice(count: int, seed: int, data: st.DataObj
 def test_a_small_norm_beside_a_huge_one_keeps_its_value() -> None:
     row = [1e-20] * 600 + [1e20] * 600
     assert RangeNorms(row).norm(range(600)) == pytest.approx(1e-20 * math.sqrt(600))
+
+
+def test_a_ratio_of_some_hundred_parameters_is_joined_as_why_joins_it() -> None:
+    state = RunState()
+    apply(state, large_model(600))
+    apply(state, ev.ParametersClassified(1.0, 1, "T" * 600, "1" * 600))
+    figures = tuple(GradientStats(index, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.002, True) for index in range(600))
+    apply(state, ev.GradientFiguresMeasured(1.0, 2, figures))
+    shown = TreeTotals(state.tree, 8)
+    shown.update(state)
+    assert shown.ratio(range(600)) == pytest.approx(0.002)
+    assert "Moves 0.2 % a step" in " ".join(module_sentences(state, 0))
 
 
 def coop_state(letters: str = "", flags: str = "") -> RunState:
