@@ -241,9 +241,11 @@ class CurvesPanel(LineView):
         self._norms = NormCurve()
         self._curve = HeldRequest()
         self._of_run: RunCurves | None = None
-        # The legend belongs to the time at which the curves were made, and to the step of the norms in the tree.
         self._row: RowNorms | None = None
         self._step: int | None = None
+        """The step of the legend."""
+        self._drawn: int | None = None
+        """The step of the norms that the tree was drawn with."""
         self.selection: Selection | None = None
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
@@ -253,13 +255,14 @@ class CurvesPanel(LineView):
         alarm, micro_steps = _bad_step_lines(self._state, width, height // 3), micro_step_line(self._state, width)
         if self._curve.is_due:
             self._row = self._row_norms(self._run_curves().since)
-            self._step = step_shown(self._state)
+        self._step = step_shown(self._state, self._drawn)
         turns = optimizer_turns(self._state)
         by_optimizer = optimizer_legend(self._state, turns, self._row, width, most_lines(height)) if turns.shown else []
         above = len(alarm) + len(micro_steps) + max(1, len(by_optimizer))
         request = self._curve.request(width, height - above, self._request)
         picture: Sequence[Line] = () if request is None else self._pictures.picture("curves", request).lines
-        legend = by_optimizer or [legend_line(self._state, self._step, self._row, width)]
+        row = self._row.until(self._step) if self._row is not None else None
+        legend = by_optimizer or [legend_line(self._state, self._step, row, width)]
         return [*alarm, *legend, *micro_steps, *picture]
 
     def _run_curves(self) -> RunCurves:
@@ -283,6 +286,12 @@ class CurvesPanel(LineView):
         if row is not None and not of_run.has_turns and not names_row(self._state, self._step, row, width):
             row = None
         return curves_request(self._state, row, width, height, of_run)
+
+    def follow(self, drawn: int | None) -> None:
+        """Show the values of the step of the norms that the tree was drawn with. The curves stay as they are."""
+        if drawn != self._drawn:
+            self._drawn, self._row = drawn, self._row_norms(self._run_curves().since)
+            self.redraw()
 
     def select(self, selection: Selection | None) -> None:
         """Show the norm of another row, beside the curves of the run as they are."""

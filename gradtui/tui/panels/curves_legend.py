@@ -5,6 +5,7 @@ The header has a loss too, and is drawn more often. So the legend always says of
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class RowNorms:
     steps: Sequence[int]
     values: Sequence[float | None]
 
+    def until(self, step: int | None) -> RowNorms:
+        """Return the same without what is newer than a step."""
+        end = len(self.steps) if step is None else bisect_right(self.steps, step)
+        return RowNorms(self.name, self.steps[:end], self.values[:end]) if 0 < end < len(self.steps) else self
+
 
 @dataclass(frozen=True)
 class _Form:
@@ -54,10 +60,13 @@ _FORMS = (
 figures of one step only."""
 
 
-def step_shown(state: RunState) -> int | None:
-    """Return the step of the norms in the tree, because totals are measured more often. Without one, the newest step."""
+def step_shown(state: RunState, drawn: int | None = None) -> int | None:
+    """Return the step of the norms in the tree, because totals are measured more often. Without one, the newest step.
+
+    `drawn` is that of the norms that the tree was drawn with, if it was.
+    """
     shown = shown_norms(state)
-    step, newest = shown.step, shown.total.steps
+    step, newest = shown.step if drawn is None else drawn, shown.total.steps
     return step if total_norm_at(state, step) is not None else newest[-1] if newest else None
 
 

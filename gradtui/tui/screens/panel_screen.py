@@ -52,7 +52,7 @@ class PanelScreen(FrontScreen, KeptStrips):
         self._panels = PanelLayout()
         self._titles: dict[str, tuple[PanelLayout, str]] = {}
         self._draw: dict[str, Callable[[], None]] = {
-            "tree": self.pane.update,
+            "tree": self._draw_tree,
             "memory": self.memory.update,
             "gradients": self.gradients.redraw_curve,
             "why": self.why.update,
@@ -120,6 +120,14 @@ class PanelScreen(FrontScreen, KeptStrips):
             (self.tree_view if part == "tree" else self._panel(part)).show_failure(error)
         self.on_drawn(part)
 
+    def _draw_tree(self) -> None:
+        self.pane.update()
+        self._follow_tree()
+
+    def _follow_tree(self) -> None:
+        """Show beside the curves the norms of the step that the tree shows, which may be drawn at another time."""
+        self.gradients.follow(self.tree_view.totals.ages.norms_step)
+
     def draw_pending(self) -> None:
         """Show which commands are pending, in each part that says so."""
         for part in ("tree", "why", "changes", "events"):
@@ -140,6 +148,7 @@ class PanelScreen(FrontScreen, KeptStrips):
         # The curve of the whole model is the total, which is drawn anyway.
         drawn = row is not None and chosen is not None and (row < 0 or is_part(tree, chosen))
         self.gradients.select(chosen if drawn else None)
+        self._follow_tree()
 
     # Visible panels
 

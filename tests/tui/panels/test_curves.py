@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from app_session import session
-from fakes import Node, coop_run, found
+from fakes import Node, coop_model, coop_run, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
@@ -16,6 +16,7 @@ from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
 from gradtui.reducer import apply
 from gradtui.state.markers import MarkerKind
 from gradtui.state.run_state import RunState
+from gradtui.text import number_text
 from gradtui.text.gradients import norms_awaited
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.charts.sanitise import sanitise
@@ -170,6 +171,20 @@ def test_the_legend_is_of_the_step_that_the_tree_shows() -> None:
     assert "total 5.00" in legend
     assert "before clipping at 2 50.0" in legend
     assert legend.endswith("step 7")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_the_legend_follows_the_tree_whichever_of_them_is_drawn(size: tuple[int, int]) -> None:
+    count = len(coop_model().parameters)
+    async with session(size, events=coop_run(20)) as run:
+        for step, part in ((30, "gradients"), (31, "tree"), (32, "gradients"), (33, "memory"), (34, "tree")):
+            norms = tuple(float(step + index % 7) for index in range(count))
+            apply(run.app.run_state, ev.GradientsMeasured(9.0, step, math.hypot(*norms), 0.5, norms))
+            run.dashboard.draw(part)
+            root, legend = (view.text.splitlines()[0] for view in (run.dashboard.tree_view, run.dashboard.gradients))
+            shown = number_text(run.dashboard.tree_view.totals.norm(range(count))).strip()
+            assert shown in root
+            assert f"‖g‖ {shown}" in legend.replace("total ", "")
 
 
 def test_the_newest_total_is_shown_where_the_tree_has_no_norms() -> None:
