@@ -157,10 +157,10 @@ class ForecastReport:
         )
         if room is None or asked is None:
             return LargestBatchFound(why=why_by_rules(state))
-        from gradtui.planner import NoBatchDimensionError, NoForecastError, largest_batch
+        from gradtui.planner import NoBatchDimensionError, NoForecastError
 
         try:
-            return LargestBatchFound(*largest_batch(asked, room))
+            return LargestBatchFound(*self._planner().largest_batch(asked, room))
         except (NoBatchDimensionError, NoForecastError) as error:
             return LargestBatchFound(why=str(error))
 

@@ -116,9 +116,9 @@ def choice_of(change: PlannedChange, now: Figures, answer: ForecastMade | None, 
     moved = new - kept if kept is not None and new is not None else None
     why = list(answer.unknown) if answer is not None else [why_by_rules(state)]
     outside = _kept_outside(now, answer) if change.batch_scale != 1 else 0
-    if outside and activations is not None:
+    if change.batch_scale != 1 and activations is not None:
         activations += round(outside * (change.batch_scale - 1))
-        why.append("what is kept outside of the models is taken to grow with the batch")
+        why.append("activations are taken to grow with the batch")
     if moved is None:
         why.append(f"the optimizer state of {' and '.join(by_rules.owners) or 'the optimizer'}")
     figures = Figures(

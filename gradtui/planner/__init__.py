@@ -4,14 +4,12 @@ This package owns the repetition of a recorded forward with other parameters tra
 torch, and neither the probe nor a screen: it works on recorded plain data, on any thread, and touches nothing of the run.
 """
 
-from gradtui.planner.batch import Batch, NoBatchDimensionError, batch_of
-from gradtui.planner.fitting_batch import LargestBatch, largest_batch
+from gradtui.planner.batch_fit import LargestBatch, NoBatchDimensionError, NoForecastError
 from gradtui.planner.forecast_thread import ForecastThread
-from gradtui.planner.forecaster import Forecaster, NoForecastError
+from gradtui.planner.forecaster import Forecaster
 from gradtui.planner.replay import Plan, Replay, Replayed
 
 __all__ = [
-    "Batch",
     "ForecastThread",
     "Forecaster",
     "LargestBatch",
@@ -20,6 +18,4 @@ __all__ = [
     "Plan",
     "Replay",
     "Replayed",
-    "batch_of",
-    "largest_batch",
 ]

@@ -7,19 +7,15 @@ from dataclasses import replace
 
 import torch
 
+from gradtui.planner.batch_fit import LargestBatch, NoForecastError, batch_of, change_with, largest_batch, replayed_with
 from gradtui.planner.cheapest import cheapest
 from gradtui.planner.peak import StepChange, accumulates, limits_for, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
-from gradtui.planner.scaled_steps import ScaledSteps
 from gradtui.planner.stretches import places_of, units_of
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.protocol.operations import OperationsRecorded
 
 _TRIES = 5
-
-
-class NoForecastError(Exception):
-    """There is no forecast of the peak. The message says why."""
 
 
 _LARGEST = 4
@@ -33,17 +29,17 @@ class Forecaster:
         self._basis: tuple[OperationsRecorded, str, frozenset[int]] | None = None
         self._now: tuple[Replay, Replayed] | None = None
         self._peaks_now: Peaks | None = None
-        self._scaled = ScaledSteps()
 
     def answer(self, asked: ForecastAsked) -> ForecastMade:
         """Return what would change.
 
-        Gradients and optimizer state do not depend on `asked.batch_scale`. Raises `NoBatchDimensionError` if that is not 1, and
-        the step cannot be scaled to it.
+        Gradients and optimizer state do not depend on `asked.batch_scale`. If that is not 1, the rest is an estimate.
+
+        Raises:
+            NoBatchDimensionError: the step has no batch that could have this size.
         """
         replay, now = self._present(asked)
-        scaled, size = self._scaled.step_of(asked, replay)
-        after = scaled.under(_plan_after(asked))
+        after = _after(replay, asked)
         # The graph of the recorded step does not say what the script computes from a result that is frozen now.
         depends = now.passed != after.passed or not after.loose <= now.loose
         outside = ("operations outside of the models",) if depends else ()
@@ -57,7 +53,6 @@ class Forecaster:
             _gradients(asked.sizes, after.reached) - _gradients(asked.sizes, now.reached),
             tuple(dict.fromkeys((*now.unknown, *after.unknown, *outside))),
             after.work / now.work if now.work else None,
-            batch_size=size,
             kept=now.saved,
             largest=_largest(now, after),
             listing=asked.operations.listing,
@@ -65,20 +60,51 @@ class Forecaster:
 
     def with_peak(self, answer: ForecastMade, asked: ForecastAsked) -> ForecastMade:
         """Return an answer with the change of the peak, if that can be forecast. It takes several times as long."""
-        replay, now = self._present(asked)
+        replay, _ = self._present(asked)
         # Anomaly mode holds for all threads, and would print warnings about a backward that the script did not run.
         if asked.peaks is None or answer.unknown or torch.is_anomaly_enabled():
             return replace(answer, is_final=True)
-        adds = accumulates(asked.peaks)
-        self._peaks_now = self._peaks_now or _peaks(replay, Plan(_trainable(asked.flags), asked.checkpointed), adds)
-        scaled, _ = self._scaled.step_of(asked, replay)
-        after = _peaks(scaled, _plan_after(asked), adds) if self._peaks_now is not None else None
-        if self._peaks_now is None or after is None:
+        change = self._change(asked, answer.gradients)
+        if change is None:
             return replace(answer, is_final=True)
-        scale, gradients = float(asked.batch_scale), _gradients(asked.sizes, now.reached)
-        change = StepChange(self._peaks_now, after, answer.gradients, asked.optimizer_state, scale, gradients)
+        if asked.batch_scale != 1:
+            batch = batch_of(asked.operations, asked.batch_size)
+            after = replay.under(_plan_after(asked), batch.growing)
+            change = change_with(change, after, batch.scale(asked.batch_scale))
         peak, phase = peak_of(asked.peaks, change)
         return replace(answer, peak=peak - asked.peaks.highest[1], peak_phase=phase, is_final=True)
+
+    def largest_batch(self, asked: ForecastAsked, room: int) -> LargestBatch:
+        """Return the largest batch size with which the forecast peak of a step is at most `room` bytes, an estimate.
+
+        The peak is that of the whole process on the device, as in the profile of the step.
+
+        Args:
+            asked: the step, with its profile, and the change to make besides. `batch_scale` has no effect.
+            room: bytes that there are.
+
+        Raises:
+            NoBatchDimensionError: the batch cannot be found in the step.
+            NoForecastError: there is no forecast of the peak.
+        """
+        batch = batch_of(asked.operations, asked.batch_size)
+        answer = self.answer(replace(asked, batch_scale=1))
+        change = self._change(asked, answer.gradients) if asked.peaks is not None and not answer.unknown else None
+        if asked.peaks is None or change is None:
+            raise NoForecastError(", ".join(answer.unknown) or "the peak of a step cannot be forecast")
+        after = self._present(asked)[0].under(_plan_after(asked), batch.growing)
+        return largest_batch(batch, asked.peaks, change, after, room)
+
+    def _change(self, asked: ForecastAsked, gradients: int) -> StepChange | None:
+        """Return what a change does to the memory of a step with the batch as it is; None if backward cannot be repeated."""
+        replay, now = self._present(asked)
+        adds = asked.peaks is not None and accumulates(asked.peaks)
+        self._peaks_now = self._peaks_now or _peaks(replay, Plan(_trainable(asked.flags), asked.checkpointed), adds)
+        after = _peaks(replay, _plan_after(asked), adds) if self._peaks_now is not None else None
+        if self._peaks_now is None or after is None:
+            return None
+        reached = _gradients(asked.sizes, now.reached)
+        return StepChange(self._peaks_now, after, gradients, asked.optimizer_state, gradients_now=reached)
 
     def fit(self, asked: ForecastAsked, blocks: Collection[int], room: int) -> ForecastMade | None:
         """Return the answer for the cheapest change that lets the peak of a step fit into `room` bytes; None if there is none.
@@ -93,7 +119,7 @@ class Forecaster:
         most = room - asked.peaks.highest[1]
         if plain.peak <= most:
             return plain
-        replay, _ = self._scaled.step_of(asked, self._present(asked)[0])
+        replay, _ = self._present(asked)
         plan = _plan_after(asked)
         places = places_of(asked.operations, frozenset(blocks) - plan.checkpointed)
         units = units_of(replay, places, plan, has_gradients=accumulates(asked.peaks))
@@ -125,6 +151,14 @@ class Forecaster:
             self._now = replay, replay.under(Plan(_trainable(asked.flags), asked.checkpointed))
             self._basis, self._peaks_now = basis, None
         return self._now
+
+
+def _after(replay: Replay, asked: ForecastAsked) -> Replayed:
+    """Return what autograd does with the change, and with the batch size that was asked about."""
+    if asked.batch_scale == 1:
+        return replay.under(_plan_after(asked))
+    batch = batch_of(asked.operations, asked.batch_size)
+    return replayed_with(replay.under(_plan_after(asked), batch.growing), batch.scale(asked.batch_scale))
 
 
 def _peaks(replay: Replay, plan: Plan, adds: bool) -> Peaks | None:

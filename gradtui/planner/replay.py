@@ -8,7 +8,7 @@ run is read or written: not its tensors, nor its random generators.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -54,6 +54,8 @@ class Replayed:
     """Tensors through which a gradient passes, and that were computed outside of the recorded operations."""
     unknown: tuple[str, ...] = ()
     """Names of the operations that could not be repeated, and through which a gradient may pass."""
+    growing: int = 0
+    """The part of `saved` that is in the storages which were asked about."""
     work_by_call: dict[int, int] = field(default_factory=dict)
     """The work of forward and backward (see `work_of`) by the innermost call; -1 outside of all calls."""
 
@@ -92,10 +94,10 @@ class Replay:
         self._recorded = recorded
         self._results = MetaResults()
 
-    def under(self, plan: Plan) -> Replayed:
-        """Return what autograd does under a plan."""
+    def under(self, plan: Plan, growing: Collection[int] = ()) -> Replayed:
+        """Return what autograd does under a plan; `growing` are the numbers of the tensors that `Replayed.growing` counts."""
         with torch.enable_grad(), self._results.entered():
-            return _Reading(self._recorded, plan, self._regions(plan)).result(self._loose)
+            return _Reading(self._recorded, plan, self._regions(plan), growing).result(self._loose)
 
     def peaks(self, plan: Plan, places: Sequence[int] = (), *, has_gradients: bool = False) -> Peaks | None:
         """Repeat forward and backward, and return the most bytes that were alive; None if backward cannot be repeated.
@@ -175,8 +177,8 @@ def _place_in_backward(begins: Sequence[int], places: Sequence[int], before: int
 class _Reading:
     """One repetition of a forward whose graph is read."""
 
-    def __init__(self, recorded: OperationsRecorded, plan: Plan, regions: Regions) -> None:
-        self._recorded, self._regions = recorded, regions
+    def __init__(self, recorded: OperationsRecorded, plan: Plan, regions: Regions, growing: Collection[int]) -> None:
+        self._recorded, self._regions, self._growing = recorded, regions, growing
         self._run = Repetition(recorded, plan)
         self._begins: list[int] = []
         """The sequence number before each operation."""
@@ -239,6 +241,7 @@ class _Reading:
             module = self._recorded.operations[at].module
             by_module[module] = by_module.get(module, 0) + size
         run = self._run
+        growing = {run.tensor(number).untyped_storage()._cdata for number in self._growing}  # noqa: SLF001
         return Replayed(
             sum(by_module.values()),
             by_module,
@@ -246,5 +249,6 @@ class _Reading:
             self._loose,
             frozenset(run.passed),
             tuple(run.unknown),
+            sum(size for key, (_, size) in self._saved.items() if key in growing),
             run.work,
         )

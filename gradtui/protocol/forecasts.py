@@ -100,9 +100,6 @@ class ForecastMade(Measurement):
     """Bytes by which the peak of the step changes, an estimate; None if it was not asked for, or cannot be forecast."""
     peak_phase: Phase | None = None
     """The phase of the new peak."""
-    batch_size: int | None = None
-    """The batch size of the forecast, None if it is that of the step. What the loss keeps outside of the models is then no part
-    of `activations`."""
     is_final: bool = False
     """Whether the peak is known, or cannot be forecast."""
     kept: int | None = None
