@@ -324,6 +324,8 @@ class StepMemoryProfiled(Event):
     """The highest total in backward before that."""
     at_peak: tuple[int, ...] = ()
     """By module: the bytes that it holds at the peak itself, without its submodules; empty in old recordings."""
+    blocks: int | None = None
+    """The highest total of the CUDA allocator's blocks, each rounded up to 512 bytes; None on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)

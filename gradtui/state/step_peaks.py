@@ -23,7 +23,7 @@ def step_peaks(state: RunState, step: int | None = None) -> StepPeaks | None:
         # Another choice has another peak, until a step is profiled with it.
         if state.traced_under != (state.tree.trainable, state.tree.checkpointed):
             return None
-        return replace(profiled_peaks(state.traced), keeps_gradients=_keeps_gradients(state, state.traced))
+        return replace(_in_blocks(state.traced), keeps_gradients=_keeps_gradients(state, state.traced))
     measured = measured_phases(state)
     if not measured or measured[0].step < (step or 0):
         return None
@@ -36,6 +36,19 @@ def profiled_peaks(profile: StepMemoryProfiled) -> StepPeaks:
     return StepPeaks(
         profile.step, tuple(_stretches(profile)), curve[0], curve[-1], min(curve),
         profile.backward_of_models, profile.backward_of_loss,
+    )  # fmt: skip
+
+
+def _in_blocks(profile: StepMemoryProfiled) -> StepPeaks:
+    """Return the peaks of a profile, on CUDA in blocks of the allocator.
+
+    The difference is nearly all of parameters, gradients and optimizer state, and so it is the same at all times.
+    """
+    peaks, rounding = profiled_peaks(profile), profile.blocks - profile.peak if profile.blocks is not None else 0
+    models, loss = (each and each + rounding for each in (peaks.backward_of_models, peaks.backward_of_loss))
+    return StepPeaks(
+        peaks.step, tuple((phase, highest + rounding) for phase, highest in peaks.phases),
+        peaks.first + rounding, peaks.last + rounding, peaks.lowest + rounding, models, loss,
     )  # fmt: skip
 
 

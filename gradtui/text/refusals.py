@@ -132,7 +132,8 @@ WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward 
 # Files and measurements.
 not_a_file = "{} is not a file".format
 not_written = "{} could not be written: {}".format
-profiled_on_cpu = "gradtui profiles memory on the CPU only, and the models are on {}".format
+not_profiled = "gradtui profiles memory on the CPU and on CUDA only, and the models are on {}".format
+NO_HISTORY = "the CUDA allocator's history is not free: the script records it, or another allocator is in use"
 ALREADY_NOT_FINITE = "the newest values are already not finite; Pause holds the run"
 NO_DIRECTORY = "this run has no directory for files"
 NO_FILE_NAME = f"{NO_DIRECTORY}: name a file"

@@ -1,4 +1,4 @@
-"""Forecasts on a CUDA device: bytes that autograd keeps, gradients and the peak. Not yet confirmed on a device."""
+"""Forecasts on a CUDA device: bytes that autograd keeps, gradients and the peak. Unconfirmed on a real device."""
 
 from __future__ import annotations
 

@@ -102,6 +102,8 @@ class GraphSummary:
     """(module, module) pairs where a gradient passes from an operation of one to an operation or parameter of the other."""
     storages: dict[int, int] = field(default_factory=dict)
     """Storage key -> bytes of what `total` counts. Only numbers: they mean nothing once the graph is freed."""
+    saved_by: dict[int, int] = field(default_factory=dict)
+    """Storage key -> the module whose operation saved it first, for `storages`."""
     offloaded: dict[int, int] = field(default_factory=dict)
     """Storage key -> bytes of the copies that `save_on_cpu` keeps instead of what the operations would have saved."""
     references: dict[int, weakref.ref[Any]] = field(default_factory=dict)

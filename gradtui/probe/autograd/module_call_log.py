@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from _thread import get_ident
 from bisect import bisect_right
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -39,6 +39,8 @@ class ModuleCallLog:
     grad_modes: dict[int, str] = field(default_factory=dict)
     """Module -> letter of the `GradMode` it was called under, in the order of first calls. `GRAD` takes precedence over other
     calls."""
+    moved: Callable[[int], None] | None = None
+    """Called with the module whose code runs from here on, at each boundary."""
     _open: list[int] = field(default_factory=list)
     _calls: list[int] = field(default_factory=list)
     """For each running module: the number of its call."""
@@ -67,6 +69,8 @@ class ModuleCallLog:
         self._modes.append((mode, inside))
         if self.grad_modes.get(module) != _GRAD:
             self.grad_modes[module] = mode
+        if self.moved is not None:
+            self.moved(module)
 
     def left(self) -> None:
         """Record that the innermost module's forward ends."""
@@ -77,6 +81,8 @@ class ModuleCallLog:
             self._modes.pop()
         self.numbers.append(sequence_number())
         self.modules.append(around[-1] if around else OUTSIDE)
+        if self.moved is not None:
+            self.moved(self.modules[-1])
 
     def _without_grad(self) -> tuple[str, bool]:
         """Return the `_modes` entry of a module called under no_grad: a reentrant checkpoint at first runs its modules so."""

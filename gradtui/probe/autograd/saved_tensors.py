@@ -154,6 +154,7 @@ class _Walk:
             facts.to_inputs = self._found_to_inputs(led_to)
         for key, (_, module) in self._first.items():
             facts.by_module[module] = facts.by_module.get(module, 0) + facts.storages[key]
+            facts.saved_by[key] = module
 
     def _visit(self, node: GraphNode, number: int, module: int, following: list[GraphNode]) -> None:
         facts, indices = self._facts, self._indices

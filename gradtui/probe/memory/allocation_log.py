@@ -19,6 +19,7 @@ import torch
 from gradtui.probe.autograd import OperationLog
 from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.private_names import is_wrapper
+from gradtui.protocol.vocabulary import Phase
 
 MAX_EVENTS = 400_000
 """Maximum number of allocations and frees logged in one step; beyond that the log ends early and `is_whole` is False."""
@@ -39,6 +40,24 @@ class Allocation:
     died: int = -1
     kind: str | None = None
     """The memory category it belongs to, if known."""
+
+
+PhaseMark = tuple[int, Phase]
+"""The index on the curve at which a phase begins, and the phase."""
+
+
+@dataclass
+class StepCourse:
+    """The course of memory within one step."""
+
+    curve: list[int]
+    """Bytes after each change, from those before the first one on."""
+    modules: list[int]
+    """The module that was running at each change."""
+    allocations: list[Allocation]
+    marks: list[PhaseMark]
+    blocks: int = 0
+    """The highest total of the CUDA allocator's blocks."""
 
 
 class _Followed(weakref.ref[Any]):

@@ -1,7 +1,7 @@
 """Decide in which steps memory is profiled: a few as the budget allows, and those the user requests.
 
-Training thread. Only the CPU's memory is profiled. On other devices the operations of the forward are recorded, in the steps
-that would be profiled first on the CPU, and after a change.
+Training thread. On the CPU a dispatch mode profiles the memory, on CUDA the allocator's history. Where there is neither, the
+operations of the forward are recorded, in the steps that would be profiled first, and after a change.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd import ModuleCallLog, OperationLog, ParameterUse
+from gradtui.probe.autograd import GraphSummary, ModuleCallLog, OperationLog, ParameterUse
+from gradtui.probe.memory import cuda_memory_profiler
+from gradtui.probe.memory.cuda_memory_profiler import CudaMemoryProfiler
 from gradtui.probe.memory.memory_profiler import MemoryProfiler
 from gradtui.probe.memory.step_recorder import StepRecorder
 from gradtui.probe.runtime import ProbeContext, SamplingSchedule
+from gradtui.probe.torch_private.cuda_history import can_record
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.events import OperationsRecorded, StepMemoryProfiled
@@ -61,7 +64,7 @@ class MemoryProfileSchedule:
 
     @property
     def current(self) -> MemoryProfiler | None:
-        """The profiler of the current step, if it is profiled."""
+        """The profiler of the current step, if that is profiled on the CPU."""
         return self._recorder if isinstance(self._recorder, MemoryProfiler) else None
 
     @property
@@ -80,8 +83,8 @@ class MemoryProfileSchedule:
 
         With `operations`, the record of its operations is enough.
         """
-        if device_type != "cpu" and not operations:
-            return refusals.profiled_on_cpu(device_type)
+        if not operations and not _has_profile(device_type):
+            return refusals.NO_HISTORY if device_type == "cuda" else refusals.not_profiled(device_type)
         # Dynamo would compile the functions of a mode within a compiled module, even where it compiles nothing else.
         if self._view.tree.compiled or something_is_compiled():
             return refusals.PROFILE_RECOMPILES
@@ -110,7 +113,7 @@ class MemoryProfileSchedule:
         """Return whether to profile the step after `executed` steps; with `only_requested`, only on request."""
         if self._view.tree.compiled or something_is_compiled() or operations_are_observed():
             return False
-        if device_type != "cpu":
+        if not _has_profile(device_type):
             return self._requested or (executed >= _FIRST and self._is_early and not only_requested)
         if self._cadence is None or executed < self._settled_at or only_requested:
             return self._requested
@@ -126,10 +129,12 @@ class MemoryProfileSchedule:
             return sys.maxsize
         if executed < self._settled_at or self._is_early:
             return 0
-        return self._cadence.steps_until_due(executed) if device_type == "cpu" else sys.maxsize
+        return self._cadence.steps_until_due(executed) if _has_profile(device_type) else sys.maxsize
 
-    def begin(self, modules: ModuleCallLog, device_type: str, total: int | None) -> None:
-        """Begin a step that is due. Its memory is not profiled if the allocated bytes, the `total`, are unknown.
+    def begin(self, modules: ModuleCallLog, device_type: str, total: int | None, device: int = 0) -> None:
+        """Begin a step that is due, on the CUDA device with the index `device`.
+
+        Its memory is not profiled if the allocated bytes, the `total`, are unknown on the CPU.
 
         Its operations are recorded if they have not been recorded since the models, or what trains, changed, or on request.
         """
@@ -140,19 +145,21 @@ class MemoryProfileSchedule:
         if device_type == "cpu":
             if total is None:
                 return
-            optimizers = self._view.live_optimizers()
-            self._recorder = MemoryProfiler(tree, modules, optimizers, device_type, total)
+            self._recorder = MemoryProfiler(tree, modules, self._view.live_optimizers(), device_type, total)
+        elif device_type == "cuda" and cuda_memory_profiler.begins():
+            self._recorder = CudaMemoryProfiler(tree, modules, self._view.live_optimizers(), device)
         else:
             self._recorder = StepRecorder(tree, modules, OperationLog())
         if self._requested or self._is_outdated or self._recorded != tree.listing:
             self._recorder.record_operations()
         self._requested = self._is_outdated = False
 
-    def on_backward(self, outputs: Iterable[Any], operations: int) -> None:
-        """Handle the beginning of a backward on `outputs` in a sampled step, with `operations` in its graph (0: unknown)."""
-        self._expected_cost = operations * _OPERATION_NS / 1e9
+    def on_backward(self, outputs: Iterable[Any], facts: GraphSummary) -> None:
+        """Handle the beginning of a backward on `outputs` in a sampled step; `facts` are empty if they are unknown."""
+        self._expected_cost = facts.operations * _OPERATION_NS / 1e9
         if self._recorder is not None:
             self._recorder.backward_begins(output for output in outputs if isinstance(output, torch.Tensor))
+            self._recorder.saved(facts)
 
     def enter(self) -> None:
         """Handle the beginning of the script's call of forward, backward or an optimizer's step."""
@@ -184,8 +191,9 @@ class MemoryProfileSchedule:
         """End the step, and return its profile and its operations, if it was profiled."""
         if self._recorder is None:
             return
-        if self.current is not None:
-            yield self.current.finish(at, step)
+        profile = self._recorder.finish(at, step)
+        if profile is not None:
+            yield profile
         recorded = self._recorder.recorded(at, step)
         if recorded is not None:
             self._recorded = self._view.tree.listing
@@ -212,3 +220,8 @@ class MemoryProfileSchedule:
             return False
         self._cadence.record_cost(unpaid, max(0.0, cost - unpaid))
         return True
+
+
+def _has_profile(device_type: str) -> bool:
+    """Return whether the memory of a step can be profiled on this device."""
+    return device_type == "cpu" or (device_type == "cuda" and can_record())

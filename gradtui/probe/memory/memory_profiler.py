@@ -15,7 +15,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLog
-from gradtui.probe.memory.allocation_log import Allocation, AllocationLog
+from gradtui.probe.memory.allocation_log import Allocation, AllocationLog, PhaseMark, StepCourse
 from gradtui.probe.memory.step_recorder import StepRecorder
 from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
 from gradtui.probe.model import optimizer_membership as membership
@@ -25,9 +25,6 @@ from gradtui.protocol.vocabulary import Holding, Phase
 
 CURVE_POINTS = 512
 _MAX_HOLDINGS = 12
-
-PhaseMark = tuple[int, Phase]
-"""The index on the curve at which a phase begins, and the phase."""
 
 _KINDS = {Phase.FORWARD: "activations", Phase.BACKWARD: "temporaries", Phase.OPTIMIZER: "temporaries"}
 """Default category of what is made in a phase and belongs to nothing known. A forward's result usually waits for backward."""
@@ -68,52 +65,64 @@ class MemoryProfiler(StepRecorder[AllocationLog]):
             raise self.log.failure
         self._name_all()
         self.close()
-        curve = self.log.curve
-        peak = max(curve)
-        peak_at = curve.index(peak)
-        thin = thinned(curve)
-        stretch = -(-len(curve) // max(1, len(thin)))
-        return StepMemoryProfiled(
-            at,
-            step,
-            thin,
-            len(curve),
-            tuple((phase, index // stretch) for index, phase in self._marks),
-            peak,
-            phase_at(self._marks, peak_at),
-            self.log.modules[peak_at],
-            holdings(self.log.allocations, peak_at, peak, self._marks),
-            highest_by_module(curve, self.log.modules, self._tree.parents),
-            self.log.is_whole,
-            *highest_in_backward(curve, self.log.modules, self._marks),
-            held_by_module(self.log.allocations, peak_at, len(self._tree.parents)),
-            listing=self._tree.listing,
-        )
+        course = StepCourse(self.log.curve, self.log.modules, self.log.allocations, self._marks)
+        return profile_of(course, self._tree, at, step, is_whole=self.log.is_whole)
 
     def _is_wanted(self) -> bool:
         return True
 
     def _name_all(self) -> None:
-        for tensor, kind, module in self._known():
+        for tensor, kind, module in known_tensors(self._tree, self._optimizers):
             if not is_lazy(tensor):
                 self.log.know(tensor, kind, module)
 
-    def _known(self) -> Iterator[tuple[torch.Tensor, str, int]]:
-        tree = self._tree
-        owners: dict[int, int] = {}
-        for index, tensor in tree.live_parameters():
-            module = tree.parameters[index].module
-            owners[id(tensor)] = module
-            yield tensor, "parameters", module
-            if tensor.grad is not None:
-                yield tensor.grad, "gradients", module
-        for module, buffer in buffers_of(tree):
-            yield buffer, "buffers", module
-        living = (optimizer for reference in self._optimizers if (optimizer := reference()) is not None)
-        for optimizer in living:
-            for tensor in membership.parameters(optimizer):
-                for state in state_tensors(optimizer.state.get(tensor, {})):
-                    yield state, "optimizer_state", owners.get(id(tensor), OUTSIDE)
+
+def known_tensors(
+    tree: ModuleTree, optimizers: Iterable[weakref.ref[Optimizer]]
+) -> Iterator[tuple[torch.Tensor, str, int]]:
+    """Yield the tensors of the models and of their optimizers, with the category and the module of each."""
+    owners: dict[int, int] = {}
+    for index, tensor in tree.live_parameters():
+        module = tree.parameters[index].module
+        owners[id(tensor)] = module
+        yield tensor, "parameters", module
+        if tensor.grad is not None:
+            yield tensor.grad, "gradients", module
+    for module, buffer in buffers_of(tree):
+        yield buffer, "buffers", module
+    living = (optimizer for reference in optimizers if (optimizer := reference()) is not None)
+    for optimizer in living:
+        for tensor in membership.parameters(optimizer):
+            for state in state_tensors(optimizer.state.get(tensor, {})):
+                yield state, "optimizer_state", owners.get(id(tensor), OUTSIDE)
+
+
+def profile_of(
+    course: StepCourse, tree: ModuleTree, at: float, step: int, *, is_whole: bool, blocks: int | None = None
+) -> StepMemoryProfiled:
+    """Return the profile of a step with this course."""
+    curve, marks = course.curve, course.marks
+    peak = max(curve)
+    peak_at = curve.index(peak)
+    thin = thinned(curve)
+    stretch = -(-len(curve) // max(1, len(thin)))
+    return StepMemoryProfiled(
+        at,
+        step,
+        thin,
+        len(curve),
+        tuple((phase, index // stretch) for index, phase in marks),
+        peak,
+        phase_at(marks, peak_at),
+        course.modules[peak_at],
+        holdings(course.allocations, peak_at, peak, marks),
+        highest_by_module(curve, course.modules, tree.parents),
+        is_whole,
+        *highest_in_backward(curve, course.modules, marks),
+        held_by_module(course.allocations, peak_at, len(tree.parents)),
+        blocks,
+        listing=tree.listing,
+    )
 
 
 def module_now(modules: ModuleCallLog) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 from gradtui.own_frames import hide
 from gradtui.probe.runtime import call_in_forked_children
 from gradtui.probe.torch_private.cuda import PeakFunctions, Stats, cuda_peak_functions
+from gradtui.probe.torch_private.cuda_history import of_this_process as history
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 
 _Path = tuple[str, ...]
@@ -90,7 +91,8 @@ class PeakCounters:
                 if stats is not None:
                     _raise_to(self._before_reset[device], stats)
         try:
-            yield
+            with history.own():
+                yield
         finally:
             with self._lock, suppress(RuntimeError):
                 for device in known & self._folded.keys():

@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 import torch
 
-from gradtui.probe.autograd import ModuleCallLog, OperationLog, OperationRecord, ParameterUse
+from gradtui.probe.autograd import GraphSummary, ModuleCallLog, OperationLog, OperationRecord, ParameterUse
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.cuda import is_capturing
-from gradtui.protocol.events import OperationsRecorded
+from gradtui.protocol.events import OperationsRecorded, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 
 Log = TypeVar("Log", bound=OperationLog)
@@ -56,6 +56,13 @@ class StepRecorder(Generic[Log]):
     def recorded(self, at: float, step: int) -> OperationsRecorded | None:
         """Return the operations of the step; None if they were not to be recorded."""
         return self._record.finish(at, step) if self._record is not None else None
+
+    def saved(self, facts: GraphSummary) -> None:
+        """Record what autograd keeps when backward begins."""
+
+    def finish(self, at: float, step: int) -> StepMemoryProfiled | None:  # noqa: ARG002 - for those that profile
+        """Return the profile of the step's memory; None where only its operations are recorded."""
+        return None
 
     def enter(self) -> None:
         """Handle the beginning of a call of the script's. It may be within another one (a step within backward)."""

@@ -229,7 +229,8 @@ class StepSampler:
         self.sampled_step = SampledStep(tree, trace)
         self._memory.follow(self.sampled_step.trace.grad_modes)
         if traced:
-            self._traces.begin(self.sampled_step.trace, self._memory.device_type, self._memory.accountant.total)
+            total, device = self._memory.accountant.total, self._memory.accountant.device_index
+            self._traces.begin(self.sampled_step.trace, self._memory.device_type, total, device)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone
@@ -242,7 +243,7 @@ class StepSampler:
             self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
-        self._traces.on_backward(sequence(outputs), facts.operations if facts is not None else 0)
+        self._traces.on_backward(sequence(outputs), facts or NOTHING_KEPT)
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True

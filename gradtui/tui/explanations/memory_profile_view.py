@@ -32,7 +32,7 @@ def step_lines(state: RunState, width: int) -> list[Line]:
         lines += wrap(((words, "muted"),), width)
     lines.append(BLANK)
     if not step.whole:
-        lines += wrap((("It made more allocations than are followed: what came last is missing.", "warning"),), width)
+        lines += wrap((("It made more allocations than are followed: a part is missing.", "warning"),), width)
     return lines
 
 
@@ -56,12 +56,16 @@ def unprofiled_lines(state: RunState, width: int) -> list[Line]:
     return wrap(((no_profile_text(state), "muted"),), width)
 
 
-def closing_lines(width: int) -> list[Line]:
+def closing_lines(state: RunState, width: int) -> list[Line]:
     """Say what the figures leave out."""
+    step = state.traced
     words = (
-        "In the order of the step's allocations and frees. What a kernel allocates and frees while it runs (a "
-        "convolution's workspace) is not seen."
+        "The CUDA allocator recorded every block, with what kernels take while they run. In backward, the module is that "
+        "whose saved tensors are freed, or whose gradients are made, next. Unconfirmed on a real device."
+        if step is not None and step.blocks is not None
+        else "What a kernel allocates and frees while it runs (a convolution's workspace) is not seen."
     )
+    words = f"In the order of the step's allocations and frees. {words}"
     return [BLANK, *wrap(((words, "faint"),), width)]
 
 

@@ -89,4 +89,4 @@ class StepDialog(TextDialog[None]):
             width, CURVE_ROWS, lambda w, h: step_request(step, w, h, state.held_since_load or 0)
         )
         picture = self._pictures.picture("step", request).lines if request is not None else ()
-        return [*lines, *picture, *closing_lines(width)]
+        return [*lines, *picture, *closing_lines(state, width)]

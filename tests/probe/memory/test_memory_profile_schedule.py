@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from watched import CountingAllocator, ScriptedCommands, Watched, watched
 
+from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
@@ -229,7 +230,8 @@ def context_of(step_time: StepTime) -> ProbeContext:
 def test_what_cannot_be_is_refused_with_the_reason() -> None:
     step_time = StepTime()
     traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(0.01, step_time, warmup=0))
-    assert "the models are on cuda" in (traces.request("cuda") or "")
+    assert "the models are on mps" in (traces.request("mps") or "")
+    assert "history" in (traces.request("cuda") or "")
     assert not traces.is_due(5, "cuda")
     assert traces.steps_until_due(5, "cuda") > 1_000_000
     assert traces.request("cpu") is None
@@ -267,7 +269,7 @@ def test_the_first_profile_comes_once_it_is_expected_to_take_a_hundredth_of_the_
     step_time = StepTime()
     traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(1e-9, step_time, warmup=0))
     # 40 operations at 250 µs are 10 ms, a hundredth of one second.
-    traces.on_backward((), 40)
+    traces.on_backward((), GraphSummary(operations=40))
     due = []
     for step in range(2, 40):
         step_time.total += 0.05
@@ -301,7 +303,7 @@ def test_no_step_is_profiled_that_may_create_optimizer_state(changed_at: int) ->
     step_time = StepTime()
     step_time.add(100.0)
     traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(1e-9, step_time, warmup=0))
-    traces.on_backward((), 1)
+    traces.on_backward((), GraphSummary(operations=1))
     traces.outdate(changed_at)
     first = max(2, changed_at + 1)
     assert [traces.is_due(step, "cpu") for step in range(changed_at, first + 1)] == [False] * (first - changed_at) + [

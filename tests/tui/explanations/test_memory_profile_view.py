@@ -75,11 +75,15 @@ def test_what_was_held_before_training_is_subtracted_and_named() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    assert "what came last is missing" in words(traced(whole=False))
-    assert "what came last is missing" not in words(traced())
+    assert "a part is missing" in words(traced(whole=False))
+    assert "a part is missing" not in words(traced())
     assert "at text" not in words(traced(peak_module=-1)).splitlines()[0]
     assert words(None) == ""
-    assert "workspace" in "".join(text for line in closing_lines(40) for text, _ in line)
+    state = RunState()
+    assert "workspace" in "".join(text for line in closing_lines(state, 400) for text, _ in line)
+    apply(state, MODEL)
+    apply(state, traced(blocks=93 * MIB))
+    assert "allocator recorded every block" in "".join(text for line in closing_lines(state, 400) for text, _ in line)
 
 
 def test_what_nothing_explains_is_said_whole_in_80_columns() -> None:

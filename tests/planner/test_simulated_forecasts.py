@@ -1,0 +1,172 @@
+"""The peak of a step on a simulated CUDA device: its profile, and forecasts of it against runs that are written that way."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+import pytest
+import simulated
+import torch
+from patterns import patterns
+from torch import Tensor, nn
+from watched import Watched, watched
+
+from gradtui.planner import Forecaster
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import TraceStep
+from gradtui.protocol.forecasts import Change
+from gradtui.protocol.vocabulary import Phase
+from gradtui.state.forecast import forecast_change, question
+
+pytestmark = pytest.mark.fake_cuda
+
+WIDTH, STEPS = 256, 5
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+        return y
+
+
+def network(kind: str) -> tuple[nn.Module, Tensor]:
+    if kind == "blocks":
+        return nn.Sequential(*[Block() for _ in range(4)]).cuda(), torch.zeros(8, 64, WIDTH, device="cuda")
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()) for _ in range(6)]
+    return nn.Sequential(*layers).cuda(), torch.zeros(1024, WIDTH, device="cuda")
+
+
+def train(model: nn.Module, x: Tensor, steps: int) -> None:
+    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+
+
+def observed(model: nn.Module, x: Tensor) -> Watched:
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watched() as run:
+        for step in range(STEPS):
+            if step == STEPS - 1:
+                run.commands.submit(lambda number: TraceStep(number))
+                torch.cuda.reset_peak_memory_stats()
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _without_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
+    # Workspaces of cuBLAS are there from the first products on.
+    train(*network("blocks"), 1)
+
+
+def peak_of(kind: str, trains: frozenset[int]) -> int:
+    """Return the allocator's peak of a step in which these parameters train, beyond what the process holds before."""
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    model, x = network(kind)
+    for index, parameter in enumerate(model.parameters()):
+        parameter.requires_grad_(index in trains)
+    train(model, x, STEPS - 1)
+    torch.cuda.reset_peak_memory_stats()
+    train(model, x, 1)
+    return torch.cuda.max_memory_allocated() - before
+
+
+@pytest.mark.parametrize("kind", ["blocks", "norms"])
+def test_the_profile_has_the_peak_of_the_allocator_and_leaves_it_as_it_is(kind: str) -> None:
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    model, x = network(kind)
+    rng, waits = torch.cuda.get_rng_state(), simulated.calls().waits
+    run = observed(model, x)
+    assert simulated.calls().waits == waits
+    stats = torch.cuda.memory_stats()
+    profile = run.all(ev.StepMemoryProfiled)[-1]
+    assert profile.step == STEPS
+    assert profile.whole
+    assert profile.peak == stats["requested_bytes.all.peak"]
+    assert profile.blocks == pytest.approx(stats["allocated_bytes.all.peak"], rel=0.01)
+    assert profile.peak_phase is Phase.BACKWARD
+    assert profile.peak_module >= 0
+    phases = [phase for phase, _ in profile.phases]
+    assert [each for each in phases if each in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)] == [
+        Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER,
+    ]  # fmt: skip
+    kinds = {each.kind: each.bytes for each in profile.holdings if each.kind != "activations"}
+    assert kinds.get("parameters")
+    assert torch.equal(torch.cuda.get_rng_state(), rng)
+    assert not torch._C._cuda_isHistoryEnabled()
+    assert not any(torch.cuda.memory._snapshot()["device_traces"])
+    peak = torch.cuda.max_memory_allocated() - before
+    reserved = torch.cuda.max_memory_reserved()
+    del model, x
+    assert reserved == torch.cuda.memory_reserved()
+    assert peak == peak_of(kind, frozenset(range(1_000)))
+
+
+@pytest.mark.parametrize("kind", ["blocks", "norms"])
+def test_forecasts_of_ten_patterns_are_within_one_per_cent_of_max_memory_allocated(kind: str) -> None:
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    model, x = network(kind)
+    run = observed(model, x)
+    asked = question(run.state, forecast_change(run.state, Change()))
+    assert asked is not None
+    assert asked.peaks is not None
+    forecaster, predicted = Forecaster(), {}
+    chosen = patterns(model)
+    for name, trains in chosen.items():
+        stops = tuple(index for index, _ in enumerate(model.parameters()) if index not in trains)
+        about = replace(asked, change=Change(stops))
+        answer = forecaster.with_peak(forecaster.answer(about), about)
+        assert answer.peak is not None, name
+        predicted[name] = asked.peaks.highest[1] + answer.peak - before
+    del model, x, run
+    found = {name: peak_of(kind, trains) for name, trains in chosen.items()}
+    assert len(found) == 10
+    assert len(set(found.values())) > 2
+    assert predicted == pytest.approx(found, rel=0.01)
+
+
+def test_a_script_that_records_its_own_history_keeps_it() -> None:
+    model, x = network("blocks")
+    torch.cuda.memory._record_memory_history(context=None)
+    try:
+        run = observed(model, x)
+        assert not run.all(ev.StepMemoryProfiled)
+        assert torch._C._cuda_isHistoryEnabled()
+        assert len(torch.cuda.memory._snapshot()["device_traces"][0]) > 100
+    finally:
+        torch.cuda.memory._record_memory_history(None)
+
+
+def test_a_script_that_begins_to_record_within_the_step_has_its_own_history_alone() -> None:
+    model, x = network("blocks")
+    seen: list[int] = []
+
+    def begin(*_: object) -> None:
+        if torch._C._cuda_isHistoryEnabled() and not seen:
+            seen.append(len(torch.cuda.memory._snapshot()["device_traces"][0]))
+            torch.cuda.memory._record_memory_history(context=None)
+
+    model.get_submodule("2").register_forward_hook(begin)
+    try:
+        run = observed(model, x)
+        assert seen == [0]
+        assert not [each for each in run.all(ev.StepMemoryProfiled) if each.step == STEPS]
+        assert torch._C._cuda_isHistoryEnabled()
+        assert torch.cuda.memory._snapshot()["device_traces"][0]
+    finally:
+        torch.cuda.memory._record_memory_history(None)
