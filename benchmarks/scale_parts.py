@@ -27,8 +27,8 @@ from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _ALWAYS = 10**9
 _COUNTED_S = 0.7
-"""Steps are taken for so long, but at least `_FEWEST`."""
-_FEWEST = 3
+"""Steps are taken for so long, but at least `_MIN`."""
+_MIN = 3
 _WARM_UP = 18
 """Steps until the probe has seen what it wants to see of a new model: its cadences warm up for 16."""
 _TIMES = 9
@@ -95,7 +95,7 @@ def steps(kind: str, parameters: int) -> dict[str, float]:
     # Of a few steps of a large model, one may have a full collection of all objects in it: none of them shall.
     gc.collect()
     began, cpu, done = time.perf_counter(), time.thread_time(), 0
-    while done < _FEWEST or time.perf_counter() - began < _COUNTED_S:
+    while done < _MIN or time.perf_counter() - began < _COUNTED_S:
         training.step()
         done += 1
     found["step_s"] = (time.thread_time() - cpu) / done

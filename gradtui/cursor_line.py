@@ -12,8 +12,8 @@ import os
 import re
 from threading import Lock
 
-_MOST_ROWS = 100
-MOST_READ = 4_096
+_MAX_ROWS = 100
+MAX_READ = 4_096
 """Bytes at the end of one write that are looked at."""
 
 _TOKEN = re.compile(
@@ -47,7 +47,7 @@ class CursorLine:
             return
         rows, rise, length, is_at_start = self._state
         filled = list(rows)
-        for match in _TOKEN.finditer(data[-MOST_READ:]):
+        for match in _TOKEN.finditer(data[-MAX_READ:]):
             if match["line"]:
                 if rise:
                     rise -= 1
@@ -66,7 +66,7 @@ class CursorLine:
                 rise = min(max(0, rise + (count if final == b"A" else -count)), len(filled) - 1)
             elif final == b"K" and (match["count"] == b"2" or is_at_start):
                 filled[-1 - rise], length = False, 0
-        self._state = tuple(filled[-_MOST_ROWS:]), min(rise, _MOST_ROWS - 1), length, is_at_start
+        self._state = tuple(filled[-_MAX_ROWS:]), min(rise, _MAX_ROWS - 1), length, is_at_start
 
     def take_fresh(self) -> str:
         """Return the line ends that lead from the cursor to an empty row below all text. The caller then writes whole lines."""

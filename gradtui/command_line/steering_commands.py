@@ -136,10 +136,10 @@ def _tail(run: RunChoice, since: int, follow: bool, as_json: bool) -> None:
                 name: value for name, value in fields_of_event(event).items() if name not in ("at", "step") and value
             }
             text = json.dumps(fields)
-            click.echo(printable(f"{cursor:>6}  step {event.step:,}  {type(event).__name__}  {text[:_LONGEST]}"))
+            click.echo(printable(f"{cursor:>6}  step {event.step:,}  {type(event).__name__}  {text[:_MAX]}"))
 
 
-_LONGEST = 160
+_MAX = 160
 
 
 def _say_lost(count: int) -> None:

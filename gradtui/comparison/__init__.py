@@ -8,13 +8,13 @@ from gradtui.comparison.compare import Comparison, Row, compare
 from gradtui.comparison.extraction import run_figures
 from gradtui.comparison.figures import FoundProblem, Intervention, RunFigures
 from gradtui.comparison.finding_changes import FindingPair
-from gradtui.comparison.module_groups import MOST_GROUPS
+from gradtui.comparison.module_groups import MAX_GROUPS
 from gradtui.comparison.statistics import Figure
 from gradtui.comparison.thresholds import QUANTITIES, Threshold, ThresholdError, Verdict, threshold_of
 from gradtui.comparison.training import Training, TrainingDifference
 
 __all__ = [
-    "MOST_GROUPS",
+    "MAX_GROUPS",
     "QUANTITIES",
     "Comparison",
     "Figure",

@@ -12,7 +12,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.run_state import RunState
 
-_MOST_NORMS = 640
+_MAX_NORMS = 640
 """Steps whose norms of all parameters are kept. Of more, each fifth one stays."""
 _THINNED = 5
 """Optimizers that take turns, two or three of them, all keep some of their steps."""
@@ -107,7 +107,7 @@ class SeriesCollector:
         self._passed = 0
         values = array("d", (_norm(norm, step == event.step) for norm, step in zip(event.norms, steps)))
         self.norms.append(Norms(event.step, self._present_paths(), values))
-        if len(self.norms) > _MOST_NORMS:
+        if len(self.norms) > _MAX_NORMS:
             self.norms = self.norms[::-_THINNED][::-1]
             self._every *= _THINNED
 

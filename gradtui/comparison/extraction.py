@@ -14,7 +14,7 @@ from gradtui.protocol.secrets import mask
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState, Phase
 from gradtui.text import listed, plural
 
-_LARGEST = 2**63
+_MAX = 2**63
 """No number of a run is as large."""
 _DEVICE_PEAKS = {"allocated_peak": "allocated on the device", "reserved_peak": "reserved on the device"}
 _NOT_OF_THE_COMMAND = frozenset({"step", "seconds", "text", "origin", "trainable", "skipped", "parameters", "receipt"})
@@ -213,7 +213,7 @@ def _text(value: object) -> str | None:
 
 
 def _whole(value: object) -> int | None:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX
     return value if is_number else None  # type: ignore[return-value]
 
 

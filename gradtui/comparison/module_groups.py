@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-MOST_GROUPS = 12
-_MOST_LEVELS = 64
+MAX_GROUPS = 12
+_MAX_LEVELS = 64
 
 _K = TypeVar("_K", bound=Hashable)
 
 
-def groups_of(paths: Sequence[str], most: int = MOST_GROUPS) -> dict[str, tuple[str, ...]]:
+def groups_of(paths: Sequence[str], most: int = MAX_GROUPS) -> dict[str, tuple[str, ...]]:
     """Divide paths into groups, each with the paths in one module, by its path; in the order of the paths.
 
     The group with most paths is divided again while there are at most `most`. The children of the root are always groups. A
@@ -58,5 +58,5 @@ def topmost(paths: Sequence[str], key_of: Callable[[str], _K]) -> list[tuple[str
 
 def _prefixes(path: str) -> list[str]:
     """Return the paths of the modules around a parameter, the outermost first, and its own path."""
-    ends = [at for at, letter in enumerate(path) if letter == "."][:_MOST_LEVELS]
+    ends = [at for at, letter in enumerate(path) if letter == "."][:_MAX_LEVELS]
     return ["", *(path[:end] for end in ends), path]

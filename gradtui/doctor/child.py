@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-_MOST = 1 << 20
+_MAX = 1 << 20
 """Bytes of an answer."""
 
 # The path of this process: the directory in which the command runs may have a file named torch.py or json.py.
@@ -48,7 +48,7 @@ class Child:
         """Read the lines. The last one is empty."""
         assert process.stdout is not None
         with process.stdout as stream, contextlib.suppress(OSError):
-            while line := stream.readline(_MOST):
+            while line := stream.readline(_MAX):
                 self._lines.put(line)
         self._lines.put(b"")
 

@@ -40,7 +40,7 @@ _NEEDED = {
 """Packages that the installation of gradtui brings along, and what the lack of each costs."""
 _OTHERS = ("numpy", "lightning", "transformers", "accelerate", "peft", "deepspeed", "ipython")
 """Packages that work on the same training: their versions are of use in a report of an error."""
-_LEAST_FREE = 64 << 20
+_MIN_FREE = 64 << 20
 """Bytes on a disk below which logs and recordings have no room."""
 
 
@@ -125,7 +125,7 @@ def _directory_lacks(facts: Mapping[str, Any]) -> Iterator[Lack]:
             else "what belongs there goes to a directory for temporary files",
             "make it writable for you, or set XDG_STATE_HOME (XDG_RUNTIME_DIR, XDG_CONFIG_HOME, TMPDIR) to one that is",
         )
-    elif facts["free"] < _LEAST_FREE and name != "settings":
+    elif facts["free"] < _MIN_FREE and name != "settings":
         yield Lack(
             f"directory of {name}",
             f"{path} has {short_bytes(facts['free'])} free",

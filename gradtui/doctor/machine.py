@@ -14,7 +14,7 @@ import psutil
 from gradtui.doctor.page import Lack, Part
 from gradtui.text import short_bytes
 
-LEAST_SIZE = (40, 12)
+MIN_SIZE = (40, 12)
 """Columns and rows below which little of the dashboard is left."""
 _MARKS = {"docker": "/.dockerenv", "podman": "/run/.containerenv"}
 """Files that a container has."""
@@ -150,7 +150,7 @@ def _terminal_lacks(facts: Mapping[str, Any], size: tuple[int, int] | None) -> I
             "a run has lines on stderr instead, as with --plain",
             "run gradtui in a terminal, and pipe nothing; attach to the run from a terminal with gradtui attach",
         )
-    if size is not None and (size[0] < LEAST_SIZE[0] or size[1] < LEAST_SIZE[1]):
+    if size is not None and (size[0] < MIN_SIZE[0] or size[1] < MIN_SIZE[1]):
         yield Lack("terminal size", f"{size[0]}×{size[1]} is small", "most panels have no room", "80×24 or more")
     if facts["colours"] in ("no", "16"):
         yield Lack(

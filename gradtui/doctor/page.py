@@ -13,7 +13,7 @@ from gradtui.version import __version__
 
 SCHEMA = 1
 
-_LONGEST = 500
+_MAX = 500
 """Characters of a value: a message of another program may be long."""
 
 
@@ -123,7 +123,7 @@ def page_of(parts: Iterable[Part], asked: Collection[str]) -> Page:
 def public(value: Any) -> Any:
     """Return a value without the name of the user in paths, and without control characters."""
     if isinstance(value, str):
-        return _without_user(printable(value))[:_LONGEST]
+        return _without_user(printable(value))[:_MAX]
     if isinstance(value, dict):
         return {key: public(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

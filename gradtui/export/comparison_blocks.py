@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradtui.comparison import (
-    MOST_GROUPS,
+    MAX_GROUPS,
     Comparison,
     Figure,
     FindingPair,
@@ -28,7 +28,7 @@ _OVERLAP = "~"
 _OVERLAP_NOTE = f"{_OVERLAP} the middle halves of A and B overlap: the difference may be noise"
 _OTHER_LOAD = "other load on the machine can shift all times of a run, which the quartiles do not show"
 _SECOND_UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
-_MOST_LINES = 20
+_MAX_LINES = 20
 """Lines of one kind that are listed; the others are counted."""
 _LARGE_RATIO = 10.0
 
@@ -105,10 +105,10 @@ def _finding_lines(pairs: Sequence[FindingPair]) -> Iterator[Line]:
         yield Line("", "none in A and in B")
     for change in ("new", "gone", "both"):
         found = sorted((pair for pair in pairs if pair.change == change), key=_urgency)
-        for pair in found[:_MOST_LINES]:
+        for pair in found[:_MAX_LINES]:
             yield _finding_line(change, pair)
-        if len(found) > _MOST_LINES:
-            yield Line(change, f"{len(found) - _MOST_LINES:,} more")
+        if len(found) > _MAX_LINES:
+            yield Line(change, f"{len(found) - _MAX_LINES:,} more")
 
 
 def _urgency(pair: FindingPair) -> tuple[bool, bool, int]:
@@ -146,10 +146,10 @@ def _change_lines(comparison: Comparison) -> Iterator[Line]:
     if not (found.only_a or found.only_b or found.both):
         yield Line("", "none in A and in B")
     for label, changes in (("only in A", found.only_a), ("only in B", found.only_b), ("in both", found.both)):
-        for each in changes[:_MOST_LINES]:
+        for each in changes[:_MAX_LINES]:
             yield Line(label, _change_text(each), each.receipt if label != "in both" else None)
-        if len(changes) > _MOST_LINES:
-            yield Line(label, f"{len(changes) - _MOST_LINES:,} more")
+        if len(changes) > _MAX_LINES:
+            yield Line(label, f"{len(changes) - _MAX_LINES:,} more")
     for label, run in (("A", comparison.a), ("B", comparison.b)):
         if run.interventions_dropped:
             yield Line(label, f"{plural(run.interventions_dropped, 'earlier change')} not known any more")
@@ -164,10 +164,10 @@ def _training_lines(comparison: Comparison) -> Iterator[Line]:
     if not training.differences:
         unknown = f"{DASH} (no sampled step of both runs has said it)"
         yield Line("", "the same parameters" if training.is_known else unknown)
-    for each in training.differences[:_MOST_LINES]:
+    for each in training.differences[:_MAX_LINES]:
         yield Line("differs", _difference_text(each))
-    if len(training.differences) > _MOST_LINES:
-        yield Line("differs", f"{len(training.differences) - _MOST_LINES:,} more")
+    if len(training.differences) > _MAX_LINES:
+        yield Line("differs", f"{len(training.differences) - _MAX_LINES:,} more")
 
 
 def _difference_text(difference: TrainingDifference) -> str:
@@ -217,7 +217,7 @@ def _times(comparison: Comparison) -> Block:
 
 def _norms(comparison: Comparison) -> Block:
     groups = comparison.norms[1:]
-    shown = sorted(groups, key=lambda row: -_size_of_change(row))[:MOST_GROUPS]
+    shown = sorted(groups, key=lambda row: -_size_of_change(row))[:MAX_GROUPS]
     rows = [row for row in groups if row in shown]
     first, last = comparison.window
     notes = [f"median in steps {first:,}{DASH}{last:,}, with the quartiles"]

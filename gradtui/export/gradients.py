@@ -63,7 +63,7 @@ def modules(state: RunState) -> list[dict[str, Any]]:
 
 def figures(state: RunState, parameter: int) -> dict[str, Any] | None:
     """Return the last statistics of one parameter's gradient; None if it was never measured."""
-    step, seen = state.tree.figures.get(parameter, (0, None))
+    step, seen = state.tree.gradient_figures.get(parameter, (0, None))
     return {"step": step, **_plain(seen, _FIGURES)} if seen is not None else None
 
 

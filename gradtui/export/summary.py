@@ -152,7 +152,7 @@ def _encoded(summary: dict[str, Any]) -> bytes:
 
 
 def _step_peak(state: RunState) -> dict[str, Any] | None:
-    step = state.traced
+    step = state.step_profile
     if step is None:
         return None
     return {

@@ -33,7 +33,7 @@ from gradtui.protocol.events import (
 
 LEAD_S = 1.5
 """Seconds of training between a proposal and its step: a rank's answer and the confirmation take some tenths of a second."""
-LEAST_LEAD = 2
+MIN_LEAD = 2
 """The same in steps: a rank answers at its next boundary, and needs the confirmation at a later one."""
 TRIES = 4
 """How often a command is proposed while ranks have passed the step. The lead grows each time."""
@@ -41,7 +41,7 @@ ANSWER_S = 10.0
 """Seconds that a rank has to answer, besides the time until the step has come, and of three more."""
 OUTCOME_S = 90.0
 """Seconds after a confirmed step has come in which a rank says what it has done. It may wait a minute for the store."""
-MOST_TICK_S = 0.5
+MAX_TICK_S = 0.5
 """Seconds between two ticks that count: more have passed if this process was stopped, and the ranks may have answered."""
 
 _ON_ALL = (
@@ -210,12 +210,12 @@ class Proposals:
         if isinstance(command, commands.Resume) and self._held_step is not None:
             # What is proposed for a later step must not keep the ranks from being released.
             return list(self._to_all(command))
-        self._waiting.append((command, 0, LEAST_LEAD))
+        self._waiting.append((command, 0, MIN_LEAD))
         return self.tick(now)
 
     def tick(self, now: float) -> list[Send]:
         """Do what is due at this time."""
-        passed, self._ticked = min(now - self._ticked, MOST_TICK_S), now
+        passed, self._ticked = min(now - self._ticked, MAX_TICK_S), now
         sends = self._overdue(now, passed)
         if self._open is None and self._waiting:
             sends += self._propose(*self._waiting.popleft(), now)

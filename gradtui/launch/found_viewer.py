@@ -30,8 +30,8 @@ from gradtui.transport.in_process import EventQueue
 _KEY = "viewer"
 _TRIES = 15
 _AGAIN_S = 1.0
-_MOST_HOSTS = 4
-_MOST_TEXT = 1 << 16
+_MAX_HOSTS = 4
+_MAX_TEXT = 1 << 16
 """Characters of what is in the store: a longer text is cut, and then no JSON."""
 
 
@@ -115,14 +115,14 @@ def _try(found: str, follower: Follower, connect: Callable[[Client, Follower], N
 def addresses_in(text: str) -> Sequence[Address]:
     """Return the addresses in what a rank has written into the store; none if it is something else."""
     try:
-        value: Any = from_json(text[:_MOST_TEXT])
+        value: Any = from_json(text[:_MAX_TEXT])
         hosts, port, token = value["hosts"], value["port"], check_token(value["token"])
     except (ValueError, TypeError, KeyError, BadAddressError):
         return []
     if not isinstance(hosts, list) or type(port) is not int or not 0 < port < 1 << 16:
         return []
     return [
-        TcpAddress(host, port, token) for host in hosts[:_MOST_HOSTS] if isinstance(host, str) and 0 < len(host) < 256
+        TcpAddress(host, port, token) for host in hosts[:_MAX_HOSTS] if isinstance(host, str) and 0 < len(host) < 256
     ]
 
 

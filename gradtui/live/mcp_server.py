@@ -22,8 +22,8 @@ _INSTRUCTIONS = (
     "gradtui watches PyTorch training scripts from inside while they train. A run is named by its id; leave it out if one run "
     "is live. Paths are those of modules and parameters as in named_modules()."
 )
-_MOST_EVENTS = 500
-_LONGEST_WAIT_S = 300.0
+_MAX_EVENTS = 500
+_MAX_WAIT_S = 300.0
 
 
 def serve(run: RunChoice, *, allow_write: bool) -> None:
@@ -94,7 +94,7 @@ class _Tools:
         def found() -> dict[str, Any]:
             for cursor, event in events_after(self._chosen(run_id).address(), since, lost=lost.append):
                 listed.append({"cursor": cursor, "event": type(event).__name__, **fields_of_event(event)})
-                if len(listed) == _MOST_EVENTS:
+                if len(listed) == _MAX_EVENTS:
                     break
             return {"events": listed, "cursor": listed[-1]["cursor"] if listed else since, "lost": sum(lost)}
 
@@ -130,7 +130,7 @@ class _Tools:
             from_words(in_full(command, None), 0)
             address = self._chosen(run_id).address()
             sent = asked_at(address, "do", command=command, client="MCP")
-            return {"id": sent.get("id"), **result_of(address, sent, max(0.0, min(wait_seconds, _LONGEST_WAIT_S)))}
+            return {"id": sent.get("id"), **result_of(address, sent, max(0.0, min(wait_seconds, _MAX_WAIT_S)))}
 
         return _answer(done)
 

@@ -11,12 +11,12 @@ from time import monotonic
 from gradtui.planner.forecaster import Forecaster
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 
-_REST, _REST_IN_LIST, _LONGEST_REST = 3.0, 1.0, 1.0
+_REST, _REST_IN_LIST, _MAX_REST = 3.0, 1.0, 1.0
 """After an answer that took t seconds the thread rests for 3 t, a second at most: training gets the interpreter's lock
 meanwhile. It rests for t while a user waits for the answers of a list."""
 
 
-_LONGEST_ANSWER_S = 10.0
+_MAX_ANSWER_S = 10.0
 """Seconds that `close` waits for an answer."""
 
 
@@ -69,7 +69,7 @@ class ForecastThread:
             self._listed.clear()
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(_LONGEST_ANSWER_S)
+            self._thread.join(_MAX_ANSWER_S)
 
     def _run(self) -> None:
         while self._has_next():
@@ -77,7 +77,7 @@ class ForecastThread:
             self._answer_next()
             with self._changed:
                 rest = _REST_IN_LIST if self._listed else _REST
-                self._changed.wait_for(lambda: self._is_closed, min(_LONGEST_REST, rest * (monotonic() - began)))
+                self._changed.wait_for(lambda: self._is_closed, min(_MAX_REST, rest * (monotonic() - began)))
 
     def _has_next(self) -> bool:
         """Wait for a question. Return False once this is closed."""

@@ -18,7 +18,7 @@ from gradtui.protocol.operations import OperationsRecorded
 _TRIES = 5
 
 
-_LARGEST = 4
+_MAX = 4
 """Modules that an answer names."""
 
 
@@ -179,7 +179,7 @@ def _largest(now: Replayed, after: Replayed) -> tuple[tuple[int, int], ...]:
     modules = {*now.by_module, *after.by_module}
     changes = {module: after.by_module.get(module, 0) - now.by_module.get(module, 0) for module in sorted(modules)}
     ordered = sorted(changes.items(), key=lambda each: -abs(each[1]))
-    return tuple((module, size) for module, size in ordered[:_LARGEST] if size)
+    return tuple((module, size) for module, size in ordered[:_MAX] if size)
 
 
 def _trainable(flags: str) -> frozenset[int]:

@@ -32,7 +32,7 @@ from gradtui.probe.torch_private.private_names import (
 )
 from gradtui.protocol.operations import OperationsRecorded
 
-_MOST_NODES = 1_000
+_MAX_NODES = 1_000
 """More nodes than one operation makes."""
 
 __all__ = ["Peaks", "Plan", "Replay", "Replayed"]
@@ -169,7 +169,7 @@ def _place_in_backward(begins: Sequence[int], places: Sequence[int], before: int
     node = running_node()
     number = number_of(node) if node is not None else -1
     # The node that accumulates a parameter's gradient has a number above all others.
-    if number < begins[0] or number - begins[-1] > _MOST_NODES:
+    if number < begins[0] or number - begins[-1] > _MAX_NODES:
         return before
     return places[bisect_right(begins, number) - 1]
 

@@ -89,7 +89,7 @@ class Probe:
         with self.hooks.guarded("gradient norms"):
             self.norms.catch_up()
         if at_end:
-            with self.hooks.guarded("ledger"):
+            with self.hooks.guarded("memory"):
                 self.step_sampler.finish()
             with self.hooks.guarded("freezes"):
                 self.dispatcher.trainability.detach()
@@ -144,7 +144,7 @@ class Probe:
         if for_commands:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())
-        with self.hooks.guarded("examination"):
+        with self.hooks.guarded("sampled step"):
             self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.bad_steps.pauses)
         is_sampled = self.step_sampler.sampled_step is not None
         is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0
@@ -164,7 +164,7 @@ class Probe:
                 self.parts.refresh_models()
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
-            with self.hooks.guarded("ledger"):
+            with self.hooks.guarded("memory"):
                 self.step_sampler.evaluation_began(module)
             self.phases.interrupt(Phase.EVAL, now)
             return True
@@ -217,7 +217,7 @@ class Probe:
         with self.hooks.guarded("gradient norms"):
             self.norms.losses.on_backward(outputs)
         if self.step_sampler.sampled_step is not None:
-            with self.hooks.guarded("examination"):
+            with self.hooks.guarded("sampled step"):
                 self.step_sampler.on_backward(outputs, keeps_graph)
             now = self.clock.now()
         self._totals.phase_ended(Phase.FORWARD)
@@ -239,7 +239,7 @@ class Probe:
         try:
             if self.step_sampler.sampled_step is not None:
                 self._order.on_backward_post()
-                with self.hooks.guarded("examination"):
+                with self.hooks.guarded("sampled step"):
                     self.step_sampler.on_backward_post()
         finally:
             # What a signal handler of the script raised within backward is raised again here.
@@ -278,7 +278,7 @@ class Probe:
             now = self.clock.now()
         if self.step_sampler.sampled_step is not None:
             self._order.on_step_pre()
-            with self.hooks.guarded("examination"):
+            with self.hooks.guarded("sampled step"):
                 self.step_sampler.step_begins()
         self.phases.on_step_pre(now)
         if not with_closure:
@@ -308,7 +308,7 @@ class Probe:
         self._on_step_end(now, optimizer, skipped=True)
 
     def _on_late_skip(self, optimizer: Optimizer, ended: int) -> None:
-        with self.hooks.guarded("examination"):
+        with self.hooks.guarded("sampled step"):
             self.step_sampler.states.was_skipped(optimizer, ended)
 
     def _on_step_end(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
@@ -333,12 +333,12 @@ class Probe:
         self._cost.steps_ended((now,), is_sampled=self.step_sampler.sampled_step is not None)
         self._end_readings(optimizer, skipped=skipped)
         if self.step_sampler.sampled_step is not None:
-            with self.hooks.guarded("examination"):
+            with self.hooks.guarded("sampled step"):
                 self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
             with self.hooks.guarded("gradient norms"):
                 self.norms.latest.forget_frozen()
         elif self._shows_states and self.norms.is_due and self.step_sampler.extent is not Extent.WHOLE:
-            with self.hooks.guarded("examination"):
+            with self.hooks.guarded("sampled step"):
                 self.step_sampler.norms_measured(optimizer, self.norms.latest.by_index, skipped)
         with self.hooks.guarded("freezes"):
             self.dispatcher.freezes.after_step(self.counter.steps, optimizer)

@@ -105,10 +105,10 @@ def shown(value: object) -> str:
     if isinstance(value, int) and abs(value) >= _LARGE:
         return "a number of many digits"
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
-_MOST_SHOWN = 200
+_MAX_SHOWN = 200
 _LARGE = 10**40
 
 

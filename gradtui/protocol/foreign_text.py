@@ -13,7 +13,7 @@ from typing import Any
 
 from gradtui.protocol.codec import shown
 
-MOST_NESTED = 64
+MAX_NESTED = 64
 """Levels of lists and tables. What gradtui writes has fewer than 20."""
 _ONLY_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -28,7 +28,7 @@ _KEY_ENDS = re.compile(rb"[=,{\[\n]")
 def from_json(text: str | bytes) -> Any:
     """Return the value in a text of JSON. Raises ValueError if it has none, or is nested too deeply."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    if raw.count(b"[") + raw.count(b"{") > MOST_NESTED:
+    if raw.count(b"[") + raw.count(b"{") > MAX_NESTED:
         # Every second part between quotes is a string.
         _check_nesting(b"".join(_without_escaped_quotes(raw).split(b'"')[::2]))
     return json.loads(text)
@@ -50,7 +50,7 @@ def from_toml(content: bytes) -> dict[str, Any]:
     structure = _NOT_STRUCTURE.sub(b"", _without_escaped_quotes(content))
     _check_nesting(structure)
     # The parts of a dotted key are tables, one in the other.
-    if any(part.count(b".") >= MOST_NESTED for part in _KEY_ENDS.split(structure)):
+    if any(part.count(b".") >= MAX_NESTED for part in _KEY_ENDS.split(structure)):
         raise ValueError("a key has too many dots")
     try:
         table: dict[str, Any] = tomllib.loads(content.decode())
@@ -83,8 +83,8 @@ def _without_escaped_quotes(raw: bytes) -> bytes:
 def _check_nesting(structure: bytes) -> None:
     brackets = structure.translate(_ONLY_SQUARE, _NO_BRACKETS)
     levels = 0
-    while levels < MOST_NESTED and (outer := brackets.replace(b"[]", b"")) != brackets:
+    while levels < MAX_NESTED and (outer := brackets.replace(b"[]", b"")) != brackets:
         brackets, levels = outer, levels + 1
     # Those that are left are not closed, or deeper.
-    if levels + brackets.count(b"[") > MOST_NESTED:
+    if levels + brackets.count(b"[") > MAX_NESTED:
         raise ValueError("its brackets are nested too deeply")

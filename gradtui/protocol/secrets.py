@@ -74,7 +74,7 @@ _TOKEN = re.compile(
 Google, SendGrid), JSON web tokens, what follows `Bearer`, the addresses of webhooks, and private keys."""
 _IN_ADDRESS = re.compile(r"(?<=://)(?:[^/\s?#\"':@]*:)?([^/\s?#\"']+)(?=@)")
 """User and password in an address; the group is the password, or the user where there is none."""
-_LEAST = 6
+_MIN = 6
 """Characters of a secret that is hidden wherever it appears: shorter ones are parts of other words."""
 _NAME_END = 64
 """Characters at the end of a name that are looked at."""
@@ -101,7 +101,7 @@ def _secrets_in(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Return the secrets of arguments, the longest first: one may be a part of another."""
     written = {argument[begin:end] for argument, places in _located(arguments) for begin, end in places}
     secrets = written | {unquote(secret) for secret in written}
-    return tuple(sorted((secret for secret in secrets if len(secret) >= _LEAST), key=len, reverse=True))
+    return tuple(sorted((secret for secret in secrets if len(secret) >= _MIN), key=len, reverse=True))
 
 
 def _located(arguments: Iterable[str]) -> Iterator[tuple[str, list[_Place]]]:

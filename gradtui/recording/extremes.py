@@ -16,7 +16,7 @@ _Key = tuple[str, object]
 _Place = tuple[float, int, int]
 """A value, its step, and the number of its line."""
 
-_MOST_OPTIMIZERS = 64
+_MAX_OPTIMIZERS = 64
 """Those of later optimizers count together: a script may make one for each batch, and its every step would stay."""
 _MEMORY = "memory of a step"
 _OPTIMIZER = 1 + fields_of(GradientsMeasured).index("optimizer")
@@ -83,7 +83,7 @@ class Extremes:
 
 
 def _whose(optimizer: int) -> int:
-    return min(optimizer, _MOST_OPTIMIZERS)
+    return min(optimizer, _MAX_OPTIMIZERS)
 
 
 def _is_finite(value: object) -> bool:

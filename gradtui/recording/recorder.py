@@ -17,7 +17,7 @@ from gradtui.recording.thinning import Thinning
 
 _WRITE_S = 0.25
 """Seconds between two writings."""
-_MOST_WAITING = 100_000
+_MAX_WAITING = 100_000
 """The most events that wait while the disk hangs. Measurements beyond them are dropped."""
 _END_S = 10.0
 """Seconds that the end of the run waits for the last writing."""
@@ -67,7 +67,7 @@ class Recorder:
         """Take the events that a viewer has drained. Never blocks."""
         if self._has_failed or self._stop.is_set():
             return
-        if self._taken - self._written > _MOST_WAITING:
+        if self._taken - self._written > _MAX_WAITING:
             kept = [event for event in events if not isinstance(event, Measurement)]
             self._dropped += len(events) - len(kept)
             events = kept

@@ -93,16 +93,16 @@ def _mark_not_finite(tree: TreeState, norms: Sequence[float | None]) -> None:
     )
 
 
-def figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None:
-    state.tree.figures_step = event.step
+def gradient_figures_measured(state: RunState, event: ev.GradientFiguresMeasured) -> None:
+    state.tree.gradient_figures_step = event.step
     for figures in event.figures:
         if figures.parameter < len(state.tree.parameters):
-            state.tree.figures[figures.parameter] = (event.step, figures)
+            state.tree.gradient_figures[figures.parameter] = (event.step, figures)
             if figures.update_ratio is not None:
                 state.tree.ratios.append(figures.parameter, event.step, figures.update_ratio)
 
 
-def histograms_measured(state: RunState, event: ev.GradientHistogramsMeasured) -> None:
+def gradient_histograms_measured(state: RunState, event: ev.GradientHistogramsMeasured) -> None:
     kept = state.tree.histograms
     for histogram in event.histograms:
         if histogram.parameter < len(state.tree.parameters):
@@ -113,10 +113,10 @@ def histograms_measured(state: RunState, event: ev.GradientHistogramsMeasured) -
         del kept[next(iter(kept))]
 
 
-def gradient_traced(state: RunState, event: ev.GradientPathFound) -> None:
+def gradient_path_found(state: RunState, event: ev.GradientPathFound) -> None:
     state.tree.followed.discard(event.path)
     if event.module < len(state.tree.modules):
-        _keep_newest(state.tree.chains, event.path, event)
+        _keep_newest(state.tree.gradient_paths, event.path, event)
 
 
 def optimizer_state_read(state: RunState, event: ev.OptimizerStateRead) -> None:
@@ -130,14 +130,14 @@ def _keep_newest(kept: dict[str, _Told], path: str, event: _Told) -> None:
         del kept[next(iter(kept))]
 
 
-def bad_step_found(state: RunState, event: ev.NonFiniteFound) -> None:
+def non_finite_found(state: RunState, event: ev.NonFiniteFound) -> None:
     state.bad_step, state.newest_bad_step = state.bad_step or event, event
     # The pause is over with the first bad step, whether or not the run could be held there.
     state.pauses_at_bad_step = False
     state.note(event, "not finite", nonfinite_text(event, with_hold=True))
 
 
-def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
+def memory_measured(state: RunState, event: ev.MemoryMeasured) -> None:
     record = state.phases[event.phase]
     record.last = event
     if state.step_memory.newest is None and event.held.total is not None:
@@ -159,7 +159,7 @@ def ledger_taken(state: RunState, event: ev.MemoryMeasured) -> None:
         raise_peak(state, event.phase, event.step, event.peak, is_exact=event.peak_exact, models=event.models)
 
 
-def device_times(state: RunState, event: ev.DeviceTimesMeasured) -> None:
+def device_times_measured(state: RunState, event: ev.DeviceTimesMeasured) -> None:
     for phase, seconds in event.phases:
         record = state.phases[phase]
         record.device_seconds += seconds
@@ -182,10 +182,10 @@ def forecast_made(state: RunState, event: ev.ForecastMade) -> None:
     state.forecasts[event.change] = event
 
 
-def step_traced(state: RunState, event: ev.StepMemoryProfiled) -> None:
+def step_memory_profiled(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
         keep_peaks(state, event)
-        state.traced, state.traced_under = event, (state.tree.trainable, state.tree.checkpointed)
+        state.step_profile, state.profiled_under = event, (state.tree.trainable, state.tree.checkpointed)
 
 
 def code_compiled(state: RunState, event: ev.CodeCompiled) -> None:
@@ -195,14 +195,14 @@ def code_compiled(state: RunState, event: ev.CodeCompiled) -> None:
     state.tree.compiled, state.has_compiled_code = frozenset(event.modules), True
 
 
-def saved_bytes(state: RunState, event: ev.SavedBytesMeasured) -> None:
+def saved_bytes_measured(state: RunState, event: ev.SavedBytesMeasured) -> None:
     state.earlier_operations.append(event.step, event.earlier_operations)
     tree = state.tree
     if len(event.by_module) == len(tree.modules):
         take_saved(tree, _sharing(event, tree.saved, "by_module", "upstream", "recomputed"))
 
 
-def reach(state: RunState, event: ev.GradientFlowMeasured) -> None:
+def gradient_flow_measured(state: RunState, event: ev.GradientFlowMeasured) -> None:
     tree = state.tree
     if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
         take_reach(tree, _sharing(event, tree.reach, "reach", "grad_modes", "training", "called"), state.optimizers)
@@ -215,7 +215,7 @@ def _sharing(event: _Measured, before: _Measured | None, *names: str) -> _Measur
     return replace(event, **{name: old for name in names if (old := getattr(before, name)) == getattr(event, name)})
 
 
-def classified(state: RunState, event: ev.ParametersClassified) -> None:
+def parameters_classified(state: RunState, event: ev.ParametersClassified) -> None:
     if len(event.states) == len(state.tree.parameters):
         moved = moved_text(state, event)
         if event.states.strip(ParameterState.UNKNOWN.value):

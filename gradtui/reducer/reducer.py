@@ -51,7 +51,7 @@ def apply(state: RunState, event: ev.Event) -> None:
         change(state, event)
 
 
-def _call_order(state: RunState, event: ev.CallOrderMeasured) -> None:
+def _call_order_measured(state: RunState, event: ev.CallOrderMeasured) -> None:
     state.calls = event
 
 
@@ -75,8 +75,8 @@ def _models_found(state: RunState, event: ev.ModelsFound) -> None:
     keep_records(state, event)
     state.tree = relisted(before, event)
     state.history = relisted_history(state.history, event)
-    state.traced = relisted_trace(before, state.traced, event) if state.traced is not None else None
-    state.traced_under = None
+    state.step_profile = relisted_trace(before, state.step_profile, event) if state.step_profile is not None else None
+    state.profiled_under = None
     state.operations, state.forecasts = None, {}
     new = {former: index for index, former in enumerate(event.former_parameters) if former >= 0}
     state.interventions = [
@@ -139,11 +139,11 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
         record.peak_step, record.peak_models = 0, ()
         record.device_seconds, record.device_steps = 0.0, 0
     state.step_memory = StepMemoryCurves()
-    state.growth, state.traced, state.operations = GrowthWatch(), None, None
+    state.growth, state.step_profile, state.operations = GrowthWatch(), None, None
     state.held_since_load = state.unexplained_first = None
 
 
-def _applied(state: RunState, event: ev.CommandApplied) -> None:
+def _command_applied(state: RunState, event: ev.CommandApplied) -> None:
     state.pending.pop(event.command.id, None)
     if isinstance(event.command, commands.Intervention):
         keep_forecast(state, event)
@@ -180,18 +180,18 @@ def _follow_holds(state: RunState, command: commands.Command) -> None:
         state.single_steps |= state.paused and command.runs_step
 
 
-def _rejected(state: RunState, event: ev.CommandRejected) -> None:
+def _command_rejected(state: RunState, event: ev.CommandRejected) -> None:
     state.pending.pop(event.command.id, None)
     state.refused.append(event)
     del state.refused[:-REFUSALS_KEPT]
     state.note(event, "rejected", f"cannot {command_text(event.command)}: {event.reason}")
 
 
-def _checkpointing(state: RunState, event: ev.CheckpointingChanged) -> None:
+def _checkpointing_changed(state: RunState, event: ev.CheckpointingChanged) -> None:
     state.tree.checkpointed = frozenset(event.modules)
 
 
-def _groups(state: RunState, event: ev.GroupsRead) -> None:
+def _groups_read(state: RunState, event: ev.GroupsRead) -> None:
     before = state.groups.optimizers if state.groups is not None else ()
     changed = (event.step if event.before is None else event.before + 1, event.step)
     since = {}
@@ -210,11 +210,11 @@ def _groups(state: RunState, event: ev.GroupsRead) -> None:
     state.groups, state.groups_since = event, since
 
 
-def _in_force(state: RunState, event: ev.FreezeStateChanged) -> None:
+def _freeze_state_changed(state: RunState, event: ev.FreezeStateChanged) -> None:
     state.tree.freezes = event if event.frozen or event.holding else None
 
 
-def _extended(state: RunState, event: ev.OptimizersExtended) -> None:
+def _optimizers_extended(state: RunState, event: ev.OptimizersExtended) -> None:
     said = checkpoint_lines(state)
     state.extended = event if event.optimizers or event.taken_out else None
     for line in checkpoint_lines(state):
@@ -256,7 +256,7 @@ def _schedule_noted(state: RunState, event: ev.ScheduleNoted) -> None:
     state.note(event, "schedule", event.text)
 
 
-def _unregistered(state: RunState, event: ev.UnregisteredFound) -> None:
+def _unregistered_found(state: RunState, event: ev.UnregisteredFound) -> None:
     before = {*unregistered_lines(state.unregistered, state.unregistered_omitted)}
     state.unregistered, state.unregistered_omitted = event.modules, event.more
     for line in unregistered_lines(event.modules, event.more):
@@ -290,7 +290,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.DeviceFound: _device_found,
     ev.OptimizersFound: step_figures.optimizers_found,
     ev.Progress: progress.progressed,
-    ev.UnregisteredFound: _unregistered,
+    ev.UnregisteredFound: _unregistered_found,
     ev.CheckpointAlive: _checkpoint_alive,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
@@ -300,33 +300,33 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.StepMemoryMeasured: step_figures.step_memory_measured,
     ev.PhasePeakMeasured: step_figures.phase_peak_measured,
     ev.MemorySpikeFound: step_figures.memory_spike_found,
-    ev.NonFiniteFound: measured.bad_step_found,
-    ev.GradientFiguresMeasured: measured.figures_measured,
+    ev.NonFiniteFound: measured.non_finite_found,
+    ev.GradientFiguresMeasured: measured.gradient_figures_measured,
     ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
-    ev.GradientHistogramsMeasured: measured.histograms_measured,
-    ev.MemoryMeasured: measured.ledger_taken,
-    ev.DeviceTimesMeasured: measured.device_times,
+    ev.GradientHistogramsMeasured: measured.gradient_histograms_measured,
+    ev.MemoryMeasured: measured.memory_measured,
+    ev.DeviceTimesMeasured: measured.device_times_measured,
     ev.GraphsAlive: measured.graphs_alive,
-    ev.CallOrderMeasured: _call_order,
-    ev.SavedBytesMeasured: measured.saved_bytes,
-    ev.GradientFlowMeasured: measured.reach,
-    ev.StepMemoryProfiled: measured.step_traced,
+    ev.CallOrderMeasured: _call_order_measured,
+    ev.SavedBytesMeasured: measured.saved_bytes_measured,
+    ev.GradientFlowMeasured: measured.gradient_flow_measured,
+    ev.StepMemoryProfiled: measured.step_memory_profiled,
     ev.OperationsRecorded: measured.operations_recorded,
     ev.ForecastMade: measured.forecast_made,
-    ev.GradientPathFound: measured.gradient_traced,
+    ev.GradientPathFound: measured.gradient_path_found,
     ev.OptimizerStateRead: measured.optimizer_state_read,
-    ev.ParametersClassified: measured.classified,
+    ev.ParametersClassified: measured.parameters_classified,
     ev.PhaseSampled: measured.phase_sampled,
     ev.DeviceSampled: measured.device_sampled,
-    ev.CommandApplied: _applied,
-    ev.CommandRejected: _rejected,
+    ev.CommandApplied: _command_applied,
+    ev.CommandRejected: _command_rejected,
     ev.FreezeVerified: results.freeze_verified,
-    ev.FreezeStateChanged: _in_force,
+    ev.FreezeStateChanged: _freeze_state_changed,
     ev.FreezeOverridden: lambda state, event: state.note(event, "contending", contended_text(event)),
-    ev.OptimizersExtended: _extended,
-    ev.CheckpointingChanged: _checkpointing,
+    ev.OptimizersExtended: _optimizers_extended,
+    ev.CheckpointingChanged: _checkpointing_changed,
     ev.CodeCompiled: measured.code_compiled,
-    ev.GroupsRead: _groups,
+    ev.GroupsRead: _groups_read,
     ev.ReceiptTaken: results.receipt_taken,
     ev.PauseChanged: _pause_changed,
     ev.ProbeFailed: _probe_failed,

@@ -42,10 +42,10 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
         tree.norms, tree.norms_step = tuple(mapping.parameters(before.norms, None)), before.norms_step
     if before.norm_steps is not None:
         tree.norm_steps = tuple(mapping.parameters(before.norm_steps, None))
-    for index, (step, figures) in before.figures.items():
+    for index, (step, figures) in before.gradient_figures.items():
         if index in mapping.new_parameters:
             new = mapping.new_parameters[index]
-            tree.figures[new] = step, replace(figures, parameter=new)
+            tree.gradient_figures[new] = step, replace(figures, parameter=new)
     for index, (step, histogram) in before.histograms.items():
         if index in mapping.new_parameters:
             new = mapping.new_parameters[index]

@@ -40,7 +40,7 @@ def keep_peaks(state: RunState, profile: ev.StepMemoryProfiled) -> None:
 
     They are the peaks of a change where no allocator keeps any.
     """
-    before, made = state.traced, state.interventions
+    before, made = state.step_profile, state.interventions
     if before is None:
         return
     between = [each for each in made if before.step <= each.step < profile.step]

@@ -12,7 +12,7 @@ from gradtui.recording import Recording, RecordingError, replayed
 from gradtui.regular_file import content_of
 from gradtui.state.run_state import RunState
 
-_LARGEST_SUMMARY = 1 << 28
+_MAX_SUMMARY = 1 << 28
 """Bytes."""
 
 
@@ -44,7 +44,7 @@ def read_run(path: Path) -> tuple[RunFigures, tuple[str, ...]]:
 def _summary(path: Path) -> dict[str, Any] | None:
     """Return a summary in a file; None if there is none."""
     try:
-        found = from_json(content_of(path, _LARGEST_SUMMARY))
+        found = from_json(content_of(path, _MAX_SUMMARY))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("schema"), int) and "phases" in found else None

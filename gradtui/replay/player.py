@@ -32,7 +32,7 @@ SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _CUT = "the recording ends before the run does"
 _AT_ONCE = 4_000
 """The most events between two redraws: the screen answers keys while a long recording is read or played."""
-_SPACING, _MOST_KEPT = 500, 64
+_SPACING, _MAX_KEPT = 500, 64
 """Events between two kept states, and how many there are: beyond that the spacing doubles."""
 _MARKED = {"finding": "!", "not finite": "!", "moved": "!", "out of memory": "!", "ranks": "!", "applied": "◆"}
 """The kinds of entries of the log that are worth a jump, and the signs of the time bar for them."""
@@ -219,7 +219,7 @@ class ReplayPlayer:
         if position in self._kept:
             return
         self._kept[position] = zlib.compress(to_line(snapshot(state)).encode(), 1)
-        if len(self._kept) > _MOST_KEPT:
+        if len(self._kept) > _MAX_KEPT:
             self._spacing *= 2
             self._kept = {at: kept for at, kept in self._kept.items() if at % self._spacing == 0}
 

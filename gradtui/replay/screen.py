@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradtui.transport.in_process import CommandQueue, EventQueue
     from gradtui.tui.app.app import GradtuiApp
 
-_LEAST_HZ = 10.0
+_MIN_HZ = 10.0
 """Redraws a second: playing looks like the run, and a long recording is read in more pieces."""
 
 
@@ -66,7 +66,7 @@ def app_of(recording: Recording, settings: Configuration) -> GradtuiApp:
     return GradtuiApp(
         cast("EventQueue", player),
         cast("CommandQueue", RecordedRun(player)),
-        refresh_hz=max(settings["refresh"], _LEAST_HZ),
+        refresh_hz=max(settings["refresh"], _MIN_HZ),
         theme=settings["theme"],
         columns=settings["columns"],
         order=settings["order"],

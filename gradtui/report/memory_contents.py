@@ -183,7 +183,7 @@ def _step(state: RunState, before: int) -> StepMemory | None:
         return None
     # What imports have left may be released after the first forward.
     base = min(before, *(total for part in curve.parts for total in part.totals))
-    holdings = state.traced.holdings if state.traced is not None else ()
+    holdings = state.step_profile.holdings if state.step_profile is not None else ()
     holders = [each for each in (_holder(state, holding, base) for holding in holdings) if each.bytes > 0]
     holders.sort(key=lambda each: -each.bytes)
     return StepMemory(
@@ -193,7 +193,7 @@ def _step(state: RunState, before: int) -> StepMemory | None:
         curve.peak - base,
         curve.peak_phase,
         place_of(state, curve.peak_module).removeprefix(" at "),
-        curve.has_every_change and (state.traced is None or state.traced.whole),
+        curve.has_every_change and (state.step_profile is None or state.step_profile.whole),
         tuple(holders[:_HOLDERS]),
         max(0, len(holders) - _HOLDERS),
     )

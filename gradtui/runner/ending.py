@@ -27,7 +27,7 @@ from gradtui.own_frames import strip_own_frames
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.runner.uncaught import uncaught
 
-_LONGEST_LINE_S = 1.0
+_MAX_LINE_S = 1.0
 """Seconds that a report waits until a line of gradtui is written."""
 
 
@@ -118,7 +118,7 @@ def _report(error: BaseException) -> int:
         _write("sys.excepthook is missing\n")
         hook = sys.__excepthook__
     # The child of a fork has the lock as its parent's threads left it.
-    is_alone = STDERR_LINE.report_lock.acquire(timeout=_LONGEST_LINE_S)
+    is_alone = STDERR_LINE.report_lock.acquire(timeout=_MAX_LINE_S)
     try:
         hook(type(error), error, error.__traceback__)
     except SystemExit as leaving:

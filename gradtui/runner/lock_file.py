@@ -18,7 +18,7 @@ import time
 
 from gradtui.descriptors import move_aside
 
-_LONGEST = 4096
+_MAX = 4096
 _ATTEMPTS = 8
 """Others may remove a file between its opening and its locking, or have it locked for a moment to see whether it is stale: as
 often as this in a row they do not."""
@@ -72,7 +72,7 @@ class LockFile:
                 _own.add(self._path)
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, f"process {os.getpid()} ({script})".encode(errors="replace")[:_LONGEST], 0)
+                    os.pwrite(descriptor, f"process {os.getpid()} ({script})".encode(errors="replace")[:_MAX], 0)
                 _remove_stale(self._others)
                 return None
             os.close(descriptor)
@@ -128,7 +128,7 @@ def _open(path: str, *, may_create: bool = True) -> int:
 def _holder(descriptor: int) -> str:
     """Return in words who has the lock, and close the file."""
     try:
-        return os.pread(descriptor, _LONGEST, 0).decode(errors="replace") or "another process"
+        return os.pread(descriptor, _MAX, 0).decode(errors="replace") or "another process"
     except OSError:
         return "another process"
     finally:

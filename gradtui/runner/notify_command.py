@@ -22,10 +22,10 @@ from gradtui.descriptors import move_aside
 TIMEOUT_S = 30.0
 """Seconds after which a command is killed, with all that it has started in its session."""
 
-_MOST_BYTES = 16 * 1024
+_MAX_BYTES = 16 * 1024
 """Bytes of a message: a line of JSON, or of text."""
 
-_HIGHEST_DESCRIPTOR = 1 << 16
+_MAX_DESCRIPTOR = 1 << 16
 
 
 class NotifyCommand:
@@ -71,12 +71,12 @@ class NotifyCommand:
         message = json.dumps(dict(facts)).encode() + b"\n"
         # A command that is asked for too often is left out, so that this thread never waits.
         with contextlib.suppress(OSError):
-            if len(message) <= _MOST_BYTES:
+            if len(message) <= _MAX_BYTES:
                 self._connection.send(message, socket.MSG_DONTWAIT)
 
     def _follow(self, failed: Callable[[str], None]) -> None:
         with contextlib.suppress(OSError), self._connection.makefile("rb") as lines:
-            while line := lines.readline(_MOST_BYTES):
+            while line := lines.readline(_MAX_BYTES):
                 failed(line.decode(errors="replace").strip())
 
 
@@ -100,9 +100,9 @@ def _serve(connection: socket.socket, words: Sequence[str], timeout_s: float) ->
         os.dup2(null, descriptor)
     own = connection.fileno()
     os.closerange(3, own)
-    os.closerange(own + 1, _HIGHEST_DESCRIPTOR)
+    os.closerange(own + 1, _MAX_DESCRIPTOR)
     with connection.makefile("rb") as messages:
-        while message := messages.readline(_MOST_BYTES):
+        while message := messages.readline(_MAX_BYTES):
             try:
                 facts = json.loads(message)
             except ValueError:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gradtui.cursor_line import MOST_READ, STDERR_LINE
+from gradtui.cursor_line import MAX_READ, STDERR_LINE
 
 Lost = Callable[[int, int, OSError], bool]
 """Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""
@@ -48,7 +48,7 @@ class _Noted:
         if stream.line_buffering or stream.write_through or stream is sys.__stderr__:
             self._note(text)
         else:
-            self._waiting = (self._waiting + text)[-MOST_READ:]
+            self._waiting = (self._waiting + text)[-MAX_READ:]
         return count
 
     def flush(self) -> None:
@@ -58,7 +58,7 @@ class _Noted:
 
     def _note(self, text: str) -> None:
         with contextlib.suppress(Exception):
-            STDERR_LINE.note(self._stream.fileno(), text[-MOST_READ:].encode(errors="replace"))
+            STDERR_LINE.note(self._stream.fileno(), text[-MAX_READ:].encode(errors="replace"))
 
 
 class _KeptFile(io.FileIO):

@@ -21,7 +21,7 @@ _GRACE_S = 0.5
 _STEPPING_S = 10.0
 _LOOPS = ("cmdloop", "_cmdloop", "interaction")
 """Methods of debuggers that read commands."""
-_MOST_FRAMES = 12
+_MAX_FRAMES = 12
 """Frames between such a method and a read."""
 
 
@@ -123,7 +123,7 @@ def _debugger_that_reads() -> Callable[[], Any]:
     """Return a weak reference to the debugger whose prompt the calling thread shows; to nothing if there is none."""
     module = sys.modules.get("bdb")
     frame = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if module is None or frame.f_back is None:
             break
         frame = frame.f_back

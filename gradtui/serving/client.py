@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtui.serving.addresses import Address, TcpAddress, UnixAddress
-from gradtui.serving.messages import MOST_ANSWER, PROTOCOL, PROTOCOLS, Connection
+from gradtui.serving.messages import MAX_ANSWER, PROTOCOL, PROTOCOLS, Connection
 from gradtui.serving.sockets import SUFFIX
 
 _CONNECT_S = 2.0
@@ -61,7 +61,7 @@ class Client:
             reason = getattr(error, "strerror", None) or error
             raise NoRunError(f"run {self.name} cannot be reached: {reason}") from None
         self._socket.settimeout(_ANSWER_S)
-        self._connection = Connection(self._socket, MOST_ANSWER)
+        self._connection = Connection(self._socket, MAX_ANSWER)
         if isinstance(address, TcpAddress):
             self._greet(address.token)
 

@@ -11,7 +11,7 @@ from gradtui.protocol.events import Event, Measurement, Progress
 from gradtui.protocol.joined_progress import joined
 from gradtui.protocol.json_values import to_line
 
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 """Events that wait for a viewer that does not read. Beyond them measurements are dropped and counted, and steps are added up.
 At twice as many other events the viewer is given up."""
 _ALIVE_S = 1.0
@@ -37,11 +37,11 @@ class Follower:
         with self._changed:
             if self.is_over:
                 return
-            if self._count > MOST_WAITING:
+            if self._count > MAX_WAITING:
                 events = self._without_measurements(events)
             self._count += len(events)
             self._waiting.append(events)
-            if self._count > 2 * MOST_WAITING:
+            if self._count > 2 * MAX_WAITING:
                 self._give_up()
             self._changed.notify()
 

@@ -17,8 +17,8 @@ PROTOCOL = 1
 """The version of what is said. A client of another version gets one line that says so."""
 PROTOCOLS = [PROTOCOL]
 """All versions that this gradtui speaks."""
-MOST_REQUEST = 1 << 16
-MOST_ANSWER = 1 << 30
+MAX_REQUEST = 1 << 16
+MAX_ANSWER = 1 << 30
 _SEND_S = 5
 """Seconds that sending may take in a conversation: beyond them the other side does not read."""
 
@@ -50,7 +50,7 @@ class Connection:
 
     def trust(self) -> None:
         """The other side belongs to the run: it may say nothing for long, and much at a time. Sending has a timeout."""
-        self._most = MOST_ANSWER
+        self._most = MAX_ANSWER
         self._socket.settimeout(None)
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_S, 0))

@@ -18,14 +18,14 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.serving.addresses import TcpAddress, UnixAddress, keep_alive
 from gradtui.serving.client import address_of, remove_old
 from gradtui.serving.listeners import Listener
-from gradtui.serving.messages import MOST_REQUEST, PROTOCOL, PROTOCOLS, Connection, objection_to_greeting
+from gradtui.serving.messages import MAX_REQUEST, PROTOCOL, PROTOCOLS, Connection, objection_to_greeting
 
 _IDLE_S = 60.0
 """Seconds after which a connection that says nothing, or takes nothing, is closed."""
-_MOST_CONNECTIONS = 32
-_MOST_STRANGERS = 8
+_MAX_CONNECTIONS = 32
+_MAX_STRANGERS = 8
 """Connections on TCP at a time that have not shown the token yet."""
-_MOST_GREETING = 4_096
+_MAX_GREETING = 4_096
 _GREETING_S = 10.0
 """Seconds that a client on TCP has to show the token, and to begin TLS."""
 _REFUSAL_S = 1.0
@@ -63,13 +63,13 @@ class RunServer:
         connections: how many there may be at a time.
     """
 
-    def __init__(self, answers: dict[str, Answer], *, connections: int = _MOST_CONNECTIONS) -> None:
+    def __init__(self, answers: dict[str, Answer], *, connections: int = _MAX_CONNECTIONS) -> None:
         self.id = ""
         """Names the run, among those of this user on this machine."""
         self.answers = answers
         self._owner = 0
         self._room = threading.Semaphore(connections)
-        self._strangers = threading.Semaphore(_MOST_STRANGERS)
+        self._strangers = threading.Semaphore(_MAX_STRANGERS)
         self._changing = threading.Condition()
         self._streaming = 0
         self._listeners: list[Listener] = []
@@ -136,7 +136,7 @@ class RunServer:
             self._greet(encrypted, address.token)
 
     def _greet(self, connected: socket.socket, token: str) -> None:
-        connection = Connection(connected, _MOST_GREETING)
+        connection = Connection(connected, _MAX_GREETING)
         greeting = connection.receive(_GREETING_S)
         objection = objection_to_greeting(greeting, token)
         if objection is not None:
@@ -151,7 +151,7 @@ class RunServer:
         self._strangers.release()
         try:
             connected.settimeout(_IDLE_S)
-            connection.allow(MOST_REQUEST)
+            connection.allow(MAX_REQUEST)
             self._answer_all(connection)
         finally:
             self._room.release()
@@ -159,7 +159,7 @@ class RunServer:
 
     def _serve(self, connected: socket.socket) -> None:
         connected.settimeout(_IDLE_S)
-        self._answer_all(Connection(connected, MOST_REQUEST))
+        self._answer_all(Connection(connected, MAX_REQUEST))
 
     def _answer_all(self, connection: Connection) -> None:
         while (request := connection.receive()) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from gradtui.own_directories import make_private, state_directory
 
 SUFFIX = ".sock"
-_LONGEST = 100
+_MAX = 100
 """The longest path of a socket in bytes: Linux allows 107, macOS 103 (sockaddr_un)."""
 _NAME = 20
 """The longest name of a socket with the slash before it."""
@@ -25,7 +25,7 @@ def socket_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """
     trouble: OSError | None = None
     for directory in socket_directories(environ):
-        if len(os.fsencode(directory)) > _LONGEST - _NAME:
+        if len(os.fsencode(directory)) > _MAX - _NAME:
             continue
         try:
             if directory.parent == state_directory(environ):

@@ -39,7 +39,7 @@ class AggregatedStats:
 def aggregated_stats(tree: TreeState, parameters: range) -> AggregatedStats | None:
     """Return the statistics of those of these parameters that train; None if none was measured. Linear in their number."""
     training = [index for index in parameters if tree.trainable[index] != "0"]
-    measured = [tree.figures[index] for index in training if index in tree.figures]
+    measured = [tree.gradient_figures[index] for index in training if index in tree.gradient_figures]
     if not measured:
         return None
     steps, stats = [step for step, _ in measured], [each for _, each in measured]

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-MOST_CHARACTERS = 1_000
-_MOST_GROUPS = 50
+MAX_CHARACTERS = 1_000
+_MAX_GROUPS = 50
 """Groups within each other."""
-_MOST_REPEATS = 1_000
+_MAX_REPEATS = 1_000
 
 
 class BadExpressionError(ValueError):
@@ -100,8 +100,8 @@ Node = CharacterSet | Sequel | Choice | Repeat | Place | Look
 @lru_cache(maxsize=64)
 def parse(pattern: str) -> Node:
     """Return the expression in a text. Raises `BadExpressionError`."""
-    if len(pattern) > MOST_CHARACTERS:
-        raise BadExpressionError(f"it has more than {MOST_CHARACTERS:,} characters")
+    if len(pattern) > MAX_CHARACTERS:
+        raise BadExpressionError(f"it has more than {MAX_CHARACTERS:,} characters")
     return _Parser(pattern).parse()
 
 
@@ -174,7 +174,7 @@ class _Parser:
         limits = int(low or 0), (int(high) if high else None) if comma else int(low)
         if limits[1] is not None and limits[1] < limits[0]:
             raise self._error("min repeat greater than max repeat")
-        if max(limits[0], limits[1] or 0) > _MOST_REPEATS:
+        if max(limits[0], limits[1] or 0) > _MAX_REPEATS:
             raise self._error("too many repetitions")
         return limits
 
@@ -197,7 +197,7 @@ class _Parser:
 
     def _group(self) -> Node:
         self._depth += 1
-        if self._depth > _MOST_GROUPS:
+        if self._depth > _MAX_GROUPS:
             raise self._error("too many groups in each other")
         kind = self._took("?:", "?=", "?!", "?<=", "?<!", "?P<")
         if kind == "?P<":

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gradtui.protocol.vocabulary import ModuleInfo
 
-_FEWEST_BLOCKS = 3
+_MIN_BLOCKS = 3
 _BLANK_ROWS = 6
 """If more rows than this would stay blank, one module more is unfolded although not all that is in it fits."""
 
@@ -23,7 +23,7 @@ def stacks_of(modules: Sequence[ModuleInfo]) -> dict[int, tuple[int, ...]]:
     return {
         parent: tuple(blocks)
         for parent, blocks in children.items()
-        if len(blocks) >= _FEWEST_BLOCKS
+        if len(blocks) >= _MIN_BLOCKS
         and len({modules[block].type_name for block in blocks}) == 1
         and all(modules[block].name.isdigit() for block in blocks)
     }

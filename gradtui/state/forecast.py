@@ -19,7 +19,7 @@ from gradtui.state.run_state import RunState
 from gradtui.state.running_statistics import Kinds, held_by_freeze, released_by_unfreeze
 from gradtui.state.step_peaks import step_peaks
 
-MOST_PARAMETERS, MOST_MODULES = 2_000, 1_000
+MAX_PARAMETERS, MAX_MODULES = 2_000, 1_000
 """Of more tensors, or where more modules keep tensors for them, a redraw must not forecast: it would take too long."""
 RECORDS_NOTHING = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
 """The grad modes in which autograd records nothing: no parameter of such a module gets a gradient."""

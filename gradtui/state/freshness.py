@@ -68,8 +68,12 @@ def ratio_steps(tree: TreeState, parameters: range) -> tuple[int, int] | None:
 
     Parameters are measured in turn, so that a ratio of many is of several steps.
     """
-    if not tree.figures:
+    if not tree.gradient_figures:
         return None
-    measured = [tree.figures[index] for index in parameters if index in tree.figures and tree.trainable[index] == "1"]
+    measured = [
+        tree.gradient_figures[index]
+        for index in parameters
+        if index in tree.gradient_figures and tree.trainable[index] == "1"
+    ]
     steps = [step for step, figures in measured if figures.update_ratio is not None]
     return (min(steps), max(steps)) if steps else None

@@ -2,7 +2,7 @@
 
 `re` backtracks, so that one expression can take for ever, and it holds the interpreter while it does. Here an expression is an
 automaton, and the positions that each of its states has reached in all names are the bits of one integer. A position is added
-to a state once, so the work is bounded by states times characters; beyond `_MOST_WORK` the search is refused.
+to a state once, so the work is bounded by states times characters; beyond `_MAX_WORK` the search is refused.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gradtui.state.expressions import (
     Sequel,
 )
 
-_MOST_STATES = 2_000
-_MOST_WORK = 1_000_000_000
+_MAX_STATES = 2_000
+_MAX_WORK = 1_000_000_000
 """Words of 64 positions that all searches in the same names may look at: one or two seconds."""
 _WORK_PER_EDGE = 2_000
 _WORK_PER_SET = 50
@@ -42,7 +42,7 @@ class Automaton:
         self.end = self._add(node, 0)
 
     def _link(self, start: int, by: Condition = None) -> int:
-        if len(self.edges) >= _MOST_STATES:
+        if len(self.edges) >= _MAX_STATES:
             raise BadExpressionError("it is too large")
         self.edges.append([])
         # Equal conditions are one object, whose positions are computed once.
@@ -116,7 +116,7 @@ class Names:
             new, waiting[state] = waiting[state], 0
             for by, target in automaton.edges[state]:
                 self._work += self._words
-                if self._work > _MOST_WORK:
+                if self._work > _MAX_WORK:
                     raise BadExpressionError("its search would take too long")
                 added = self._moved(new, by, is_backward=automaton.is_backward) & ~reached[target]
                 if added:

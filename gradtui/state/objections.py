@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from gradtui.state.run_state import RunState
 
 
-MOST_SETTING = 1e30
+MAX_SETTING = 1e30
 """The largest learning rate or weight decay. Optimizers divide a learning rate by bias corrections of 0.001 and less, and the
 result must fit in float32, which ends at 3.4e38."""
-_MOST_FLOAT32 = float.fromhex("0x1.fffffep+127")
+_MAX_FLOAT32 = float.fromhex("0x1.fffffep+127")
 _WHOLE_NUMBERS = range(-(1 << 63), 1 << 63)
 
 
@@ -42,7 +42,7 @@ def objection_to(command: Command) -> str | None:
         value = getattr(command, field.name)
         if field.name != "id" and isinstance(value, int) and value not in _WHOLE_NUMBERS:
             return f"its {field.name} needs more than 64 bits"
-        if isinstance(value, float) and not abs(value) <= _MOST_FLOAT32:
+        if isinstance(value, float) and not abs(value) <= _MAX_FLOAT32:
             return f"its {field.name} is not a finite number of 32 bits: {value:g}"
     if isinstance(command, RunSteps) and command.count < 1:
         return f"the count of run_steps is from 1 on, not {command.count}"
@@ -66,9 +66,9 @@ def _objection_to_settings(command: SetGroup) -> str | None:
     for name, value in given.items():
         if not value >= 0:
             return f"a {name} is a number from 0 on, not {value:g}"
-        if value > MOST_SETTING:
+        if value > MAX_SETTING:
             size = f"{value:g}" if isinstance(value, float) else shown(value)
-            return f"a {name} of {size} would break the run: its limit is {MOST_SETTING:g}, so that float32 does not overflow"
+            return f"a {name} of {size} would break the run: its limit is {MAX_SETTING:g}, so that float32 does not overflow"
     return None
 
 
@@ -118,14 +118,14 @@ def in_full(words: Mapping[str, Any], state: RunState | None) -> dict[str, Any]:
         return {**words, "optimizer": named[0][0], "group": named[0][1]}
     if not groups:
         raise BadEntry("no optimizer has been seen yet" if not state.optimizers else "there is no optimizer left")
-    listed = "; ".join(_group_words(state, *each) for each in (named or groups)[:_MOST_LISTED])
-    left = len(named or groups) - _MOST_LISTED
+    listed = "; ".join(_group_words(state, *each) for each in (named or groups)[:_MAX_LISTED])
+    left = len(named or groups) - _MAX_LISTED
     more = f"; and {left} more" if left > 0 else ""
     trouble = f"there are {len(named)} param groups, name one of" if named else "there is no such param group; there is"
     raise BadEntry(f"{trouble} {listed}{more}")
 
 
-_MOST_LISTED = 6
+_MAX_LISTED = 6
 
 
 def _group_words(state: RunState, optimizer: int, group: int) -> str:

@@ -7,7 +7,7 @@ from itertools import accumulate
 from gradtui.state.model_parts import children
 from gradtui.state.run_state import RunState
 
-_MOST = 0.5
+_MAX = 0.5
 """Of the bytes of a module: a submodule with more than this stands in its place."""
 
 
@@ -18,7 +18,7 @@ def peak_owners(state: RunState) -> list[tuple[int, int]]:
     gives way to its submodules, and to what it holds itself, as long as one of them holds most of it. So a stack of equal
     blocks is one owner.
     """
-    traced, tree = state.traced, state.tree
+    traced, tree = state.step_profile, state.tree
     if traced is None or len(traced.at_peak) != len(tree.modules):
         return []
     sums = [0, *accumulate(traced.at_peak)]
@@ -30,7 +30,7 @@ def peak_owners(state: RunState) -> list[tuple[int, int]]:
     while owners:
         largest = max(owners, key=lambda index: owners[index])
         inside = {index: held(index) for index in children(tree, largest) if held(index)}
-        if owners[largest] != held(largest) or max(inside.values(), default=0) <= _MOST * owners[largest]:
+        if owners[largest] != held(largest) or max(inside.values(), default=0) <= _MAX * owners[largest]:
             break
         del owners[largest]
         owners |= inside

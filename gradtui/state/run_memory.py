@@ -76,7 +76,7 @@ def phase_total(state: RunState, phase: Phase) -> PhaseTotal | None:
 
 def phase_peak(state: RunState, phase: Phase) -> tuple[int, bool] | None:
     """Return the highest total so far within a phase, and whether it is more than a lower bound; None while unknown."""
-    record, profile = state.phases[phase], state.traced
+    record, profile = state.phases[phase], state.step_profile
     within = profiled_peaks(profile).phases if profile is not None and profile.phases else ()
     known = [record.peak, *(peak for each, peak in within if each is phase)]
     highest = max((peak for peak in known if peak is not None), default=None)
@@ -140,7 +140,7 @@ def run_peak(state: RunState) -> RunPeak | None:
     whole, is_exact = record.peak or 0, state.step_memory.peaks_exact
     if unread is not None and unread.bytes > whole:
         return RunPeak(above_load(state, unread.bytes), unread.bytes, unread.step, None, is_exact, unread.since)
-    profile = state.traced
+    profile = state.step_profile
     is_profiled = profile is not None and profile.step == record.peak_step and not record.peak_exact
     # The total at a phase's end also has bytes of the profile's log, and no module.
     if profile is not None and is_profiled and profile.peak <= whole <= profile.peak * _AS_HIGH:

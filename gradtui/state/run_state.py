@@ -89,15 +89,15 @@ class TreeState:
     norms_step: int | None = None
     norm_steps: tuple[int | None, ...] | None = None
     """The step of each of `norms`; None where all are of `norms_step`."""
-    figures: dict[int, tuple[int, GradientStats]] = field(default_factory=dict)
+    gradient_figures: dict[int, tuple[int, GradientStats]] = field(default_factory=dict)
     """By parameter: the last step with statistics of its gradient, and the statistics."""
-    figures_step: int = 0
+    gradient_figures_step: int = 0
     """The last step with statistics of any gradient; 0 before the first."""
     ratios: RatioHistory = field(default_factory=RatioHistory)
     """The update ratios of each parameter over the steps that measured them."""
     histograms: dict[int, tuple[int, GradientHistogram]] = field(default_factory=dict)
     """By parameter: the step and the newest histogram of its gradient, for the parameters watched last."""
-    chains: dict[str, ev.GradientPathFound] = field(default_factory=dict)
+    gradient_paths: dict[str, ev.GradientPathFound] = field(default_factory=dict)
     """By path: the path of the gradient to it, for the newest requests."""
     optimizer_state: dict[str, ev.OptimizerStateRead] = field(default_factory=dict)
     """By path: the size of its optimizer state, for the newest requests."""
@@ -307,9 +307,9 @@ class RunState:
     log: list[LogEntry] = field(default_factory=list)
     log_count: int = 0
     """Number of all entries so far; `log` has the newest ones."""
-    traced: ev.StepMemoryProfiled | None = None
+    step_profile: ev.StepMemoryProfiled | None = None
     """The last step of these models whose memory was profiled."""
-    traced_under: tuple[str, frozenset[int]] | None = None
+    profiled_under: tuple[str, frozenset[int]] | None = None
     """What trained and what was checkpointed in it, as in `TreeState`; None if the models were listed again since."""
     profiled_peaks: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By id of the command: the peaks of the profiled steps around each of the newest interventions that have such steps."""

@@ -35,7 +35,7 @@ PRESETS = (":all", ":head", ":norms", ":biases", ":norms-and-biases", ":lora", "
 
 _LAST_BLOCKS = re.compile(r":last-(\d{1,6})-blocks?")
 _JOINER, _AFTER_EXPRESSION = re.compile(r"[,+]"), re.compile(r"\s\+\s")
-_MOST_PATTERNS = 64
+_MAX_PATTERNS = 64
 _MAX_COMPARED = 2_000
 """Maximum number of paths compared with an unknown one by `difflib`."""
 
@@ -71,8 +71,8 @@ def _find(selection: str, tree: Listing, names: Callable[[], name_search.Names])
     written = joined(wanted)
     if len(written) > 1:
         several = tuple(dict.fromkeys(written))
-        if sum(map(_is_pattern, several)) > _MOST_PATTERNS:
-            raise NothingSelected(f"it has more than {_MOST_PATTERNS} expressions and globs")
+        if sum(map(_is_pattern, several)) > _MAX_PATTERNS:
+            raise NothingSelected(f"it has more than {_MAX_PATTERNS} expressions and globs")
         each = [_find(part, tree, names) for part in several if part]
         if not each:
             raise NothingSelected(unknown_path(selection, tree))
@@ -259,8 +259,8 @@ def _expression(selection: str) -> name_search.Automaton:
 
 
 def _by_glob(selection: str, tree: Listing) -> set[int]:
-    if len(selection) > expressions.MOST_CHARACTERS:
-        raise NothingSelected(f"{shown(selection)} has more than {expressions.MOST_CHARACTERS:,} characters")
+    if len(selection) > expressions.MAX_CHARACTERS:
+        raise NothingSelected(f"{shown(selection)} has more than {expressions.MAX_CHARACTERS:,} characters")
     matches = re.compile(fnmatch.translate(selection)).match
     found = {index for index, info in enumerate(tree.parameters) if any(map(matches, info.names))}
     for module in tree.modules:

@@ -23,7 +23,7 @@ from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.series import Series, joint_norm
 from gradtui.state.shown_norms import shown_norms
 
-MOST_JOINED = 1_000
+MAX_JOINED = 1_000
 """The update ratios of at most this many parameters are joined."""
 
 
@@ -85,9 +85,13 @@ def joint_ratio(tree: TreeState, where: range) -> float | None:
 
     None if it was measured for none of them, or if there are too many to go through.
     """
-    if not tree.figures or len(where) > MOST_JOINED:
+    if not tree.gradient_figures or len(where) > MAX_JOINED:
         return None
-    known = [tree.figures[index][1] for index in where if index in tree.figures and tree.trainable[index] == "1"]
+    known = [
+        tree.gradient_figures[index][1]
+        for index in where
+        if index in tree.gradient_figures and tree.trainable[index] == "1"
+    ]
     measured = [(each.update_ratio, each.weight_norm) for each in known if each.update_ratio is not None]
     weights = math.hypot(*(weight for _, weight in measured))
     return math.hypot(*(ratio * weight for ratio, weight in measured)) / weights if weights else None

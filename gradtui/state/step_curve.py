@@ -45,7 +45,7 @@ class StepCurve:
 
 def step_curve(state: RunState) -> StepCurve | None:
     """Return the newest step whose course is known; None before there is one."""
-    return _profiled(state.traced) if state.traced is not None else _of_phases(state)
+    return _profiled(state.step_profile) if state.step_profile is not None else _of_phases(state)
 
 
 def _profiled(profile: StepMemoryProfiled) -> StepCurve | None:

@@ -17,13 +17,13 @@ def step_peaks(state: RunState, step: int | None = None) -> StepPeaks | None:
 
     With a `step`, only that profile or later measurements count.
     """
-    if state.traced is not None:
-        if step not in (None, state.traced.step) or not state.traced.phases:
+    if state.step_profile is not None:
+        if step not in (None, state.step_profile.step) or not state.step_profile.phases:
             return None
         # Another choice has another peak, until a step is profiled with it.
-        if state.traced_under != (state.tree.trainable, state.tree.checkpointed):
+        if state.profiled_under != (state.tree.trainable, state.tree.checkpointed):
             return None
-        return replace(_in_blocks(state.traced), keeps_gradients=_keeps_gradients(state, state.traced))
+        return replace(_in_blocks(state.step_profile), keeps_gradients=_keeps_gradients(state, state.step_profile))
     measured = measured_phases(state)
     if not measured or measured[0].step < (step or 0):
         return None

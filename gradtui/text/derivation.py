@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.forecast import (
-    MOST_MODULES,
-    MOST_PARAMETERS,
+    MAX_MODULES,
+    MAX_PARAMETERS,
     RECORDS_NOTHING,
     Forecast,
     forecast,
@@ -33,12 +33,12 @@ def derivation(state: RunState, path: str, parameters: range) -> list[tuple[str,
         return []
     toggle = toggle_of(state, path, parameters)
     waiting = pending_parameters(state)
-    if toggle is None or len(parameters) > MOST_PARAMETERS or any(index in waiting for index in parameters):
+    if toggle is None or len(parameters) > MAX_PARAMETERS or any(index in waiting for index in parameters):
         return []
     label, verb = ("unfreeze", "An unfreeze") if toggle.trainable else ("freeze", "A freeze")
     if not toggle.trainable and leaves_nothing(state, parameters):
         return [(label, f"{NOTHING_WOULD_TRAIN}.")]
-    change = forecast(state, toggle.parameters, toggle.trainable, MOST_MODULES)
+    change = forecast(state, toggle.parameters, toggle.trainable, MAX_MODULES)
     changed = change.starts or change.stops
     if not changed or change.would_fail:
         return [(label, f"{NOTHING_WOULD_TRAIN}.")] if change.would_fail else []

@@ -16,7 +16,7 @@ from gradtui.text.units import DASH, share_text, short_bytes
 _MIB, _GIB = 1 << 20, 1 << 30
 _UNITS = (("MiB", _MIB, 0), ("GiB", _GIB, 1), ("GiB", _GIB, 0))
 """Units with the decimals of their numbers, as they take turns where there is no room."""
-_MOST_MIB = 10_000
+_MAX_MIB = 10_000
 _SHORT_NAMES = {"allocated": "alloc", "cached": "cached", "context": "ctx", "outside": "outside"}
 
 
@@ -53,7 +53,7 @@ def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
     short_who = {"process": "NVML", "device": "NVML", None: "torch"}[found.scope]
     first, short = (f"{name} {words}".strip() for words in (who[found.scope], short_who))
     of = f"{short_bytes(device.device_total)}" if device.device_total is not None else ""
-    precise = _UNITS[0] if (whole or 0) < _MOST_MIB * _MIB else _UNITS[1]
+    precise = _UNITS[0] if (whole or 0) < _MAX_MIB * _MIB else _UNITS[1]
     total, sizes, unit = _rounded(whole, list(parts.values()), precise)
     named = " + ".join(f"{size} {'outside torch' if part == 'outside' else part}" for part, size in zip(parts, sizes))
     equation = f"{total} {unit} = {named}"

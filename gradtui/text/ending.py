@@ -24,7 +24,7 @@ from gradtui.text.report import schedule_lines, steps_words, trained_models, unt
 from gradtui.text.script_lines import script_line_text
 from gradtui.text.units import plural
 
-MOST_ROWS = 10
+MAX_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
 
 _DISPENSABLE = ("forecasts", "overhead", "device", "tensors", "norm", "changed", "loss")
@@ -82,7 +82,7 @@ def end_rows(state: RunState) -> list[EndRow]:
         *_changes(state),
     ]
     for label in _DISPENSABLE:
-        if len(rows) > MOST_ROWS:
+        if len(rows) > MAX_ROWS:
             rows = [row for row in rows if row.label != label or row.level is not None]
     return rows
 

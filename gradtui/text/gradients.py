@@ -34,7 +34,7 @@ def norms_awaited(state: RunState) -> str:
 
 def gradient_words(state: RunState, parameter: int) -> str | None:
     """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
-    step, figures = state.tree.figures.get(parameter, (0, None))
+    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
     return _gradient(figures, f"step {step:,}") if figures is not None else None
 
 
@@ -48,7 +48,7 @@ def passing_words(tree: TreeState, module: int) -> str | None:
 
 def update_words(state: RunState, parameter: int) -> str | None:
     """Describe the norm of the parameter and how far a step moves it; None if it was not sampled."""
-    step, figures = state.tree.figures.get(parameter, (0, None))
+    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
     return _update(figures, f"step {step:,}") if figures is not None else None
 
 
@@ -88,7 +88,7 @@ def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
 
 _ABOUT_USUAL = 3
 """A ratio within this factor of the usual one is called usual: the rule gives an order of magnitude."""
-_LEAST = 1e-9
+_MIN = 1e-9
 """A ratio below this share of the usual one, or as far above it, is given no number."""
 _TIMES = ("", "", "", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -110,7 +110,7 @@ def usual_words(ratio: float, usual: str) -> str:
     if not math.isfinite(ratio):
         return "it is not finite"
     times = ratio / USUAL_RATIO
-    if not _LEAST < times < 1 / _LEAST:
+    if not _MIN < times < 1 / _MIN:
         return f"far {'above' if times > 1 else 'below'} the usual {usual}"
     if 1 / _ABOUT_USUAL <= times <= _ABOUT_USUAL:
         return f"usual (about {usual})"

@@ -25,7 +25,7 @@ from gradtui.text.optimizers import newest_losses, newest_norms
 from gradtui.text.parameters import STATE_WORDS
 from gradtui.text.units import DASH, number_text, plural, rate_text, size_text
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 _NAME_WIDTH = 60
 _TEXT_WIDTH = 400
 _FINDINGS = _CHANGES = 5
@@ -89,7 +89,7 @@ def _size(size: int | None) -> str:
 def _table(tree: TreeState) -> str:
     stacks = stacks_of(tree.modules)
     rows = _rows(tree, stacks)
-    shown = rows if len(rows) <= MOST_ROWS else rows[: MOST_ROWS - 1]
+    shown = rows if len(rows) <= MAX_ROWS else rows[: MAX_ROWS - 1]
     body = [_row(tree, row, len(stacks.get(row, ())) if is_folded else 0) for row, is_folded in shown]
     if len(shown) < len(rows):
         body.append(f'<tr><td colspan="{len(_COLUMNS)}">… {len(rows) - len(shown):,} more rows</td></tr>')
@@ -101,9 +101,9 @@ def _rows(tree: TreeState, stacks: Mapping[int, Sequence[int]]) -> list[tuple[in
     """Return the rows, each with whether it is folded: modules with parameters, and by their inverted indexes the parameters
     that a module has besides those of its children."""
     own = [each.own_parameters if each.own_parameters < each.subtree_parameters else 0 for each in tree.modules]
-    folded = first_folds(tree.modules, own, stacks, MOST_ROWS)
+    folded = first_folds(tree.modules, own, stacks, MAX_ROWS)
     rows = _walk(tree, own, folded)
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MAX_ROWS:
         return rows
     # The table does not scroll: what follows a stack that does not fit could not be reached.
     return _walk(tree, own, folded | {index for index in stacks if tree.modules[index].parent >= 0})

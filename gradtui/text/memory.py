@@ -120,7 +120,7 @@ def peak_text(state: RunState) -> str:
 
 def _within_step(state: RunState, peak: RunPeak) -> str:
     """Return the peak of the profiled step if that is another one."""
-    profile = state.traced
+    profile = state.step_profile
     if profile is None or (peak.bytes, peak.step) == (above_load(state, profile.peak), profile.step):
         return ""
     step = f"step {profile.step:,}" if profile.step != peak.step else "its tensor operations"

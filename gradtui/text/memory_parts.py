@@ -87,8 +87,8 @@ def parts_at_peak(state: RunState) -> list[MemoryPart]:
     if curve is None:
         return []
     sizes: dict[str, int] = {}
-    if curve.has_every_change and state.traced is not None and state.traced.holdings:
-        for holding in state.traced.holdings:
+    if curve.has_every_change and state.step_profile is not None and state.step_profile.holdings:
+        for holding in state.step_profile.holdings:
             sizes[holding.kind] = sizes.get(holding.kind, 0) + holding.bytes
     elif not curve.has_every_change and (measured := state.phases[curve.peak_phase].last) is not None:
         sizes = {role: size for role, size in measured.held.within_total().items() if size}

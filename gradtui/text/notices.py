@@ -9,7 +9,7 @@ from gradtui.protocol.events import Event, NonFiniteFound, PauseChanged, RunEnde
 from gradtui.state.run_state import RunState
 from gradtui.text.nonfinite import nonfinite_text
 
-_MOST = 300
+_MAX = 300
 """Characters of a message."""
 
 
@@ -47,7 +47,7 @@ def notice_facts(state: RunState | None, notice: Notice, script: str, exit_code:
         exit_code = state.ended.exit_code
     return {
         "GRADTUI_EVENT": notice.event,
-        "GRADTUI_SCRIPT": printable(script)[:_MOST],
+        "GRADTUI_SCRIPT": printable(script)[:_MAX],
         "GRADTUI_STEP": str(notice.step) if notice.step is not None else "",
         "GRADTUI_LOSS": f"{loss:.6g}" if loss is not None else "",
         "GRADTUI_SECONDS": f"{state.seconds:.0f}" if state is not None else "",
@@ -59,8 +59,8 @@ def notice_facts(state: RunState | None, notice: Notice, script: str, exit_code:
 def notice_text(notice: Notice, script: str) -> str:
     """Return a notice as one line for the user's desktop."""
     where = f", step {notice.step:,}" if notice.step is not None else ""
-    return f"{printable(script)[:_MOST]}{where}: {notice.message}"
+    return f"{printable(script)[:_MAX]}{where}: {notice.message}"
 
 
 def _notice(event: str, step: int, words: str) -> Notice:
-    return Notice(event, step, printable(words)[:_MOST])
+    return Notice(event, step, printable(words)[:_MAX])

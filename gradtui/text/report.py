@@ -169,10 +169,10 @@ def _phase_lines(state: RunState) -> list[str]:
         if record.seconds or record.count:
             lines.append(_phase_line(state, phase, loop))
     lines += [f"  {line}" for line in _clock_lines(state)]
-    if state.traced is not None:
-        where = place_of(state, state.traced.peak_module)
-        size = size_text(state.traced.peak)
-        lines.append(f"within a step memory was highest in {state.traced.peak_phase}{where}: {size}")
+    if state.step_profile is not None:
+        where = place_of(state, state.step_profile.peak_module)
+        size = size_text(state.step_profile.peak)
+        lines.append(f"within a step memory was highest in {state.step_profile.peak_phase}{where}: {size}")
     return lines
 
 

@@ -14,7 +14,7 @@ from gradtui.state.frontier import Frontier
 from gradtui.state.job import NormRange
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import (
-    MOST_JOINED,
+    MAX_JOINED,
     kept_for,
     measured_step,
     optimizers_of,
@@ -98,7 +98,7 @@ def moves_sentence(state: RunState, row: int) -> Moves | None:
         ratio, old = curve.values[-1], (step, step) if is_stale(state, step) else None
     else:
         where = subtree(tree.modules[row])
-        joint = aggregated_stats(tree, where) if len(where) <= MOST_JOINED else None
+        joint = aggregated_stats(tree, where) if len(where) <= MAX_JOINED else None
         if joint is None or joint.update_ratio is None:
             return None
         ratio, old = joint.update_ratio, stale_ratio_steps(state, where)
@@ -163,7 +163,7 @@ def _apart(found: NormRange) -> tuple[bool, bool, float]:
 
 def _held(state: RunState, where: range) -> list[str]:
     """Return how much of sharded parameters this rank holds."""
-    if not state.tree.is_sharded or len(where) > MOST_JOINED:
+    if not state.tree.is_sharded or len(where) > MAX_JOINED:
         return []
     words = held_words(state.tree.parameters[where.start : where.stop])
     return [words] if words is not None else []
@@ -193,7 +193,7 @@ def _share(state: RunState, optimizer: int) -> str:
 
 def _way(state: RunState, path: str) -> list[str]:
     """Return through which modules the gradient comes, if the path of the gradient was read."""
-    found = state.tree.chains.get(path)
+    found = state.tree.gradient_paths.get(path)
     if found is None or not found.gradient.found:
         return []
     names = _names(state.tree, found.gradient.hops, found.module)

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 MAX_TEXT = 64 * 1024
 """Characters of one drawing that are kept."""
 
-_MOST = 8
+_MAX = 8
 """Displays that are shown at the same time."""
 
 
@@ -25,7 +25,7 @@ class LiveDisplays:
 
     def draw(self, key: Hashable, text: str) -> None:
         """Show this text as the newest drawing of a display."""
-        if key in self._by_key or len(self._by_key) < _MOST:
+        if key in self._by_key or len(self._by_key) < _MAX:
             self._by_key[key] = text[:MAX_TEXT]
             self.drawings = tuple(self._by_key.copy().values())
 

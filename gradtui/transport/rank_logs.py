@@ -17,16 +17,14 @@ from typing import NamedTuple
 from gradtui.transport.log_tail import MAX_LINES, MAX_READ, LogTail, last_lines
 from gradtui.transport.text_styles import StyledLine
 
-MOST_RANKS = 256
+MAX_RANKS = 256
 """Logs that are followed at most: the first ones that appear."""
 
-MOST_LINES = MAX_LINES
-"""Lines of all ranks together that are kept, and of each rank."""
 
-_MOST_AT_END = 4
+_MAX_AT_END = 4
 """Ranks whose last lines are shown after the launching process has died."""
 
-_LEAST_READ = 1_024
+_MIN_READ = 1_024
 _NAME = re.compile(r"(0|[1-9][0-9]{0,6})\.log")
 
 
@@ -100,7 +98,7 @@ class JobTail:
         self._before = {} if not is_new else {path: _size(path) for path in logs_in(self._directory).values()}
         self._tails: dict[int | None, LogTail] = {None: log}
         self._taken: dict[int | None, int] = {None: 0}
-        self._settled: deque[OutputLine] = deque(maxlen=MOST_LINES)
+        self._settled: deque[OutputLine] = deque(maxlen=MAX_LINES)
         self._count = 0
         self._given = 0
 
@@ -146,14 +144,14 @@ class JobTail:
 
     def _look(self) -> None:
         """Find the logs of ranks that have begun to print."""
-        if len(self._tails) > MOST_RANKS:
+        if len(self._tails) > MAX_RANKS:
             return
         for rank, path in sorted(logs_in(self._directory).items()):
-            if rank not in self._tails and len(self._tails) <= MOST_RANKS:
+            if rank not in self._tails and len(self._tails) <= MAX_RANKS:
                 self._tails[rank] = LogTail(path, offset=self._before.get(path, 0))
                 self._taken[rank] = 0
         # What one poll reads is bounded, however many ranks there are.
-        most = max(_LEAST_READ, MAX_READ // len(self._tails))
+        most = max(_MIN_READ, MAX_READ // len(self._tails))
         for tail in self._tails.values():
             tail.max_read = most
 
@@ -183,7 +181,7 @@ def last_job_lines(log: str, count: int) -> list[str]:
     A script that is no launcher has no ranks.
     """
     logs = logs_in(directory_of(log))
-    newest = sorted(logs, key=lambda rank: _changed(logs[rank]), reverse=True)[:_MOST_AT_END]
+    newest = sorted(logs, key=lambda rank: _changed(logs[rank]), reverse=True)[:_MAX_AT_END]
     share = max(3, count // (len(newest) + 1))
     if not newest:
         return last_lines(log, count)

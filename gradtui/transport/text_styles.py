@@ -20,7 +20,7 @@ _ENDED = {21: "", 22: "bd", 23: "i", 24: "u", 27: "r"}
 _LEVELS = (0, 95, 135, 175, 215, 255)
 """The levels of red, green and blue in the cube of the 256 colours."""
 
-_MOST_PARAMETERS = 64
+_MAX_PARAMETERS = 64
 _SEQUENCE = re.compile(r"\x1b\[([0-9;:]*)m")
 
 
@@ -59,7 +59,7 @@ def style_after(style: str, sequence: str) -> str:
         return style
     attributes, *colours = style.split(":") if style else ("", "", "")
     state = _State(set(attributes), colours)
-    words = iter(match[1].split(";")[:_MOST_PARAMETERS])
+    words = iter(match[1].split(";")[:_MAX_PARAMETERS])
     for word in words:
         state.apply(word, words)
     return state.name

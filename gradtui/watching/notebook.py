@@ -19,7 +19,7 @@ from gradtui.text import progress_line
 from gradtui.text.html import run_html
 
 _PERIOD_S = 0.5
-_LEAST_RATIO = 50
+_MIN_RATIO = 50
 """The thread waits at least this many times as long as the last table took."""
 
 
@@ -71,7 +71,7 @@ class LiveTable:
         while not self._stop.wait(pause):
             began = thread_time()
             self._update()
-            pause = max(_PERIOD_S, _LEAST_RATIO * (thread_time() - began))
+            pause = max(_PERIOD_S, _MIN_RATIO * (thread_time() - began))
 
     def _after_cell(self, result: object) -> None:  # noqa: ARG002 - IPython passes it
         """Display the state at the end of a cell, with the newest steps."""

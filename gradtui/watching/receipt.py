@@ -29,7 +29,7 @@ _STILL_POLLS = 20
 """Number of polls without a new step after which a receipt that the training thread awaits is given up."""
 _PATIENCE = 50
 """Steps of each optimizer after which no measurement of a change is expected."""
-_MOST_CHANGES = 2_000
+_MAX_CHANGES = 2_000
 
 
 class NotAppliedError(RuntimeError):
@@ -223,7 +223,7 @@ class Receipt:
 
 
 def _of(state: RunState, command: Command) -> Change | None:
-    found = (each for each in reversed(changes(state, _MOST_CHANGES)) if each.command.id == command.id)
+    found = (each for each in reversed(changes(state, _MAX_CHANGES)) if each.command.id == command.id)
     return next((each for each in found if each.status is not ChangeStatus.PENDING), None)
 
 

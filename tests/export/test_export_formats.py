@@ -207,7 +207,7 @@ def test_steps_that_one_event_has_by_optimizer_are_in_their_order(tmp_path: Path
 
 def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording that says nothing of the time of its steps."""
-    monkeypatch.setattr(row_maker, "_MOST_WAITING", 10)
+    monkeypatch.setattr(row_maker, "_MAX_WAITING", 10)
     state = RunState()
     maker = row_maker.RowMaker(state, has_norms=False)
     made = []

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from gradtui.job.proposals import ANSWER_S, LEAST_LEAD, MOST_TICK_S, Proposals, Send
+from gradtui.job.proposals import ANSWER_S, MAX_TICK_S, MIN_LEAD, Proposals, Send
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command
@@ -34,8 +34,8 @@ def freeze(id_: int) -> Command:
 def ticks(proposals: Proposals, begin: float, end: float) -> list[Send]:
     """Return what is sent while the time passes."""
     sends: list[Send] = []
-    for number in range(int((end - begin) / MOST_TICK_S) + 1):
-        sends += proposals.tick(begin + number * MOST_TICK_S)
+    for number in range(int((end - begin) / MAX_TICK_S) + 1):
+        sends += proposals.tick(begin + number * MAX_TICK_S)
     return sends
 
 
@@ -51,7 +51,7 @@ def two_ranks(step: int = 0) -> Proposals:
 def test_a_command_is_confirmed_when_all_have_accepted_and_the_next_one_waits_for_its_outcome() -> None:
     proposals = two_ranks(step=7)
     sends = proposals.submit(freeze(1), 1.0)
-    at_step = 7 + LEAST_LEAD
+    at_step = 7 + MIN_LEAD
     assert sends == [(rank, Proposal(100, freeze(1), at_step)) for rank in (0, 1)]
     assert proposals.submit(freeze(2), 1.0) == []
     assert proposals.take(0, ProposalAnswered(0.0, 8, 100, True), 1.1) == []
@@ -63,7 +63,7 @@ def test_a_command_is_confirmed_when_all_have_accepted_and_the_next_one_waits_fo
         (rank, Confirmation(0, 100, True)) for rank in (0, 1)
     ]
     sends = proposals.take(1, CommandApplied(0.0, at_step, freeze(1), "froze a", ()), 1.4)
-    assert sends == [(rank, Proposal(101, freeze(2), at_step + LEAST_LEAD)) for rank in (0, 1)]
+    assert sends == [(rank, Proposal(101, freeze(2), at_step + MIN_LEAD)) for rank in (0, 1)]
     assert [type(event) for event in proposals.events] == [CommandProposed, ProposalClosed, CommandProposed]
     assert proposals.events[1] == ProposalClosed(
         1.4, at_step, 1, True, "", (RankOutcome(0, "made"), RankOutcome(1, "made"))

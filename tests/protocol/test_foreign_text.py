@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.protocol.foreign_text import MOST_NESTED, from_json, from_toml
+from gradtui.protocol.foreign_text import MAX_NESTED, from_json, from_toml
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='[]{}"\\a,:'),
@@ -34,7 +34,7 @@ def _high_limit() -> Iterator[None]:
 
 @given(VALUES)
 def test_json_that_is_not_deep_is_read_as_python_reads_it(value: Any) -> None:
-    text = json.dumps([value, ["["] * MOST_NESTED])
+    text = json.dumps([value, ["["] * MAX_NESTED])
     assert from_json(text) == from_json(text.encode()) == json.loads(text)
 
 
@@ -43,7 +43,7 @@ def test_json_that_is_not_deep_is_read_as_python_reads_it(value: Any) -> None:
     [
         "[" * 65_535,
         "[" * 65_535 + "]" * 65_535,
-        "[" * (MOST_NESTED + 1) + "]" * (MOST_NESTED + 1),
+        "[" * (MAX_NESTED + 1) + "]" * (MAX_NESTED + 1),
         '{"a":' * 65_535 + "1" + "}" * 65_535,
         '[{"a":' * 30_000,
         '["' + '\\"' * 100 + '",' + "[" * 65_535,
@@ -63,7 +63,7 @@ def test_json_that_is_deep_is_refused_in_linear_time(text: str) -> None:
 
 
 def test_as_many_levels_as_are_allowed_are_read() -> None:
-    for most in (MOST_NESTED - 1, MOST_NESTED):
+    for most in (MAX_NESTED - 1, MAX_NESTED):
         assert from_json("[" * most + "]" * most + " ") == from_json("[" * most + "]" * most)
         assert from_toml(f"a = {'[' * most}{']' * most}".encode())
 

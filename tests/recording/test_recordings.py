@@ -221,7 +221,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_said_in_one_line(
 def test_measurements_are_dropped_and_counted_while_the_disk_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder_module, "_MOST_WAITING", 10)
+    monkeypatch.setattr(recorder_module, "_MAX_WAITING", 10)
     path = tmp_path / "run.jsonl"
     recorder = Recorder(path, {}, lambda _: None)
     recorder.take(EVENTS[:20])

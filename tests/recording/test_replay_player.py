@@ -112,7 +112,7 @@ MOVES = st.one_of(
 def test_any_way_to_a_place_gives_the_same_state(path: Path, moves: list[tuple[str, Any]]) -> None:
     viewer = Viewer(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay_player, "_MOST_KEPT", 4)
+        patch.setattr(replay_player, "_MAX_KEPT", 4)
         viewer.player._spacing = 16
         for name, value in moves:
             if name == "play":

@@ -6,7 +6,7 @@ import json
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.event_rows import EventReader
-from gradtui.serving.follower import MOST_WAITING, Follower
+from gradtui.serving.follower import MAX_WAITING, Follower
 
 
 def measurement(step: int) -> ev.Event:
@@ -38,22 +38,22 @@ def test_events_come_in_their_order_and_end_with_the_run() -> None:
 
 def test_measurements_that_nobody_reads_are_dropped_and_counted() -> None:
     follower = Follower()
-    follower.take([measurement(1)] * (MOST_WAITING + 1))
+    follower.take([measurement(1)] * (MAX_WAITING + 1))
     follower.take([measurement(2), fact(2), measurement(2)])
     rows = given(follower)
-    assert rows == [("MicroStepMeasured", 1)] * (MOST_WAITING + 1) + [("PauseChanged", 2), ("dropped", 2)]
+    assert rows == [("MicroStepMeasured", 1)] * (MAX_WAITING + 1) + [("PauseChanged", 2), ("dropped", 2)]
 
 
 def test_the_steps_that_nobody_reads_are_counted_in_one_event() -> None:
     follower = Follower()
-    follower.take([measurement(1)] * (MOST_WAITING + 1))
+    follower.take([measurement(1)] * (MAX_WAITING + 1))
     for step in range(2, 5):
         follower.take([progress(step), fact(step)])
     *_, two, three, four, joined = given(follower)
     assert [two, three, four] == [("PauseChanged", step) for step in (2, 3, 4)]
     assert joined == ("Progress", 4)
     follower = Follower()
-    follower.take([measurement(1)] * (MOST_WAITING + 1))
+    follower.take([measurement(1)] * (MAX_WAITING + 1))
     follower.take([progress(2), progress(3)])
     follower.finish()
     reader = EventReader({})
@@ -64,7 +64,7 @@ def test_the_steps_that_nobody_reads_are_counted_in_one_event() -> None:
 
 def test_a_viewer_that_never_reads_is_given_up() -> None:
     follower = Follower()
-    for _ in range(2 * MOST_WAITING + 1):
+    for _ in range(2 * MAX_WAITING + 1):
         follower.take([fact(1)])
     assert follower.is_over
     assert given(follower) == []

@@ -18,7 +18,7 @@ from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
 from gradtui.state.run_state import RunState
 from gradtui.text import STATE_WORDS
-from gradtui.text.html import LEVEL_COLOURS, MOST_ROWS, STATE_COLOURS, run_html
+from gradtui.text.html import LEVEL_COLOURS, MAX_ROWS, STATE_COLOURS, run_html
 
 
 class Page(HTMLParser):
@@ -59,8 +59,8 @@ def test_a_row_has_count_state_norm_and_update_ratio() -> None:
     state = run("TTCC", "1100")
     apply(state, ev.GradientsMeasured(1.0, 20, 5.0, 0.25, (3.0, 4.0, None, None)))
     stats = GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.06, True)
-    state.tree.figures = {0: (20, stats), 1: (20, replace(stats, parameter=1, update_ratio=0.08))}
-    state.tree.figures_step = 20
+    state.tree.gradient_figures = {0: (20, stats), 1: (20, replace(stats, parameter=1, update_ratio=0.08))}
+    state.tree.gradient_figures_step = 20
     page = Page(state)
     assert page.rows == [
         ["module", "parameters", "state", "gradient norm", "Δw/w"],
@@ -119,7 +119,7 @@ def test_names_are_escaped_and_shortened() -> None:
 ])  # fmt: skip
 def test_a_large_model_has_at_most_forty_rows(root: Node, whole: int) -> None:
     rows = Page(of(root)).rows[1:]
-    assert len(rows) == MOST_ROWS == 40
+    assert len(rows) == MAX_ROWS == 40
     assert rows[-1] == [f"… {whole - 39} more rows"]
 
 

@@ -6,7 +6,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
-from gradtui.state.series import MAX_MICRO_STEPS as MOST
+from gradtui.state.series import MAX_MICRO_STEPS as MAX
 from gradtui.state.series import MicroStepNorms
 
 
@@ -38,8 +38,8 @@ def test_a_step_that_a_loss_scaler_left_out_is_followed_by_another_of_its_number
 
 
 def test_a_step_of_very_many_micro_steps_keeps_the_first() -> None:
-    norms = after(*((1, number, float(number)) for number in range(1, MOST + 50)), (2, 1, 0.5))
-    assert norms.last() == (1, [float(number) for number in range(1, MOST + 1)])
+    norms = after(*((1, number, float(number)) for number in range(1, MAX + 50)), (2, 1, 0.5))
+    assert norms.last() == (1, [float(number) for number in range(1, MAX + 1)])
 
 
 def test_they_are_followed_from_the_answer_to_the_command_on() -> None:

@@ -60,7 +60,7 @@ def test_what_was_measured_moves_to_the_new_places() -> None:
     tree = state.tree
     assert (tree.states, tree.trainable) == ("-TZ", "-11")
     assert (tree.norms, tree.norms_step) == ((None, 3.0, 4.0), 5)
-    assert tree.figures == {2: (5, figures(2))}
+    assert tree.gradient_figures == {2: (5, figures(2))}
     assert tree.ratios.of(2).values == [0.001]
     assert tree.saved is not None
     assert (tree.saved.by_module, tree.saved.upstream, tree.saved.total) == ((0, 0, 64, 128), (-1, -1, -1, 1), 200)

@@ -59,8 +59,10 @@ def test_measurements_from_before_the_recorded_step_do_not_count() -> None:
 def test_a_profile_comes_first_and_only_of_the_asked_step() -> None:
     state = state_of(*PHASES)
     phases = (Phase.FORWARD, 0), (Phase.BACKWARD, 2)
-    state.traced = StepMemoryProfiled(0.0, 7, (90, 130, 200, 120), 4, phases, 210, Phase.BACKWARD, -1, (), (), True)
-    state.traced_under = state.tree.trainable, state.tree.checkpointed
+    state.step_profile = StepMemoryProfiled(
+        0.0, 7, (90, 130, 200, 120), 4, phases, 210, Phase.BACKWARD, -1, (), (), True
+    )
+    state.profiled_under = state.tree.trainable, state.tree.checkpointed
     peaks = step_peaks(state, 7)
     assert peaks == StepPeaks(7, ((Phase.FORWARD, 130), (Phase.BACKWARD, 210)), 90, 120, 90)
     assert step_peaks(state, 8) is None
@@ -106,8 +108,8 @@ def test_gradients_that_are_only_filled_with_zeros(phases: str, at_forward: int,
         measured(Phase.FORWARD, 170, None, gradients=at_forward), measured(Phase.BACKWARD, 170, None, gradients=40)
     )
     marks = tuple((Phase(name), at) for at, name in enumerate(phases.split()))
-    state.traced = StepMemoryProfiled(0.0, 7, (1,) * 9, 9, marks, 1, Phase.FORWARD, -1, (), (), True)
-    state.traced_under = state.tree.trainable, state.tree.checkpointed
+    state.step_profile = StepMemoryProfiled(0.0, 7, (1,) * 9, 9, marks, 1, Phase.FORWARD, -1, (), (), True)
+    state.profiled_under = state.tree.trainable, state.tree.checkpointed
     peaks = step_peaks(state)
     assert peaks is not None
     assert peaks.keeps_gradients is keeps

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradtui.transport.log_tail import MAX_READ, LogTail
-from gradtui.transport.rank_logs import MOST_RANKS, JobTail, directory_of, last_job_lines, make_directory, open_log
+from gradtui.transport.rank_logs import MAX_RANKS, JobTail, directory_of, last_job_lines, make_directory, open_log
 
 
 class Logs:
@@ -133,7 +133,7 @@ def test_a_poll_reads_no_more_for_many_ranks(logs: Logs, monkeypatch: pytest.Mon
     tail.poll()
     assert read <= MAX_READ + ranks * 1024
     assert sum("bytes not shown" in line.text for line in tail.lines) == ranks
-    assert ranks <= MOST_RANKS
+    assert ranks <= MAX_RANKS
 
 
 def test_random_writes_are_all_seen_in_the_order_of_each_rank(logs: Logs) -> None:

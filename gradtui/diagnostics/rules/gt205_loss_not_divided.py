@@ -14,7 +14,7 @@ _STEPS = 3
 _SURE_STEPS = 8
 _SHARE = 0.8
 """Share of the steps that must have the usual number of backwards, and share of the norms for which clipping must decide."""
-_FEWEST = 3
+_MIN = 3
 """Backwards of a step that are taken for accumulation: two may be two losses, as in a GAN, or of batches of two DataLoaders."""
 
 
@@ -28,7 +28,7 @@ def check(state: RunState) -> Iterator[Match]:
         length = each.usual_length
         usual = [window for window in each.windows if window.applied == length and window.forwards >= length]
         steps = sum(window.count for window in usual)
-        if length < _FEWEST or steps < _STEPS or steps < _SHARE * each.steps:
+        if length < _MIN or steps < _STEPS or steps < _SHARE * each.steps:
             continue
         has_batches = all(window.batches >= length for window in usual)
         has_none = not any(window.batches for window in each.windows) and len(optimizers) == 1

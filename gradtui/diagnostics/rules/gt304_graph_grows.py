@@ -12,7 +12,7 @@ from gradtui.state.run_state import RunState
 
 _SAMPLES = 10
 """The newest sampled steps that are compared."""
-_FEWEST, _STEPS = 4, 9
+_MIN, _STEPS = 4, 9
 """Number of samples, and of steps between the first and the last, in which the graph must have grown. Backward through a fixed
 number of steps stops growing earlier."""
 _STEADY = 0.5
@@ -23,7 +23,7 @@ def check(state: RunState) -> Iterator[Match]:
     """Match graphs whose operations of earlier steps grow in proportion to the number of steps."""
     steps, counts = state.earlier_operations.steps[-_SAMPLES:], state.earlier_operations.values[-_SAMPLES:]
     saved, middle = state.tree.saved, len(steps) // 2
-    if saved is None or len(steps) < _FEWEST or steps[-1] - steps[0] < _STEPS:
+    if saved is None or len(steps) < _MIN or steps[-1] - steps[0] < _STEPS:
         return
     if any(second <= first for first, second in itertools.pairwise(counts)):
         return

@@ -21,7 +21,7 @@ def check(state: RunState) -> Iterator[Match]:
     # The bias counts the units. Zeros of the weight alone are no evidence: they may come from inputs that are zero.
     tree = state.tree
     for weight, bias in _layers(tree):
-        figures = [tree.figures[index][1] for index in (weight, bias)]
+        figures = [tree.gradient_figures[index][1] for index in (weight, bias)]
         if any(each.zero_fraction < _DEAD or each.stored != each.elements for each in figures):
             continue
         units, share = tree.parameters[bias].count, figures[0].zero_fraction
@@ -40,7 +40,9 @@ def _layers(tree: TreeState) -> Iterator[tuple[int, int]]:
     for module in tree.modules:
         if any(kind in module.type_name for kind in _KINDS):
             own = range(module.first_parameter, module.first_parameter + module.own_parameters)
-            measured = [index for index in own if index in tree.figures and tree.states[index] in _WITH_GRADIENT]
+            measured = [
+                index for index in own if index in tree.gradient_figures and tree.states[index] in _WITH_GRADIENT
+            ]
             by_name = {tree.parameters[index].path.rpartition(".")[2]: index for index in measured}
             if by_name.keys() >= {"weight", "bias"}:
                 yield by_name["weight"], by_name["bias"]

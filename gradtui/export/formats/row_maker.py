@@ -17,7 +17,7 @@ from gradtui.state.run_state import RunState
 
 _SPREAD_S = 1.0
 """The longest time over which the memory totals of steps that are reported together are spread."""
-_MOST_WAITING = 8192
+_MAX_WAITING = 8192
 """Rows of `steps` that wait for further figures and the duration of their step: what comes every 200 ms says it."""
 _SPANS = 64
 _MAX_LAG_S = 5.0
@@ -135,8 +135,8 @@ class RowMaker:
         if waiting is not row:
             # The loss of the step came first.
             waiting.update({name: value for name, value in row.items() if value is not None})
-        if len(self._waiting) > _MOST_WAITING:
-            yield from self._complete_steps(until=sorted(self._waiting)[_MOST_WAITING // 2][0])
+        if len(self._waiting) > _MAX_WAITING:
+            yield from self._complete_steps(until=sorted(self._waiting)[_MAX_WAITING // 2][0])
 
     def _series_of(self, optimizer: int) -> str | None:
         """Return the name of the series of an optimizer's steps; None for the first one where no other one was known then.

@@ -19,7 +19,7 @@ from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.viewing import view_again
 
-MOST_RANKS = 4_096
+MAX_RANKS = 4_096
 """Ranks whose rows are made. Each has a state of its own, and a damaged recording may name any number of them."""
 
 
@@ -97,7 +97,7 @@ class _Reader:
                 yield from _of_rank(rank.rank, _readable(_applied(rank, inner), rank.state, type(inner).__name__))
 
     def _begin(self, number: int, generation: int, began: float) -> None:
-        if len(self._ranks) >= MOST_RANKS:
+        if len(self._ranks) >= MAX_RANKS:
             self._left_out.add(number)
             return
         state = RunState()
@@ -120,7 +120,7 @@ class _Reader:
         for name, made in (*closing_rows(self._state), ("ranks", rank_rows(self._state))):
             yield from _of_rank(self._own, _readable(made, self._state, name))
         if self._left_out:
-            yield _note(self._state, f"{len(self._left_out):,} ranks are left out: there are more than {MOST_RANKS:,}")
+            yield _note(self._state, f"{len(self._left_out):,} ranks are left out: there are more than {MAX_RANKS:,}")
 
 
 def _applied(rank: _Rank, event: Event) -> Rows:

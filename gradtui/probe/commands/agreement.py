@@ -27,7 +27,7 @@ from gradtui.protocol.commands import Command, Resume
 from gradtui.text import refusals
 
 _COMMIT, _CANCEL = "commit", "cancel"
-_MOST_KNOWN = 1_000
+_MAX_KNOWN = 1_000
 """Ids of proposals that are remembered, so that none is answered twice."""
 
 
@@ -104,7 +104,7 @@ class Agreement:
         if proposal.id in self._known:
             return
         self._known[proposal.id] = None
-        while len(self._known) > _MOST_KNOWN:
+        while len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]
         self.open[proposal.id] = made = _Open(proposal, None)
         if not _is_over(proposal, step, is_held=is_held):

@@ -13,7 +13,7 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.steps import StepCounter
 from gradtui.state.selection import NothingSelected, find, joined
 
-MOST_STEPS, MOST_SECONDS = 1_000, 120.0
+MAX_STEPS, MAX_SECONDS = 1_000, 120.0
 """The wait ends after so many steps, or so long after the first one."""
 
 
@@ -35,7 +35,7 @@ class AwaitedSelections:
         if tree.listing != self._listing:
             self._listing = tree.listing
             self.missing = tuple(each for each in self.missing if not _names_something(each, tree))
-        if executed < MOST_STEPS and monotonic() - self._since < MOST_SECONDS:
+        if executed < MAX_STEPS and monotonic() - self._since < MAX_SECONDS:
             self._schedule.put_off(self._counter.put_off(executed))
         else:
             self.missing = ()

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetGroup
-from gradtui.state.objections import MOST_SETTING
+from gradtui.state.objections import MAX_SETTING
 from gradtui.text import refusals
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
@@ -49,8 +49,8 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Comm
         names = " and ".join(type(each).__name__ for each in schedulers)
         raise CommandRefused(refusals.rate_is_zero(names))
     scaled = _scaled(schedulers, group, command.group, values["lr"] / before) if schedulers and values["lr"] else []
-    most = max((abs(each.after) for each in scaled if abs(each.before) <= MOST_SETTING), default=0.0)
-    if not most <= MOST_SETTING:
+    most = max((abs(each.after) for each in scaled if abs(each.before) <= MAX_SETTING), default=0.0)
+    if not most <= MAX_SETTING:
         names = " and ".join(type(each).__name__ for each in schedulers)
         raise CommandRefused(refusals.breaks_schedule(names, most))
     undos = [_set(group, name, value) for name, value in values.items()]
@@ -181,7 +181,7 @@ def _taken_back(now: float, before: float, after: float) -> float:
     if now == after or not after:
         return before
     value = now * before / after
-    if not abs(value) <= MOST_SETTING:
+    if not abs(value) <= MAX_SETTING:
         raise CommandRefused(refusals.breaks_rate(value))
     return value
 

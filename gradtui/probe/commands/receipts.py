@@ -12,7 +12,7 @@ from itertools import groupby, islice
 
 from torch.optim import Optimizer
 
-from gradtui.probe.commands.time_change import LEAST_STEPS, time_change
+from gradtui.probe.commands.time_change import MIN_STEPS, time_change
 from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling import StepSampler
 from gradtui.protocol.effects import Effect, StepMemory
@@ -27,7 +27,7 @@ _MEMORY_PATIENCE = 10
 _TIME_ROUNDS = 24
 """Rounds that are not sampled, on each side of a change, whose durations are compared. With many optimizers fewer are kept."""
 _VALUES = ("peak", "total", "activations")
-_LEAST = 1_000
+_MIN = 1_000
 """A change by a smaller part is not reported: Python and the libraries allocate too."""
 _CHANGES = 32
 """Changes between which samples are compared."""
@@ -57,7 +57,7 @@ class Baseline:
         before: list[int] = [value for each in self.memories if (value := getattr(each, name)) is not None]
         if not before or after is None:
             return False
-        width = max(self.widths.get(name, 0), max(before) - min(before), max(before) // _LEAST)
+        width = max(self.widths.get(name, 0), max(before) - min(before), max(before) // _MIN)
         return min(before) - width <= after <= max(before) + width
 
     def comparable(self, memory: StepMemory) -> StepMemory:
@@ -207,7 +207,7 @@ class Receipts:
         durations = self._durations(receipt.counted)
         # Once all kept durations are of steps since the change, further steps add no rounds.
         has_all = is_over or self._time.count - receipt.counted >= len(self._time.newest)
-        if len(durations) < (LEAST_STEPS if has_all else _TIME_ROUNDS):
+        if len(durations) < (MIN_STEPS if has_all else _TIME_ROUNDS):
             return is_over or rounds >= _TIME_PATIENCE
         change = time_change(receipt.baseline.durations, durations[-_TIME_ROUNDS:])
         if change is not None:

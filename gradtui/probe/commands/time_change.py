@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gradtui.protocol.effects import TimeChange
 
-LEAST_STEPS = 16
+MIN_STEPS = 16
 """Durations needed on each side. Fewer give no answer."""
 
 _ERRORS = 3.5
@@ -33,7 +33,7 @@ def time_change(before: Sequence[float], after: Sequence[float]) -> TimeChange |
     machine that others use (autocorrelation 0.8), it reports one in about 8 %. With 3 % of normal noise it finds a change by
     10 % in 98 % of runs.
     """
-    if min(len(before), len(after)) < LEAST_STEPS:
+    if min(len(before), len(after)) < MIN_STEPS:
         return None
     first, second = statistics.median(before), statistics.median(after)
     error = _MEDIAN_ERROR * math.hypot(*(_deviation(each) / math.sqrt(len(each)) for each in (before, after)))

@@ -43,7 +43,7 @@ def in_order(changes: Sequence[Change]) -> CommandResult:
     )
 
 
-MOST = 100
+MAX = 100
 """Maximum number of commands that can be undone."""
 
 
@@ -51,7 +51,7 @@ class UndoStack:
     """Keeps the undo functions of applied commands, with the ids of the commands."""
 
     def __init__(self) -> None:
-        self._undos: deque[tuple[int, str, Change]] = deque(maxlen=MOST)
+        self._undos: deque[tuple[int, str, Change]] = deque(maxlen=MAX)
 
     def applied(self, command: int, applied: CommandResult) -> None:
         """Store the undo function of an applied command with this id, if it has one."""

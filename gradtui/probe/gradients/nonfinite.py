@@ -41,7 +41,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.text import nonfinite_text, refusals
 
 _SECONDS = 2.0
-_MOST = 20
+_MAX = 20
 """Maximum number of reports per run."""
 _UNDER_WAY = 8
 """At least the maximum number of readings under way from a device."""
@@ -304,7 +304,7 @@ class NonFiniteDetector:
         self._found += 1
         was_requested, self.pauses = self.pauses, False
         holds = was_requested and self._hold(self._wish, nonfinite_text(found))
-        if self._found <= _MOST or was_requested:
+        if self._found <= _MAX or was_requested:
             self._emit(replace(found, holds=holds))
 
 

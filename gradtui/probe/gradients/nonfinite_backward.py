@@ -18,7 +18,7 @@ _SINGULAR = ("Sqrt", "Rsqrt", "Reciprocal", "Log", "Log2", "Log10", "Log1P", "Ac
 """Operations whose derivative is not finite at some values at which the result may be finite, or masked."""
 _QUOTIENTS = ("Div", "LinalgVectorNorm", "Norm", "Cdist", "Atan2", "Exp")
 """Those of which this holds at rarer values. They are considered if the graph has none of the above."""
-_MOST = 64
+_MAX = 64
 """Maximum number of operations whose inputs are followed."""
 
 
@@ -34,7 +34,7 @@ def find_operation(root: torch.Tensor, bad: Iterable[torch.Tensor], is_over: Cal
     for kinds in (_SINGULAR, _QUOTIENTS):
         found = [node for node in nodes if node.name().partition("Backward")[0] in kinds and _may_be_singular(node)]
         if found:
-            return _only_name(found, wanted, is_over) if len(found) <= _MOST else None
+            return _only_name(found, wanted, is_over) if len(found) <= _MAX else None
     return None
 
 

@@ -29,7 +29,7 @@ _REQUESTED = re.compile(
 )
 _GPU = re.compile(r"\bGPU (\d+)")
 _POWERS: dict[str, int] = {unit: 1 << 10 * power for power, unit in enumerate("bkmgtpe")}
-_LONGEST = 400
+_MAX = 400
 """Maximum number of characters of a message that are kept."""
 
 
@@ -58,7 +58,7 @@ def allocation_failure(error: BaseException | None) -> AllocationFailure | None:
 
 def _read(text: str, device: str) -> AllocationFailure:
     first_line = text.strip().partition("\n")[0]
-    return AllocationFailure(device, first_line[:_LONGEST], _requested(text))
+    return AllocationFailure(device, first_line[:_MAX], _requested(text))
 
 
 def _requested(text: str) -> int | None:

@@ -18,8 +18,8 @@ PIECE_BYTES = 1 << 20
 """Bytes of one operation where nothing else is known. Up to this size the allocator takes blocks from segments of 2 MiB."""
 _RESULTS = 64 << 10
 """Free bytes in small blocks that a measurement needs: 512 for each number on the device."""
-_LARGEST_PIECE = 64 << 20
-_SMALLEST_PIECE = 16 << 10
+_MAX_PIECE = 64 << 20
+_MIN_PIECE = 16 << 10
 _FRESH_S = 0.25
 """Seconds for which the sizes of pieces are used again. The blocks are alike at the same place of each step."""
 
@@ -78,6 +78,6 @@ def _piece_of(device: int) -> int:
             blocks = (block["size"] for block in segment["blocks"] if block["state"] == "inactive")
             free[kind] = max(free.get(kind, 0), *blocks, 0)
     # A request of more than a mebibyte takes a large block, any other a small one.
-    large, small = min(free["large"] // 2, _LARGEST_PIECE), min(free["small"] // 2, PIECE_BYTES)
+    large, small = min(free["large"] // 2, _MAX_PIECE), min(free["small"] // 2, PIECE_BYTES)
     piece = large if large > PIECE_BYTES else small
-    return piece if piece >= _SMALLEST_PIECE else 0
+    return piece if piece >= _MIN_PIECE else 0

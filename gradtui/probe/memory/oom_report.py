@@ -140,9 +140,9 @@ class OomReporter:
             if not is_full and self._count & (self._count - 1):
                 return False
             if hooks.thread in (None, get_ident()):
-                hooks.run("black box", self._record, failure, path, is_full)
+                hooks.run("out-of-memory report", self._record, failure, path, is_full)
             else:
-                hooks.guard("black box", self._record, 0, failure, path, is_full)
+                hooks.guard("out-of-memory report", self._record, 0, failure, path, is_full)
         finally:
             self._busy.release()
         return is_full

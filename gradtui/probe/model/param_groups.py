@@ -23,7 +23,7 @@ _NO_SETTINGS = frozenset({
 })  # fmt: skip
 """The keys of a group that are not reported: values that schedulers store in it, and how its step is computed."""
 
-_MOST = 16
+_MAX = 16
 
 _Groups = tuple[tuple[GroupSettings, ...], ...]
 
@@ -99,13 +99,13 @@ def _without_rates(groups: _Groups) -> list[list[GroupSettings]]:
 
 def _further(group: dict[str, Any]) -> tuple[tuple[str, Setting], ...]:
     named = [(name, _setting(value)) for name, value in group.items() if name not in _NO_SETTINGS]
-    return tuple([(str(name), value) for name, value in named if value is not None][:_MOST])
+    return tuple([(str(name), value) for name, value in named if value is not None][:_MAX])
 
 
 def _setting(value: Any) -> Setting | None:
     if isinstance(value, bool):
         return value
-    if isinstance(value, (tuple, list)) and len(value) <= _MOST:
+    if isinstance(value, (tuple, list)) and len(value) <= _MAX:
         numbers = [number for each in value if (number := _number(each)) is not None]
         return tuple(numbers) if numbers and len(numbers) == len(value) else None
     return _number(value)

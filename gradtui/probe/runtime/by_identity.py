@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 V = TypeVar("V")
 
-_SMALLEST = 16
+_MIN = 16
 """Dead entries are removed when there are twice as many entries as after the last removal, and at least this many."""
 
 
@@ -22,7 +22,7 @@ class ByIdentity(Generic[T, V]):
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[T], V]] = {}
-        self._prune_at = _SMALLEST
+        self._prune_at = _MIN
 
     def get(self, of: T) -> V | None:
         """Return the value of this object, None if it has none."""
@@ -34,7 +34,7 @@ class ByIdentity(Generic[T, V]):
         self._known[id(of)] = weakref.ref(of), value
         if len(self._known) >= self._prune_at:
             self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
-            self._prune_at = max(_SMALLEST, 2 * len(self._known))
+            self._prune_at = max(_MIN, 2 * len(self._known))
 
     def discard(self, of: T) -> None:
         """Remove this object and its value."""

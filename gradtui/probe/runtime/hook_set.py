@@ -155,7 +155,9 @@ class HookSet:
             if not life.goes_on():
                 self._others.pop(thread, None)
         if self._others:
-            self.note("examination", "several threads train at once, and what another one writes cannot be read safely")
+            self.note(
+                "sampled step", "several threads train at once, and what another one writes cannot be read safely"
+            )
         return not self._others
 
     def note(self, part: str, trouble: str) -> None:

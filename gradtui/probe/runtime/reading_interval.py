@@ -1,7 +1,7 @@
 """Decide how many steps lie between two readings of what the user watches: norms and memory totals. Pure.
 
 Every step is read unless a reading takes more than `_SHARE` of a step. Then the interval is the one that meets that share, but
-never longer than `_LONGEST_S` of training.
+never longer than `_MAX_S` of training.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gradtui.probe.runtime.sampling_schedule import StepTime, power_of_two
 
 _SHARE = 0.03
 """The share of the script's own step time that each kind of readings may take."""
-_LONGEST_S = 0.25
+_MAX_S = 0.25
 _KEPT = 32
 """Durations of readings that are kept. The shortest counts, because other processes only ever make a reading longer."""
 _MIN_COSTS = 24
@@ -42,7 +42,7 @@ class ReadingInterval:
         if len(self._costs) < _MIN_COSTS or typical <= 0:
             return 1
         wanted = math.ceil(self._cost / (_SHARE * typical))
-        longest = max(1, int(_LONGEST_S / typical))
+        longest = max(1, int(_MAX_S / typical))
         every = max(1, min(wanted, longest))
         # Rounded down where the next power of two would be longer than allowed.
         return min(power_of_two(every), power_of_two(longest + 1) // 2) if self.has_common_steps else every

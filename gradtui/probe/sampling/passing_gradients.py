@@ -32,7 +32,7 @@ from gradtui.probe.torch_private.operation_mode import backward_is_compiled, som
 from gradtui.probe.torch_private.private_names import no_torch_function, operations_are_observed
 
 PART = "passing gradients"
-_MOST = 128
+_MAX = 128
 """The maximum number of modules whose gradient is read in one backward."""
 
 _REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -157,7 +157,7 @@ def _frozen(tree: ModuleTree, called: Container[int], trains: Container[int]) ->
             within.add(index)
         elif module.parent >= 0 and module.subtree_parameters and index in called and index not in trains:
             found.append(index)
-    return frozenset(found[:_MOST])
+    return frozenset(found[:_MAX])
 
 
 def _norm(gradient: torch.Tensor) -> float | None:

@@ -101,7 +101,7 @@ class StepSampler:
         phases.listen(self._guarded_end)
 
     def _can_sample(self) -> bool:
-        return not operations_are_observed() and self.hooks.is_alone() and not self.hooks.is_off("examination")
+        return not operations_are_observed() and self.hooks.is_alone() and not self.hooks.is_off("sampled step")
 
     @property
     def every(self) -> int:
@@ -250,7 +250,7 @@ class StepSampler:
             with self.hooks.guarded("input gradients"):
                 optimizers = self._view.live_optimizers()
                 self.inputs.on_backward(facts, sampled_step.tree, optimizers, self._counter.steps + 1)
-            with self.hooks.guarded("gradient chain"):
+            with self.hooks.guarded("gradient path"):
                 self.gradients.search(sequence(outputs), sampled_step)
 
     @alone
@@ -269,8 +269,8 @@ class StepSampler:
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook. A failure here must not switch those hooks off.
         self.times.phase_ended(phase)
-        if not self.hooks.is_off("ledger"):
-            with self.hooks.guarded("ledger"):
+        if not self.hooks.is_off("memory"):
+            with self.hooks.guarded("memory"):
                 self._phase_ended(phase)
 
     @alone
@@ -336,9 +336,9 @@ class StepSampler:
                 self.batches.begin(on=False)
 
     def _emit_outside_of_steps(self, phase: Phase) -> None:
-        with self.hooks.guarded("ledger"):
+        with self.hooks.guarded("memory"):
             self._memory.emit(phase, NOTHING_KEPT)
-        with self.hooks.guarded("ledger"):
+        with self.hooks.guarded("memory"):
             if phase is Phase.EVAL and self._reach.evaluation_measured(self._memory.device_type):
                 self.states.toggled(self._counter.steps)
 
@@ -354,7 +354,7 @@ class StepSampler:
         self._classify(sampled_step, optimizer, norms, skipped)
         self._view.groups.read(self._counter.steps)
         self._reach.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
-        with self.hooks.guarded("gradient chain"):
+        with self.hooks.guarded("gradient path"):
             self.gradients.on_step_post(sampled_step, self._counter.steps)
         found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
         with self.hooks.guarded("unregistered modules"):

@@ -15,7 +15,7 @@ from gradtui.probe.model import IndexMapping, ModuleTree, memory_of
 from gradtui.probe.runtime import ProbeContext
 from gradtui.protocol.events import WeightsUntied
 
-_MOST = 64
+_MAX = 64
 """Maximum number of weights that are compared."""
 _DISTINCT = 4
 """Number of different values that the elements must have. Constant tensors are equal without being meant to be tied."""
@@ -81,7 +81,7 @@ def _candidates(tree: ModuleTree) -> set[int]:
             alike = roots[owners[index]], shape, dtype, parameter.device
             found.setdefault(alike, {}).setdefault(kind, []).append(index)
     chosen = [index for by_kind in found.values() if len(by_kind) > 1 for each in by_kind.values() for index in each]
-    return {*chosen[:_MOST]}
+    return {*chosen[:_MAX]}
 
 
 def _kind(module: nn.Module) -> type[nn.Module] | None:

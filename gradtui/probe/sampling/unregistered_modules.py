@@ -22,7 +22,7 @@ from gradtui.protocol.vocabulary import UnregisteredModule
 Calls = Mapping[int, tuple["weakref.ref[nn.Module]", int]]
 """id of a module -> weak reference to the module, index of the module that called it."""
 
-_MOST = 64
+_MAX = 64
 """Maximum number of modules that are described. Further ones are only counted."""
 
 
@@ -51,7 +51,7 @@ class Unregistered:
         modules = tuple(module for _, module in self._seen.values())
         if modules != self._reported:
             self._reported = modules
-            self._emit(UnregisteredFound(self._clock.at(), step, modules[:_MOST], max(0, len(modules) - _MOST)))
+            self._emit(UnregisteredFound(self._clock.at(), step, modules[:_MAX], max(0, len(modules) - _MAX)))
 
 
 def _describe(

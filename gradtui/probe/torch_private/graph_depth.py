@@ -19,7 +19,7 @@ DEEPEST = 10_000
 """Operations on one path, on a stack of 8 MiB or more: a quarter of the measured safe number."""
 _BYTES_OF_EACH = 800
 """Stack bytes per operation: four times the measured number."""
-_LEAST = 1 << 20
+_MIN = 1 << 20
 """The stack size in bytes that is assumed where it is not known."""
 _ROOM_FOR_ATTRIBUTES = 256
 """Bytes, more than a `pthread_attr_t` has on any platform."""
@@ -39,7 +39,7 @@ def _stack_of_main() -> int:
     try:
         import resource
     except ImportError:
-        return _LEAST
+        return _MIN
     limit, _ = resource.getrlimit(resource.RLIMIT_STACK)
     return limit if limit != resource.RLIM_INFINITY else DEEPEST * _BYTES_OF_EACH
 
@@ -53,12 +53,12 @@ def _stack_of_thread() -> int:
         libc = ctypes.CDLL(None)
         attributes, size = ctypes.create_string_buffer(_ROOM_FOR_ATTRIBUTES), ctypes.c_size_t()
         if libc.pthread_getattr_np(ctypes.c_ulong(threading.get_ident()), attributes):
-            return _LEAST
+            return _MIN
         libc.pthread_attr_getstacksize(attributes, ctypes.byref(size))
         libc.pthread_attr_destroy(attributes)
     except (OSError, TypeError, AttributeError):
         # Neither macOS nor Windows has these functions.
-        return _LEAST
+        return _MIN
     return size.value
 
 

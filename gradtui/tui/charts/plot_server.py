@@ -29,7 +29,7 @@ _MAX_SECONDS_PER_DRAWING = 10
 _MAX_MEMORY = 1 << 30
 _PARENT_CHECK_SECONDS = 2.0
 _READ_SIZE = 1 << 16
-_HIGHEST_DESCRIPTOR = 1 << 16
+_MAX_DESCRIPTOR = 1 << 16
 _HEADER = Struct(">II")
 MAX_MESSAGE = 1 << 24
 """Bytes. A longer message does not come from gradtui."""
@@ -106,7 +106,7 @@ def _run(connection: socket.socket, parent: int, draw: Callable[[Chart], str]) -
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         os.closerange(3, own)
-        os.closerange(own + 1, _HIGHEST_DESCRIPTOR)
+        os.closerange(own + 1, _MAX_DESCRIPTOR)
         serve(connection, parent, draw)
     finally:
         os._exit(0)

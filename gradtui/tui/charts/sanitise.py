@@ -27,7 +27,7 @@ from gradtui.tui.charts.chart import (
     layout_of,
 )
 from gradtui.tui.charts.request import ALARM, PlotRequest, Scale, Series, Unit, VerticalLine
-from gradtui.tui.charts.ticks import LARGEST, Axis, Tick, linear_axis, log_axis, number_labels, opened, step_axis
+from gradtui.tui.charts.ticks import MAX, Axis, Tick, linear_axis, log_axis, number_labels, opened, step_axis
 
 DOT_COLUMNS = 2
 """Dots side by side in a braille cell. Points are thinned to two in each such dot column."""
@@ -73,7 +73,7 @@ class _Projection:
 
 @dataclass(frozen=True)
 class _Samples:
-    """A series' points: y at most `LARGEST` in magnitude, x ascending; on a log scale every y is positive.
+    """A series' points: y at most `MAX` in magnitude, x ascending; on a log scale every y is positive.
 
     `outliers` are the x and kind of the values that became marks. `gaps` are the x of everything that interrupts the curve
     (outliers and unknown values). Both ascend.
@@ -161,7 +161,7 @@ def _vertical(column: int, lines: Sequence[VerticalLine]) -> Vertical:
 
 def _samples_of(series: Series, scale: Scale) -> _Samples:
     """Separate the points that have a position on the axes from the values that have none on the y axis."""
-    smallest = 1 / LARGEST if scale == "log" else -LARGEST
+    smallest = 1 / MAX if scale == "log" else -MAX
     if _all_drawable(series.ys, smallest):
         return _Samples(series, series.xs, series.ys, [], [])
     points: list[tuple[float, float]] = []
@@ -170,7 +170,7 @@ def _samples_of(series: Series, scale: Scale) -> _Samples:
     for x, y in zip(series.xs, series.ys):
         kind = None if y is None else _kind(y, scale)
         if y is not None and kind is None:
-            points.append((x, min(max(y, smallest), LARGEST)))
+            points.append((x, min(max(y, smallest), MAX)))
             continue
         gaps.append(x)
         if kind is not None:
@@ -182,7 +182,7 @@ def _all_drawable(ys: Sequence[float | None], smallest: float) -> TypeGuard[Sequ
     """Whether the values can be used unchanged, which is the usual case; checked by builtins at the speed of C."""
     try:
         # A sum is finite only if every term is. A sum that overflows sends harmless data the slow way, which is safe too.
-        return bool(ys) and isfinite(sum(ys)) and min(ys) >= smallest and max(ys) <= LARGEST  # type: ignore[arg-type,type-var,operator]
+        return bool(ys) and isfinite(sum(ys)) and min(ys) >= smallest and max(ys) <= MAX  # type: ignore[arg-type,type-var,operator]
     except TypeError:
         # A value is None.
         return False

@@ -14,7 +14,7 @@ from math import ceil, floor, log10
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import Unit
 
-LARGEST = 1e100
+MAX = 1e100
 """Values are clamped to this magnitude, and smaller ones than its inverse count as zero."""
 
 _ROWS_PER_TICK = 2.5
@@ -100,7 +100,7 @@ def log_axis(low: float, high: float, rows: int) -> Axis:
 
 def step_axis(low: float, high: float, columns: int) -> Axis:
     """Return an x axis over `columns` columns from exactly `low` to `high`; a single step is placed at its left end."""
-    least = max(max(abs(low), abs(high)) * _MIN_RELATIVE_STEPS, 1 / LARGEST)
+    least = max(max(abs(low), abs(high)) * _MIN_RELATIVE_STEPS, 1 / MAX)
     if high - low <= least:
         high = low + max(1.0, 2 * least)
     span = high - low
@@ -117,7 +117,7 @@ def step_axis(low: float, high: float, columns: int) -> Axis:
 def opened(low: float, high: float) -> tuple[float, float]:
     """Return limits that are widened until their labels can differ; values that are all close to zero give 0 to 1."""
     largest = max(abs(low), abs(high))
-    if largest < 1 / LARGEST:
+    if largest < 1 / MAX:
         return 0.0, 1.0
     missing = largest * _MIN_RELATIVE_SPAN - (high - low)
     if missing > 0:

@@ -50,7 +50,7 @@ from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, printable, sparkline, state_letter, text_rows
 from gradtui.tui.tree import buffer_at, findings_at
 
-_POINTS, _FEWEST = 32, 8
+_POINTS, _MIN = 32, 8
 _CELLS = 100_000
 """The maximum number of norms joined for one curve: only `CurvesPanel` shows a subtree with more parameters."""
 _TOGGLES = 8
@@ -216,7 +216,7 @@ def _recomputed(state: RunState, index: int) -> str | None:
 
 
 def _height(state: RunState, index: int) -> str | None:
-    step = state.traced
+    step = state.step_profile
     height = step.highest[index] if step is not None else None
     if step is None or height is None:
         return None
@@ -324,7 +324,7 @@ def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> l
     words = f"  {what} {low} to {high}, {when}"
 
     def line(width: int) -> Line:
-        points = min(len(values), max(_FEWEST, width - len(words)))
+        points = min(len(values), max(_MIN, width - len(words)))
         return (*sparkline(values, points), (words, "muted"))
 
     return [DetailRow("", line=line)]

@@ -53,7 +53,7 @@ def chain_facts(state: RunState, row: int) -> list[DetailRow]:
     """Describe the gradient path to a row (a module's index, or a parameter's inverted index); empty if not requested."""
     tree = state.tree
     path = tree.parameters[~row].path if row < 0 else tree.modules[row].path
-    chain = tree.chains.get(path)
+    chain = tree.gradient_paths.get(path)
     asked = any(isinstance(command, TraceGradient) and command.path == path for command in state.pending.values())
     if chain is None:
         if not asked and path not in tree.followed:

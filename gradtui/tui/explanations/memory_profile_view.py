@@ -19,7 +19,7 @@ _MAX_OWNERS = 3
 
 def step_lines(state: RunState, width: int) -> list[Line]:
     """Describe the memory profile of the newest profiled step; empty if there is none."""
-    step = state.traced
+    step = state.step_profile
     if step is None:
         return []
     where = "" if step.peak_module < 0 else f" at {_path(state, step.peak_module)}"
@@ -58,7 +58,7 @@ def unprofiled_lines(state: RunState, width: int) -> list[Line]:
 
 def closing_lines(state: RunState, width: int) -> list[Line]:
     """Say what the figures leave out."""
-    step = state.traced
+    step = state.step_profile
     words = (
         "The CUDA allocator recorded every block, with what kernels take while they run. In backward, the module is that "
         "whose saved tensors are freed, or whose gradients are made, next. Unconfirmed on a real device."

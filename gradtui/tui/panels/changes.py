@@ -23,7 +23,7 @@ _GLYPHS: dict[type[commands.Command], tuple[str, str]] = {
 }
 _FREEZE, _UNFREEZE, _OTHER = ("□", "accent"), ("■", "accent"), ("·", "accent")
 _PENDING, _REFUSED = ("○", "pending"), ("×", "warning")
-_MOST_WORDS = 0.5
+_MAX_WORDS = 0.5
 """Share of the width that the column of words may take."""
 
 
@@ -36,7 +36,7 @@ def changes_lines(state: RunState, width: int, height: int) -> list[Line]:
         ]
     step_width = max(len(f"{change.step:,}") for change in listed)
     before = 2 + step_width + 1
-    room = max(1, int(_MOST_WORDS * width) - before)
+    room = max(1, int(_MAX_WORDS * width) - before)
     words_width = min(room, max(width_of(change_words(change)) for change in listed))
     lines: list[Line] = []
     spare = height - len(listed)

@@ -24,7 +24,7 @@ from gradtui.tui.widgets import stacked_bar
 WIDE = 44
 """From this panel width on there are a bar, the full names of its parts and a line for the bytes from before training."""
 _MAX_OWNERS = 4
-_LONGEST_OPTIMIZER = 9
+_MAX_OPTIMIZER = 9
 _MIN_BAR, _MIN_NAME = 8, 8
 _NARROW_LINES = 2
 """Lines of numbers in a narrow panel. The smallest parts are left out if they do not fit with the unit."""
@@ -163,7 +163,7 @@ class _Numbers:
 
 def _name(part: MemoryPart, state: RunState) -> str:
     kinds = {optimizer.type_name for optimizer in state.optimizers}
-    if part.role == "optimizer_state" and len(kinds) == 1 and len(*kinds) <= _LONGEST_OPTIMIZER:
+    if part.role == "optimizer_state" and len(kinds) == 1 and len(*kinds) <= _MAX_OPTIMIZER:
         return printable(*kinds)
     return part.name
 
@@ -194,7 +194,7 @@ def before_lines(state: RunState, width: int) -> list[Line]:
 
 def owner_line(state: RunState, width: int) -> list[Line]:
     """Return the modules that hold most of the peak, and what the others and no module hold; empty while that is unknown."""
-    owners, traced = peak_owners(state), state.traced
+    owners, traced = peak_owners(state), state.step_profile
     if not owners or traced is None:
         return []
     unit = unit_of(owners[0][1])

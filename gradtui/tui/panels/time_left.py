@@ -17,7 +17,7 @@ _NOT_TRAINING = re.compile(
 )
 
 
-_SHORTEST_EPOCH_S = 10.0
+_MIN_EPOCH_S = 10.0
 """The time left of an epoch that takes less would change all the time, and be gone between two epochs."""
 
 
@@ -60,7 +60,7 @@ def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | N
     of_steps, whole = _time_of(state, state.epoch_steps_left), _time_of(state, state.epoch_steps)
     if of_steps is None and outer is not None:
         of_steps, whole = outer.seconds_left, outer.seconds
-    is_short = whole is not None and whole < _SHORTEST_EPOCH_S
+    is_short = whole is not None and whole < _MIN_EPOCH_S
     return TimeLeft(of_steps, is_of_epoch=True) if of_steps is not None and not is_short else None
 
 

@@ -17,11 +17,11 @@ from textual.content import Content
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.state.compiled import is_compiled
-from gradtui.state.forecast import MOST_MODULES, MOST_PARAMETERS, forecast, forecast_change, leaves_nothing, question
+from gradtui.state.forecast import MAX_MODULES, MAX_PARAMETERS, forecast, forecast_change, leaves_nothing, question
 from gradtui.state.freshness import stale_norm_step, stale_ratio_steps
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import MOST_JOINED, is_classified, row_parameters
+from gradtui.state.selectors import MAX_JOINED, is_classified, row_parameters
 from gradtui.state.toggles import Toggle, pending_parameters, toggle_of
 from gradtui.text.ending import ended_words
 from gradtui.text.forecast import (
@@ -132,10 +132,10 @@ def _what_if(
     heading = ((key, "key"), (f" would {_verb(trainable=toggle.trainable)} {what}: ", "muted"))
     if not toggle.trainable and leaves_nothing(state, parameters):
         return heading, (NOTHING_WOULD_TRAIN,), None
-    if len(parameters) > MOST_PARAMETERS:
+    if len(parameters) > MAX_PARAMETERS:
         clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
         return heading, clauses, None
-    change = forecast(state, toggle.parameters, toggle.trainable, MOST_MODULES, restores=toggle.restores)
+    change = forecast(state, toggle.parameters, toggle.trainable, MAX_MODULES, restores=toggle.restores)
     stay = (stay_frozen_clause(len(parameters) - len(toggle.parameters)),) if toggle.restores else ()
     if change.would_fail:
         return heading, tuple(forecast_clauses(change)), None
@@ -161,7 +161,7 @@ def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...
         begin: Line = ((key, "key"), (f" would {verb} it: ", "muted"))
         parts = checkpoint_clauses(made)
         return tuple((*begin, (", ".join(parts[:count]), "text")) for count in range(len(parts), 0, -1)), None
-    is_small = tree.modules[row].subtree_parameters <= MOST_PARAMETERS
+    is_small = tree.modules[row].subtree_parameters <= MAX_PARAMETERS
     asked = question(state, made) if is_small else None
     return (() if asked is None else (BLANK,)), asked
 
@@ -354,7 +354,12 @@ class WhyPanel(LineView):
         state, tree, row = self._state, self._state.tree, self.row
         own: tuple[object, ...] = (row, self.key, self.checkpoint_key, self.undo_key)
         if row is not None and buffer_at(tree, row) is None:
-            own = (*own, tree.chains.get(row_path(tree, row)), *tree.ratios.of(~row).values[-1:], *_ages(state, row))
+            own = (
+                *own,
+                tree.gradient_paths.get(row_path(tree, row)),
+                *tree.ratios.of(~row).values[-1:],
+                *_ages(state, row),
+            )
         saved, reach = tree.saved, tree.reach
         return (
             own, tree.version, tree.checkpointed, tree.trainable, tree.states, tree.reasons, tree.freezes,
@@ -364,7 +369,7 @@ class WhyPanel(LineView):
             passing_sentence(state, row) if row is not None and row >= 0 else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),
-            len(tree.figures), tuple(state.pending), state.intervention_count,
+            len(tree.gradient_figures), tuple(state.pending), state.intervention_count,
             ended_words(state) if state.ended is not None else "",
         )  # fmt: skip
 
@@ -372,7 +377,7 @@ class WhyPanel(LineView):
 def _ages(state: RunState, row: int) -> tuple[object, ...]:
     """Return the steps of the row's old values. A row of many parameters has no ratio."""
     parameters = row_parameters(state.tree, row)
-    ratio = stale_ratio_steps(state, parameters) if len(parameters) <= MOST_JOINED else None
+    ratio = stale_ratio_steps(state, parameters) if len(parameters) <= MAX_JOINED else None
     return stale_norm_step(state, parameters), ratio
 
 

@@ -22,7 +22,7 @@ GAP = "   "
 LEGEND_LINES = 2
 _MIN_NAME = 8
 _FULL = 1_024
-_MOST_BELOW, _MIN_CHART = 3, 9
+_MAX_BELOW, _MIN_CHART = 3, 9
 MAX_POINTS = 4_096
 """Longer curves are decimated before drawing: drawing 50,000 points would block the screen for 50 ms."""
 _PIECES = 1_024
@@ -150,7 +150,7 @@ def legend_of(
 
 def lines_below(words: str, role: str, width: int, height: int) -> tuple[Line, ...]:
     """Return what stands below a chart, in at most three lines, and in fewer where they would take the rows of the chart."""
-    most = min(_MOST_BELOW, (height - _MIN_CHART) // 3)
+    most = min(_MAX_BELOW, (height - _MIN_CHART) // 3)
     return tuple(fit(line, width) for line in wrap(((words, role),), width)[: max(0, most)]) if words else ()
 
 

@@ -20,7 +20,7 @@ from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import PHASE_ROLES, wrap
 
-_HIGHEST = "highest at phase ends"
+_MAX = "highest at phase ends"
 """What the peak curve is called where no allocator keeps a peak: the peak of a step is higher than its totals."""
 PEAK_ROLE, TOTAL_ROLE = "curve-1", "curve-4"
 _LIMIT_FITS = 1.5
@@ -32,7 +32,7 @@ def memory_curves(state: RunState, phases: MemoryPhases = "step") -> list[Curve]
     stride = iteration_stride(state)
     return [
         Curve(
-            _HIGHEST if curve.phase is None and not state.step_memory.peaks_exact else curve.name,
+            _MAX if curve.phase is None and not state.step_memory.peaks_exact else curve.name,
             PEAK_ROLE if curve.phase is None else TOTAL_ROLE if phases == "step" else PHASE_ROLES[curve.phase],
             curve.steps,
             curve.values,

@@ -13,7 +13,7 @@ from gradtui.tui.plots.run_events import marks_over
 from gradtui.tui.plots.table import Table
 from gradtui.tui.rendering import wrap
 
-_MOST = (SELECTED_ROLE, "curve-1", "curve-3")
+_MAX = (SELECTED_ROLE, "curve-1", "curve-3")
 """Roles of the parameters of the selected row. If a module has more parameters, the largest are drawn."""
 _LEGEND_LINES = 3
 _MEANING = (
@@ -30,7 +30,7 @@ def ratio_curves(state: RunState, options: PlotOptions) -> list[Curve]:
             found.setdefault(index, role)
     if options.selection is not None:
         chosen = [index for index in _drawn(state, options.selection) if index not in found]
-        found |= dict(reversed(list(zip(chosen, _MOST))))
+        found |= dict(reversed(list(zip(chosen, _MAX))))
     curves = []
     for index, role in found.items():
         history = state.tree.ratios.of(index)
@@ -81,11 +81,11 @@ def _drawn(state: RunState, selection: Selection) -> list[int]:
     """Return the selection's parameters that have a curve, the largest first; frozen ones only if none of it trains."""
     having = [index for index in state.tree.ratios.parameters if selection.first <= index < selection.last]
     still = set(with_gradient(state.tree, selection)).intersection(having)
-    return largest(state.tree, still or having, len(_MOST) + len(PINNED_ROLES))
+    return largest(state.tree, still or having, len(_MAX) + len(PINNED_ROLES))
 
 
 def _left_out(state: RunState, options: PlotOptions) -> str:
     if options.selection is None:
         return ""
     count = len(with_gradient(state.tree, options.selection))
-    return f"{len(_MOST)} largest of {count:,} tensors. " if count > len(_MOST) else ""
+    return f"{len(_MAX)} largest of {count:,} tensors. " if count > len(_MAX) else ""

@@ -162,7 +162,7 @@ _BOLD = frozenset(
 )
 
 
-_MOST_STYLES = 2_000
+_MAX_STYLES = 2_000
 """Styles that are kept: a script may use millions of colours."""
 
 
@@ -178,7 +178,7 @@ class Palette:
         """Return the style of a role, of `a on b`, or of `a@ground` (role a on a row that is drawn on `ground`)."""
         style = self._styles.get(role)
         if style is None:
-            if len(self._styles) > _MOST_STYLES:
+            if len(self._styles) > _MAX_STYLES:
                 self._styles = {"": Style.null()}
             style = self._styles[role] = self._build(role)
         return style

@@ -31,7 +31,7 @@ _ON_DARK = ("#343c4c", *_DARK_TEXT[1:7], "#b9c1cf", "#6b768c", *_DARK_TEXT[9:])
 _ON_LIGHT = ("#20252e", *_LIGHT_TEXT[1:7], "#dfe4ec", "#8b96a8", *_LIGHT_TEXT[9:15], "#ffffff")
 """The ANSI colours as a background, and text on such a background."""
 
-_LEAST_CONTRAST, _LEAST_OF_DIM = 4.5, 3.0
+_MIN_CONTRAST, _MIN_OF_DIM = 4.5, 3.0
 """The contrast that WCAG 2 asks of text, and of what need not be read."""
 
 _SHARE_OF_DIM = 0.4
@@ -70,7 +70,7 @@ def script_style(role: str, foreground: str, background: str, *, dark: bool, ans
     is_dim = "d" in attributes
     if is_dim:
         front = front.blend(back, _SHARE_OF_DIM)
-    front = _readable(front, back, _LEAST_OF_DIM if is_dim else _LEAST_CONTRAST)
+    front = _readable(front, back, _MIN_OF_DIM if is_dim else _MIN_CONTRAST)
     return shape + Style(color=front.rich_color, bgcolor=back.rich_color if is_filled else None)
 
 

@@ -206,7 +206,7 @@ def open_step(app: App[Any], context: ActionContext) -> None:
     """Request the memory profile of the next step and open the dialog that shows it; after the run, the newest there is."""
     from gradtui.tui.screens.detail_dialogs import StepDialog
 
-    ended, known = context.state.ended is not None, context.state.traced is not None
+    ended, known = context.state.ended is not None, context.state.step_profile is not None
     is_paused = context.state.paused and context.state.held_step is None
     if not ended or not known:
         context.request("trace_step")

@@ -68,11 +68,11 @@ class StepDialog(TextDialog[None]):
         self._curve = HeldRequest()
         self._is_requested = is_requested
         self._runs_step = runs_step
-        self._shown = self._before = state.traced
+        self._shown = self._before = state.step_profile
         super().__init__("Memory within a step", DialogLines(self._lines))
 
     def _lines(self, width: int) -> list[Line]:
-        state, step = self._state, self._state.traced
+        state, step = self._state, self._state.step_profile
         if step is not self._shown:
             self._shown = step
             self._curve.renew()

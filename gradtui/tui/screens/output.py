@@ -26,8 +26,8 @@ from gradtui.tui.screens.action_context import ActionContext
 from gradtui.tui.screens.front_screen import FrontScreen
 from gradtui.tui.widgets import ScrollLines
 
-MOST_LINES = 100_000
-MOST_BYTES = 32 << 20
+MAX_LINES = 100_000
+MAX_BYTES = 32 << 20
 """Lines, and bytes at the end of the log, that are read again."""
 
 _READ_S = 0.04
@@ -329,9 +329,9 @@ def _history(panel: OutputPanel) -> LogTail | None:
         size = os.stat(log.path).st_size
     except OSError:
         return None
-    offset = max(log.start, size - MOST_BYTES)
+    offset = max(log.start, size - MAX_BYTES)
     return LogTail(
-        log.path, max_lines=MOST_LINES, offset=offset, max_read=_READ_SIZE, skips=False, displays=log.displays
+        log.path, max_lines=MAX_LINES, offset=offset, max_read=_READ_SIZE, skips=False, displays=log.displays
     )
 
 

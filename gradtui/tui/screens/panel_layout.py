@@ -21,7 +21,7 @@ _ROOM_FOR_WHY = 18
 _ROOM_FOR_BOTH = 9
 """From this number of rows on, curves and memory are above each other; otherwise one of them is visible."""
 
-_MOST_MEMORY = 15
+_MAX_MEMORY = 15
 """Rows of the memory panel with its frame, beyond which the curves have more use for them."""
 
 _NAMES = {
@@ -76,7 +76,7 @@ class PanelLayout:
     def curve_rows(self) -> int:
         """The rows of the curves of the upper part; the others are of the memory, which has its fill on a high screen."""
         upper = self.rows[0]
-        return upper - min(upper * 11 // 20, _MOST_MEMORY) if self.is_wide else -(-upper // 2)
+        return upper - min(upper * 11 // 20, _MAX_MEMORY) if self.is_wide else -(-upper // 2)
 
     @property
     def has_room_for_changes(self) -> bool:

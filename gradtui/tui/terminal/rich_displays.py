@@ -23,7 +23,7 @@ from gradtui.transport.live_displays import LiveDisplays
 if TYPE_CHECKING:
     from rich.live import Live
 
-_LEAST_S = 0.1
+_MIN_S = 0.1
 """Seconds between two drawings of one display: a script may refresh it in every iteration."""
 
 
@@ -37,7 +37,7 @@ def rich_displays_in(displays: LiveDisplays) -> Iterator[None]:
 
     def draw(live: Live) -> None:
         at, key = monotonic(), id(live)
-        if _would_draw(live) and at - drawn.get(key, -_LEAST_S) >= _LEAST_S:
+        if _would_draw(live) and at - drawn.get(key, -_MIN_S) >= _MIN_S:
             drawn[key] = at
             displays.draw(key, _drawing(live))
 

@@ -8,7 +8,7 @@ from gradtui.state.job import JobState, NormRange
 from gradtui.state.rank_norms import REPLICA, common_norms, distinct, spread_of
 from gradtui.tui.tree.range_norms import RangeNorms
 
-_MOST = 2_000_000
+_MAX = 2_000_000
 """Norms of all ranks together up to which those of modules are joined."""
 
 
@@ -61,7 +61,7 @@ class RankTotals:
         if self._rows is None:
             step, rows = next(common_norms(job), (0, {}))
             different = distinct(rows.values())
-            is_small = sum(map(len, different)) <= _MOST and step == job.common_step
+            is_small = sum(map(len, different)) <= _MAX and step == job.common_step
             made = {id(row): RangeNorms(row) for row in different}
             self._rows = {rank: made[id(row)] for rank, row in rows.items()} if is_small else {}
         return spread_of(job.common_step, {rank: row.norm(where) for rank, row in self._rows.items()})

@@ -60,7 +60,11 @@ class SortedOrder:
 
 
 def _step_of(tree: TreeState, totals: TreeTotals, column: str) -> int | None:
-    steps = {"norm": totals.ages.norms_step, "ratio": tree.figures_step or None, "saved": max(tree.steps, default=None)}
+    steps = {
+        "norm": totals.ages.norms_step,
+        "ratio": tree.gradient_figures_step or None,
+        "saved": max(tree.steps, default=None),
+    }
     return steps.get(column)
 
 
@@ -80,7 +84,7 @@ def sorted_rows(tree: TreeState, totals: TreeTotals, column: str) -> Sequence[in
         return sorted(modules, key=own.__getitem__, reverse=True)
     values: dict[str, Callable[[int], float | None]] = {
         "norm": lambda index: totals.row[index] if totals.row is not None else None,
-        "ratio": lambda index: totals.ratio(range(index, index + 1)) if index in tree.figures else None,
+        "ratio": lambda index: totals.ratio(range(index, index + 1)) if index in tree.gradient_figures else None,
         "bytes": lambda index: tree.parameters[index].bytes,
     }
     value = values[column]

@@ -48,7 +48,7 @@ DIFFERS = "≠"
 FOLDED, UNFOLDED = "▸", "▾"
 _INDENT, _INDENT_NARROW = 2, 1
 _ROOM_TO_INDENT = 22
-_FEWEST_CELLS = 3
+_MIN_CELLS = 3
 """The strip of a folded stack needs this many cells."""
 _MEMORY = 2_000
 """Number of rows whose lines are cached."""
@@ -247,7 +247,7 @@ class TreeCells:
         """
         blocks = self.rows.stacks[row]
         cells = min(room, len(blocks))
-        if cells < _FEWEST_CELLS:
+        if cells < _MIN_CELLS:
             return ()
         values: list[float | None] = [self.totals.norm(subtree(self.tree.modules[block])) for block in blocks]
         is_old = self._is_norm_old(row, self._parameters(row))

@@ -138,9 +138,9 @@ class TreeTotals:
         if again is not self._recomputed_of:
             self._recomputed_of = again
             self._recomputed = bytes(map(ne, again, repeat(0)))
-        if (tree.figures_step, len(tree.figures)) != self._figures_of:
-            self._figures_of = tree.figures_step, len(tree.figures)
-            self._figure_steps = frozenset(step for step, _ in tree.figures.values())
+        if (tree.gradient_figures_step, len(tree.gradient_figures)) != self._figures_of:
+            self._figures_of = tree.gradient_figures_step, len(tree.gradient_figures)
+            self._figure_steps = frozenset(step for step, _ in tree.gradient_figures.values())
             self.norms_version += 1
             self._ratios, self._ratio_steps = {}, {}
         passing = tree.reach.passing if tree.reach is not None else ()

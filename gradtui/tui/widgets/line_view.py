@@ -19,7 +19,7 @@ from gradtui.tui.rendering import BLANK, Line, Palette, compact
 from gradtui.tui.widgets.kept_strips import KeptStrips
 
 _WHEEL_LINES = 3
-_MOST_STYLES = 500
+_MAX_STYLES = 500
 """Styles that a widget keeps: the text of a script may have any number of colours."""
 _THUMB, _TRACK = "▐", " "
 
@@ -118,7 +118,7 @@ class LineView(KeptStrips):
         """Return a role's style; without a background of its own it has the widget's."""
         style = self._styles.get(role)
         if style is None:
-            if len(self._styles) > _MOST_STYLES:
+            if len(self._styles) > _MAX_STYLES:
                 self._styles.clear()
             palette: Palette = self.app.palette  # type: ignore[attr-defined]  # every app of this package has one
             ground = Style(bgcolor=self.background_colors[1].rich_color)

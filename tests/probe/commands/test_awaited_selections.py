@@ -62,8 +62,8 @@ def test_the_steps_count_from_where_all_is_there_that_was_asked_about(awaited: S
 
 
 def test_the_wait_for_what_never_comes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_selections, "MOST_STEPS", 20)
+    monkeypatch.setattr(awaited_selections, "MAX_STEPS", 20)
     seen = forecast_run(["no.such.path"])
     assert 20 <= seen.state.step <= 23
-    monkeypatch.setattr(awaited_selections, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(awaited_selections, "MAX_SECONDS", 0.0)
     assert forecast_run(["no.such.path"]).state.step == 3

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gradtui.probe.commands.time_change import LEAST_STEPS, time_change
+from gradtui.probe.commands.time_change import MIN_STEPS, time_change
 
 SEEDS = 400
 
@@ -40,7 +40,7 @@ def reported(noise: Noise, deviation: float, factor: float, count: int) -> int:
     return found
 
 
-@pytest.mark.parametrize("count", [LEAST_STEPS, 24])
+@pytest.mark.parametrize("count", [MIN_STEPS, 24])
 @pytest.mark.parametrize("deviation", [0.0, 0.03, 0.3])
 @pytest.mark.parametrize("noise", [normal, one_sided, with_spikes, of_two_modes])
 def test_noise_is_reported_as_a_change_for_one_seed_in_a_hundred_at_most(
@@ -56,21 +56,21 @@ def test_a_change_by_a_tenth_is_found_in_noise_of_three_hundredths(noise: Noise,
 
 
 def test_the_durations_are_medians_and_the_margin_is_a_fiftieth_at_least() -> None:
-    before, after = [0.2] * LEAST_STEPS, [0.3] * LEAST_STEPS
+    before, after = [0.2] * MIN_STEPS, [0.3] * MIN_STEPS
     change = time_change(before, after)
     assert change is not None
     assert (change.before, change.after, change.margin) == (0.2, 0.3, pytest.approx(0.004))
-    assert time_change(before, [0.2039] * LEAST_STEPS) is None
+    assert time_change(before, [0.2039] * MIN_STEPS) is None
 
 
 def test_a_drift_that_is_as_large_as_the_change_hides_it() -> None:
-    half = LEAST_STEPS // 2
+    half = MIN_STEPS // 2
     # The step before the change took a tenth longer in its second half than in its first.
     drifting = [1.0] * half + [1.1] * half
-    assert time_change(drifting, [1.14] * LEAST_STEPS) is None
-    assert time_change(drifting, [1.3] * LEAST_STEPS) is not None
+    assert time_change(drifting, [1.14] * MIN_STEPS) is None
+    assert time_change(drifting, [1.3] * MIN_STEPS) is not None
 
 
 def test_few_steps_give_no_answer() -> None:
-    assert time_change([1.0] * (LEAST_STEPS - 1), [2.0] * LEAST_STEPS) is None
-    assert time_change([1.0] * LEAST_STEPS, [2.0] * (LEAST_STEPS - 1)) is None
+    assert time_change([1.0] * (MIN_STEPS - 1), [2.0] * MIN_STEPS) is None
+    assert time_change([1.0] * MIN_STEPS, [2.0] * (MIN_STEPS - 1)) is None

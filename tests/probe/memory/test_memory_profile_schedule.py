@@ -123,7 +123,7 @@ def test_a_step_is_taken_apart_when_it_is_asked_for() -> None:
         train(model, 8, lambda step: seen.submit(TraceStep) if step == 5 else None)
     assert [event.step for event in traced(seen)] == [6]
     assert len(seen.all(CommandApplied)) == 1
-    assert seen.state.traced == traced(seen)[0]
+    assert seen.state.step_profile == traced(seen)[0]
 
 
 def test_a_run_that_is_held_runs_the_step_and_is_held_again() -> None:

@@ -305,7 +305,7 @@ def test_a_failure_of_our_own_leaves_the_scripts_error_alone(tmp_path: Path) -> 
         net[2].fails = True
         with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
             net(x)
-    assert list(seen.state.problems) == ["black box"]
+    assert list(seen.state.problems) == ["out-of-memory report"]
 
 
 def test_the_failing_thread_need_not_be_the_training_one(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from gradtui.protocol.vocabulary import Phase
 
 STEP_BYTES = 24 << 20
 STEPS = 4
-MOST = 0.02
+MAX = 0.02
 
 OF_PYTHON = {
     "frozen_encoder_with_prompt": "what it holds does not grow with the batch: 100 KiB of objects beside 1 MiB of tensors",
@@ -60,7 +60,7 @@ def test_what_nothing_explains_is_little_or_known(name: str) -> None:
         parts = [found["other_at_load"], found["other_first_step"], found["other_since"]]
         assert sum(part or 0 for part in parts) == found["bytes_end"]["other"]
         # What comes with the first step is libraries': oneDNN's for bf16 and LSTM, whatever the size of the step.
-        most = 1 << 20 if name in OF_PYTHON else MOST * highest
+        most = 1 << 20 if name in OF_PYTHON else MAX * highest
         assert abs(found["other_since"]) < most, (phase, parts)
         if name not in ("bf16", "lstm"):
             assert abs(found["other_first_step"]) < most, (phase, parts)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gradtui.probe.runtime import ReadingInterval, StepTime
 
-SHARE, LONGEST_S = 0.03, 0.25
+SHARE, MAX_S = 0.03, 0.25
 COSTS = 24
 """Readings before their cost is known: the first ones take longer, with cold caches."""
 KEPT = 32
@@ -122,8 +122,8 @@ def test_an_interval_is_never_longer_than_allowed_and_shorter_only_where_that_ma
 ) -> None:
     every = interval(step_s, cost_s, common=common).every
     assert every >= 1
-    assert every == 1 or every * step_s <= LONGEST_S * (1 + 1e-9)
-    longest = max(1, int(LONGEST_S / step_s))
+    assert every == 1 or every * step_s <= MAX_S * (1 + 1e-9)
+    longest = max(1, int(MAX_S / step_s))
     if common:
         assert every & (every - 1) == 0
         # Half of it would not pay for a reading, or the double would be too long.

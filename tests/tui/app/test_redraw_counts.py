@@ -90,7 +90,7 @@ async def test_a_redraw_does_not_grow_with_the_model(known: str) -> None:
         assert found_of_many <= 1.07 * found
 
 
-MOST_EXPLAINED = 850
+MAX_EXPLAINED = 850
 """Found: 752 calls of ours, for a row of 100 parameters."""
 
 
@@ -135,7 +135,7 @@ async def test_an_explanation_does_not_grow_with_the_model() -> None:
     small, large = await calls_of_an_explanation(10_000), await calls_of_an_explanation(30_000)
     for path, calls in large.items():
         assert calls <= 1.07 * small[path], (small, large)
-    assert max(small.values()) <= MOST_EXPLAINED, small
+    assert max(small.values()) <= MAX_EXPLAINED, small
 
 
 async def calls_of_a_key(parameters: int) -> int:

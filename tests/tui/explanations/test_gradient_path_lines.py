@@ -175,7 +175,7 @@ def test_only_the_newest_are_kept() -> None:
     state_bytes = [ev.OptimizerStateRead(9.0, 9, f"p{i}", 8, (("exp_avg", 8),)) for i in range(100)]
     for event in state_bytes:
         apply(state, event)
-    assert list(state.tree.chains) == list(state.tree.optimizer_state) == [f"p{i}" for i in range(68, 100)]
+    assert list(state.tree.gradient_paths) == list(state.tree.optimizer_state) == [f"p{i}" for i in range(68, 100)]
 
 
 async def test_enter_asks_for_it_once_and_shows_it_when_it_comes() -> None:

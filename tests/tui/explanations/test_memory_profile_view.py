@@ -110,11 +110,11 @@ def test_a_step_of_other_models_is_not_kept() -> None:
     state = RunState()
     apply(state, MODEL)
     apply(state, traced(highest=(1, 2)))
-    assert state.traced is None
+    assert state.step_profile is None
     apply(state, traced())
-    assert state.traced is not None
+    assert state.step_profile is not None
     apply(state, coop_model(blocks=1))
-    assert state.traced is None
+    assert state.step_profile is None
 
 
 def test_a_held_run_says_how_to_get_the_step_that_was_asked_for() -> None:

@@ -10,7 +10,7 @@ from app_session import Session, session
 from fakes import PrintedLog
 
 from gradtui.transport.log_tail import LogTail
-from gradtui.tui.screens.output import MOST_LINES, OutputScreen, OutputText, _found_in
+from gradtui.tui.screens.output import MAX_LINES, OutputScreen, OutputText, _found_in
 
 SIZES = [(40, 12), (80, 24), (120, 36), (160, 50)]
 
@@ -144,7 +144,7 @@ def test_a_text_without_capitals_stands_for_capitals_too() -> None:
 def test_the_memory_of_many_lines_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text("".join(f"{number} {'x' * 500}\n" for number in range(60_000)))
-    tail = LogTail(path, max_lines=MOST_LINES, max_read=1 << 20, skips=False)
+    tail = LogTail(path, max_lines=MAX_LINES, max_read=1 << 20, skips=False)
     tracemalloc.start()
     while tail.poll():
         pass

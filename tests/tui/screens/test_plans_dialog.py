@@ -54,7 +54,7 @@ async def test_figures_fill_in_where_they_belong() -> None:
     async with session((160, 50)) as run:
         await run.put(RECORDED)
         state = run.app.run_state
-        state.traced, state.traced_under = PROFILE, (state.tree.trainable, state.tree.checkpointed)
+        state.step_profile, state.profiled_under = PROFILE, (state.tree.trainable, state.tree.checkpointed)
         await run.press("F")
         assert isinstance(run.app.screen, PlansDialog)
         offered = plans(run.app.run_state)

@@ -46,7 +46,7 @@ def test_a_bar_is_drawn_for_the_screen_alone(
     transient: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gradtui.tui.terminal.rich_displays._LEAST_S", 0.0)
+    monkeypatch.setattr("gradtui.tui.terminal.rich_displays._MIN_S", 0.0)
     work(lambda: None, console, transient=transient)
     plain = capfd.readouterr()
     displays = LiveDisplays()
