@@ -32,7 +32,11 @@ class CudaMemoryProfiler(StepRecorder[OperationLog]):
         super().__init__(tree, modules, OperationLog())
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._device, self._notes = device, Notes()
-        self._notes.begin = dict(self._known())
+        try:
+            self._notes.begin = dict(self._known())
+        except Exception:
+            history.stop()
+            raise
         self._begin = history.position(device)
         modules.moved = _mark
         _mark(modules.now)

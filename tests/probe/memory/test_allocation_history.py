@@ -1,0 +1,63 @@
+"""The course of a step from the entries of an allocator's history."""
+
+from __future__ import annotations
+
+from gradtui.probe.memory.allocation_history import Notes, block_bytes, course_of
+from gradtui.probe.torch_private.cuda_history import OWN, Block, Entry, Recorded
+from gradtui.protocol.vocabulary import Phase
+
+FIRST = 100
+WEIGHT, ACTIVATION, LOSS, GRADIENT, SCRATCH = 1, 2, 3, 4, 5
+
+
+def made(address: int, nbytes: int, mark: str = "") -> Entry:
+    return Entry(True, address, nbytes, mark)
+
+
+def freed(address: int, nbytes: int) -> Entry:
+    return Entry(False, address, nbytes, "")
+
+
+NOTES = Notes(
+    phases=[(FIRST, Phase.FORWARD), (FIRST + 3, Phase.BACKWARD), (FIRST + 9, Phase.OPTIMIZER)],
+    saved=[(FIRST + 3, {ACTIVATION: 7, LOSS: -1})],
+    begin={WEIGHT: ("parameters", 7)},
+    end={WEIGHT: ("parameters", 7), GRADIENT: ("gradients", 7)},
+)
+ENTRIES = [
+    made(ACTIVATION, 1000, "7"),
+    made(99, 5000, OWN),
+    made(LOSS, 4, "-1"),
+    # Backward: the loss, then the module. Its marks are of another thread.
+    freed(99, 5000),
+    made(SCRATCH, 300),
+    freed(LOSS, 4),
+    made(GRADIENT, 600),
+    freed(ACTIVATION, 1000),
+    freed(SCRATCH, 300),
+    # The optimizer's step.
+    made(SCRATCH, 600, "-1"),
+    freed(SCRATCH, 600),
+]
+RECORDED = Recorded(ENTRIES, {WEIGHT: Block(600, 1024), GRADIENT: Block(600, 1024)}, is_whole=True)
+
+
+def test_the_curve_ends_with_what_is_in_use_and_leaves_out_what_gradtui_took() -> None:
+    course = course_of(RECORDED, FIRST, NOTES)
+    assert course.curve == [600, 1600, 1604, 1904, 1900, 2500, 1500, 1200, 1800, 1200]
+    assert course.marks == [(0, Phase.FORWARD), (2, Phase.BACKWARD), (7, Phase.OPTIMIZER)]
+    assert course.blocks == 1024 + 1024 + 512 + 1024
+    assert [block_bytes(size) for size in (1, 512, 513)] == [512, 512, 1024]
+
+
+def test_what_backward_frees_and_makes_names_the_module_of_what_came_before() -> None:
+    course = course_of(RECORDED, FIRST, NOTES)
+    # In backward: the loss and what came before it, then the module, and at last what is of no known module.
+    assert course.modules == [-1, 7, -1, -1, -1, 7, 7, -1, -1, -1]
+    held = {(each.kind, each.module, each.nbytes) for each in course.allocations}
+    assert {("parameters", 7, 600), ("gradients", 7, 600), (None, 7, 1000)} <= held
+
+
+def test_of_a_history_without_its_oldest_entries_the_end_is_right() -> None:
+    course = course_of(Recorded(ENTRIES[6:], RECORDED.in_use, is_whole=False), FIRST + 6, NOTES)
+    assert course.curve == [1900, 2500, 1500, 1200, 1800, 1200]
