@@ -50,7 +50,7 @@ def progressed(state: RunState, event: ev.Progress) -> None:
         cost.lately = tuple(smoothed)  # type: ignore[assignment]  # three of them
         count, seconds, own_seconds = cost.lately or newest
         state.steps_per_second = count / seconds
-        cost.recent_us, cost.recent_share = own_seconds * 1e6 / count, own_seconds / seconds
+        cost.recent_share = own_seconds / seconds
     cost.unended_seconds = cost.unended_own_seconds = 0.0
 
 

@@ -26,7 +26,6 @@ from gradtui.viewing import view_again
 
 REFUSAL = "this is a recording; nothing can be changed in it"
 NO_OTHER_RANK = "this is a recording; it has the whole state of the rank that was shown"
-READING = "the recording is still being read"
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Multiples of the recorded time."""
 _CUT = "the recording ends before the run does"

@@ -29,8 +29,6 @@ class CostRecord:
     """Gradients not measured because a device had not finished earlier readings."""
     readings_without_room: int = 0
     """Gradients not measured because a device had no memory left."""
-    recent_us: float | None = None
-    """Recent overhead in microseconds per step."""
     recent_share: float | None = None
     """Recent overhead as a fraction of the step's time."""
     unended_seconds: float = 0.0

@@ -65,7 +65,7 @@ def test_nothing_jumps_whatever_the_values(
     state = state_after(started())
     plain = text(state, width)
     state.step, state.micro_steps, state.steps_per_second, state.phase = step, micro, rate, phase
-    state.cost.recent_us = state.cost.recent_share = cost
+    state.cost.recent_share = cost
     state.loss.append(1, loss)
     state.epoch_steps, state.epoch_steps_left, state.seconds = left, left, seconds
     facts = HeaderState(share, bars=[ProgressBar("", 10, bar)] if bar is not None else [])
