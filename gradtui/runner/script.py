@@ -18,7 +18,6 @@ from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoad
 from types import CodeType, ModuleType
 from typing import Any
 
-from gradtui import call_depth
 from gradtui.own_frames import hide_callers, strip_own_frames
 from gradtui.printable import write_line
 from gradtui.runner.ending import Outcome, conclude
@@ -130,13 +129,7 @@ def _execute(program: Program) -> None:
         )
     assert code is not None
     hide_callers(keep_runpy=target.module is not None)
-    calls = call_depth.of_main_thread()
-    below = call_depth.calls_below_script(calls, by_runpy=spec is not None) * call_depth.LEAVE_OUT
-    calls.cell[0] += below
-    try:
-        exec(code, namespace)
-    finally:
-        calls.cell[0] -= below
+    exec(code, namespace)
 
 
 def _install_main_module(program: Program) -> dict[str, Any]:

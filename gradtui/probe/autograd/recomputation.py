@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
@@ -122,8 +121,6 @@ def note_nested(hooks: HookSet, recomputation: Recomputation, outputs: Any) -> N
 
 
 def _init(original: Callable[..., None], hooks: HookSet, recomputation: Recomputation) -> Callable[..., None]:
-    calls = hooks.calls
-
     @functools.wraps(original)
     def __init__(self: Any, frame: Any, group: Any) -> None:  # noqa: N807
         original(self, frame, group)
@@ -132,12 +129,7 @@ def _init(original: Callable[..., None], hooks: HookSet, recomputation: Recomput
 
             def pack_hook(tensor: torch.Tensor) -> Any:
                 hooks.guard("recomputation", lambda: recomputation.saved(tensor, frame(), group))
-                count = calls.cell if get_ident() == calls.thread else calls.spare
-                count[0] += LEAVE_OUT
-                try:
-                    return pack(tensor)
-                finally:
-                    count[0] -= LEAVE_OUT
+                return pack(tensor)
 
             self.pack_hook = leave_to_python(hide(pack_hook))
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 from gradtui.probe.steps import FORWARD
@@ -117,8 +116,6 @@ class _Outermost:
         is_awaited = is_heard = is_holding = False
         if is_traced:
             hooks.run("modules", tracer.entered, module)
-        count = hooks.calls.cell if thread == hooks.calls.thread else hooks.calls.spare
-        count[0] += LEAVE_OUT
         try:
             if is_again:
                 return call(*args, **kwargs)
@@ -135,7 +132,6 @@ class _Outermost:
             raise
         finally:
             # First, and without a call: after a Ctrl+C in the code below, later calls must still be observed.
-            count[0] -= LEAVE_OUT
             if is_heard:
                 tracer.inside, tracer.bypass = 0, False
             self.inside.discard(thread)

@@ -23,7 +23,6 @@ from torch.nn.modules.module import (
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gradtui.call_depth import LEAVE_OUT
 from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.gradients import GradScalers
@@ -72,7 +71,7 @@ def install(probe: Probe, scalers: GradScalers) -> None:
 
 def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0915 - as its one inner function
     hooks, marks, held, norms = probe.hooks, probe.buffer, probe.dispatcher.statistics, probe.norms.buffered
-    calls, accumulates_by_itself = hooks.calls, original.__name__ == "backward"
+    accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912, PLR0915 - each frame costs
@@ -93,8 +92,6 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
                 return original(*args, **kwargs)
             hooks.listen_here()
         is_holding = is_here = False
-        count = calls.cell if thread == calls.thread else calls.spare
-        count[0] += LEAVE_OUT
         try:
             if not is_marked:
                 keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
@@ -109,7 +106,6 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
             hooks.passes(error)
             raise
         finally:
-            count[0] -= LEAVE_OUT
             if is_here:
                 hooks.in_backward = False
             if is_holding:
@@ -240,23 +236,19 @@ def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Fu
 
 
 def _next_batch(probe: Probe, original: Function) -> Function:
-    hooks, marks, calls = probe.hooks, probe.buffer, probe.hooks.calls
+    hooks, marks = probe.hooks, probe.buffer
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807
-        if marks.idle == (thread := get_ident()):
+        if marks.idle == get_ident():
             marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
             hooks.run("data", probe.on_next_batch)
-        count = calls.cell if thread == calls.thread else calls.spare
-        count[0] += LEAVE_OUT
         try:
             batch = original(self)
         except BaseException as error:
             hooks.passes(error)
             raise
-        finally:
-            count[0] -= LEAVE_OUT
         if hooks.active and not marks.marks_go_on:
             hooks.run("batches", probe.on_batch, batch, self)
         return batch

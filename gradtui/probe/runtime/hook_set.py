@@ -20,8 +20,6 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.hooks import RemovableHandle
 
-from gradtui import call_depth
-from gradtui.call_depth import LEAVE_OUT
 from gradtui.no_collection import no_collection
 from gradtui.own_frames import strip_own_frames
 from gradtui.probe.runtime.failures import Failures
@@ -42,9 +40,6 @@ _NEWEST = 25
 
 _IN_BACKWARD = ("optimizer", "zero_grad")
 """Parts that the script may call within backward, by hooks on gradients."""
-
-_ROOM = 200 * LEAVE_OUT
-"""The calls of gradtui that the recursion limit does not count while a callback runs: several times the deepest callback."""
 
 
 def _nothing(now: int) -> None:
@@ -88,8 +83,6 @@ class HookSet:
         """
         self.active = True
         """False after `remove`: wrappers that other code has wrapped in turn then only call the original."""
-        self.calls = call_depth.of_main_thread()
-        """The counter of calls that the recursion limit of the main thread bounds."""
         self.own_ns = 0
         """Time spent in gradtui's callbacks so far in nanoseconds, with the known cost of a hook beyond its callback."""
         self.hidden_ns = 0
@@ -175,29 +168,23 @@ class HookSet:
         here = get_ident()
         if (self.thread not in (None, here) and not self._serves(part)) or part in self._off:
             return None
-        # A script that recurses close to the limit may have fewer calls left than gradtui's callback needs.
-        count = self.calls.cell if here == self.calls.thread else self.calls.spare
-        count[0] += _ROOM
-        try:
-            with self._turn:
-                if self._first is not None:
-                    self._first()
-                answer, outer, outer_began, now = None, self.running, self._began, perf_counter_ns()
-                self.running, self._began = here, now
-                try:
-                    with no_torch_function():
-                        answer = callback(now, *arguments)
-                except Exception as error:
-                    if not self._failures.catch(part, error):
-                        raise
-                finally:
-                    # First, and without a call: a Ctrl+C may come with any call, and the script may catch it.
-                    self.running, self._began = outer, outer_began
-                    # Also if the run is stopped while it is held: `pause_ended` then subtracts the time of the hold.
-                    self.own_ns += perf_counter_ns() - now + self.hidden_ns
-            return answer
-        finally:
-            count[0] -= _ROOM
+        with self._turn:
+            if self._first is not None:
+                self._first()
+            answer, outer, outer_began, now = None, self.running, self._began, perf_counter_ns()
+            self.running, self._began = here, now
+            try:
+                with no_torch_function():
+                    answer = callback(now, *arguments)
+            except Exception as error:
+                if not self._failures.catch(part, error):
+                    raise
+            finally:
+                # First, and without a call: a Ctrl+C may come with any call, and the script may catch it.
+                self.running, self._began = outer, outer_began
+                # Also if the run is stopped while it is held: `pause_ended` then subtracts the time of the hold.
+                self.own_ns += perf_counter_ns() - now + self.hidden_ns
+        return answer
 
     def run_bare(self, part: str, callback: Callable[..., Any], *arguments: Any) -> None:
         """Call `callback` as `run` does, without the lock and the check of the thread, in a quarter of the time.
@@ -206,16 +193,13 @@ class HookSet:
         """
         if part in self._off:
             return
-        count = self.calls.cell if get_ident() == self.calls.thread else self.calls.spare
         began = perf_counter_ns()
-        count[0] += _ROOM
         try:
             callback(began, *arguments)
         except Exception as error:
             if not self._failures.catch(part, error):
                 raise
         finally:
-            count[0] -= _ROOM
             self.own_ns += perf_counter_ns() - began
 
     def _serves(self, part: str) -> bool:
@@ -294,8 +278,6 @@ class HookSet:
         if part in self._off:
             return None
         began, here = perf_counter_ns(), get_ident()
-        count = self.calls.cell if here == self.calls.thread else self.calls.spare
-        count[0] += _ROOM
         outer, self.running = self.running, here
         try:
             with no_torch_function():
@@ -306,7 +288,6 @@ class HookSet:
             return None
         finally:
             self.running = outer
-            count[0] -= _ROOM
             self.own_ns += perf_counter_ns() - began
 
     def is_off(self, part: str) -> bool:

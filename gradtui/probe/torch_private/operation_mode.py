@@ -7,7 +7,6 @@ PyTorch's own documentation tells users to import it.
 from __future__ import annotations
 
 import sys
-from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -15,12 +14,6 @@ from typing import Any
 
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
-
-from gradtui import call_depth
-from gradtui.call_depth import LEAVE_OUT
-
-_ROOM = 20 * LEAVE_OUT
-"""The most calls that an intercepted operation takes, where torch's own C++ code would take none."""
 
 
 class OperationMode(TorchDispatchMode):
@@ -34,8 +27,6 @@ class OperationMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # not annotated in torch
         self.is_on = False
         """Whether the mode is entered."""
-        self._calls = call_depth.of_main_thread()
-        self._count = self._calls.spare
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -52,7 +43,6 @@ class OperationMode(TorchDispatchMode):
         if not self.is_on:
             self.__enter__()  # type: ignore[no-untyped-call]  # not annotated in torch
             self.is_on = True
-            self._make_room()
 
     def leave(self) -> bool:
         """Receive no more operations.
@@ -65,7 +55,6 @@ class OperationMode(TorchDispatchMode):
             return False
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # not annotated in torch
         self.is_on = False
-        self._count[0] -= _ROOM
         return True
 
     @contextmanager
@@ -76,16 +65,10 @@ class OperationMode(TorchDispatchMode):
         enter and leave in turns would leave wrong flags behind.
         """
         _push_mode(self)
-        self._make_room()
         try:
             yield
         finally:
-            self._count[0] -= _ROOM
             _pop_mode()
-
-    def _make_room(self) -> None:
-        self._count = self._calls.cell if get_ident() == self._calls.thread else self._calls.spare
-        self._count[0] += _ROOM
 
 
 def below_operator_call(trace: TracebackType | None) -> TracebackType | None:
