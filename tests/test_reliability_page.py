@@ -1,4 +1,4 @@
-"""`docs/reliability.md` promises nothing that no test holds: each line of its tables names tests that exist."""
+"""`docs/explanation/reliability.md` promises nothing that no test holds: each line of its tables names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs" / "reliability.md"
+PAGE = TESTS.parent / "docs" / "explanation" / "reliability.md"
 ROWS = [
     [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
     for line in PAGE.read_text(encoding="utf-8").splitlines()

@@ -13,7 +13,7 @@ from gradtui.printable import write_line
 @click.command(
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Several formats may be given. docs/export.md describes the tables.",
+    epilog="Several formats may be given. docs/reference/export.md describes the tables.",
 )
 @click.option("--csv", metavar="DIR", help="A CSV file for each table, in DIR.", shell_complete=complete_files)
 @click.option(

@@ -1,4 +1,4 @@
-"""The closing summary of a run as JSON-ready data. `docs/summary.md` says what its entries mean."""
+"""The closing summary of a run as JSON-ready data. `docs/reference/summary.md` says what its entries mean."""
 
 from __future__ import annotations
 

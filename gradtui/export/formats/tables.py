@@ -1,4 +1,6 @@
-"""The tables of a recording: their names, and the names and types of their columns. `docs/export.md` says what they mean.
+"""The tables of a recording: their names, and the names and types of their columns.
+
+`docs/reference/export.md` says what they mean.
 
 A unit is the end of a name: `_s` for seconds (since the run started, or of a duration), `_bytes`, `_fraction` of 1. A column
 has the same type in each table, so that all tables fit into one.
