@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -137,12 +138,13 @@ def read_rule(_app: Any, document: str, source: list[str]) -> None:
 
 def literal_code(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
     """Docstrings mark code as Markdown does, by one backtick."""
-    lines[:] = [line.replace("`", "``") if "``" not in line else line for line in lines]
+    text = re.sub(r"(?<!`)`([^`]+)`(?!`)", lambda code: f"``{' '.join(code[1].split())}``", "\n".join(lines))
+    lines[:] = text.split("\n")
 
 
 def setup(app: Any) -> dict[str, bool]:
     """Connect to Sphinx."""
     app.connect("builder-inited", write_pages)
     app.connect("source-read", read_rule)
-    app.connect("autodoc-process-docstring", literal_code)
+    app.connect("autodoc-process-docstring", literal_code, priority=400)  # before napoleon, which splits at colons
     return {"parallel_read_safe": True}
