@@ -198,14 +198,14 @@ SCENES = {
         ("demos/coop_like.py",),
         (
             Act("gradtui train.py: an unedited script, and what autograd does with it", wait="5,376 trainable", frames=0),
-            Act("gradtui train.py: an unedited script, and what autograd does with it", wait="passes 101", frames=4, hold=1.0),
+            Act("gradtui train.py: an unedited script, and what autograd does with it", wait="passes 101", frames=3, hold=1.2),
             Act("/ finds a row; the panel below the tree says why it is in its state", ["/", "blocks.7", ENTER], frames=2),
             Act("space shows what an unfreeze would change …", [" "], wait="again", frames=1, hold=3.0),
-            Act("… space again does it, at the next optimizer step", [" "], wait="froze", frames=3, hold=1.5),
+            Act("… space again does it, at the next optimizer step", [" "], wait="froze", frames=2),
             Act("space, space: frozen again. Ten steps later: unchanged to the bit", [" ", " "], wait="bit", frames=2),
             Act("t profiles a step: who holds the memory at its peak", ["t"], frames=2),
-            Act("g opens the plots", ["g"], frames=2),
-            Act("q leaves the dashboard; training continues, or stops", ["q", "q"], frames=1, hold=2.5),
+            Act("g opens the plots", [ESCAPE, "g"], frames=1, hold=3.0),
+            Act("q leaves the dashboard; training continues, or stops", [ESCAPE, "q"], frames=1, hold=2.5),
         ),
     ),
 }  # fmt: skip
