@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import BufferedReadings, GradNormCollector, NonFiniteDetector
-from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter, RecentEvents
+from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import (
     CheckSchedule,
@@ -29,6 +29,7 @@ from gradtui.probe.sampling import Extent, ReplicaChecks, StepSampler
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, StepCounter
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import Phase
+from gradtui.transport.recent_events import RecentEvents
 
 _SAMPLE_SHARE, _PROFILE_SHARE = 0.4, 0.1
 """Shares of the overhead budget for sampled steps and memory profiles. The rest pays for what several ranks compare, and for

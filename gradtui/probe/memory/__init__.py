@@ -8,7 +8,7 @@ from gradtui.probe.memory.free_memory import PIECE_BYTES, devices_with_room, has
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.memory_counters import MemoryCounter, cpu_allocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
-from gradtui.probe.memory.oom_report import OomReporter, RecentEvents
+from gradtui.probe.memory.oom_report import OomReporter
 from gradtui.probe.memory.peak_counters import of_this_process, protect_this_process
 from gradtui.probe.memory.phase_memory import PhaseMemory
 from gradtui.probe.memory.step_totals import StepTotalsReader, Total
@@ -20,7 +20,6 @@ __all__ = [
     "MemoryProfileSchedule",
     "OomReporter",
     "PhaseMemory",
-    "RecentEvents",
     "StepTotalsReader",
     "Total",
     "cpu_allocator",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from _thread import allocate_lock, get_ident
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -30,18 +29,10 @@ from gradtui.probe.model import nearest_leaf, running_module
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
-from gradtui.protocol.events import (
-    Event,
-    GradientsMeasured,
-    MemoryMeasured,
-    ModelsFound,
-    OutOfMemory,
-    StepMemoryMeasured,
-    StepsMeasured,
-)
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.events import OutOfMemory
 from gradtui.samplers.device import read_allocator
 from gradtui.text import oom_report
+from gradtui.transport.recent_events import RecentEvents
 
 if TYPE_CHECKING:
     from gradtui.probe.parts import ProbeParts
@@ -49,36 +40,6 @@ if TYPE_CHECKING:
 MAX_FILES = 5
 """Number of failures of a run that get a full report in a file, besides the one that ends the run. Of later failures, only
 those whose number is a power of two are reported, without bytes: a script may retry all the time."""
-
-
-_REPORTED_PHASES = (Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.EVAL)
-_EVENTS_KEPT = 32
-"""Eight steps of three phases and a norm."""
-
-
-class RecentEvents:
-    """Passes events on, and keeps the newest memory breakdowns, losses and norms for reports. Any thread."""
-
-    def __init__(self, emit: Callable[[Event], None]) -> None:
-        self._emit = emit
-        self._kept: deque[Event] = deque(maxlen=_EVENTS_KEPT)
-
-    def emit(self, event: Event) -> None:
-        """Pass an event on."""
-        if isinstance(event, MemoryMeasured) and event.phase in _REPORTED_PHASES:
-            self._kept.append(event)
-        elif isinstance(event, GradientsMeasured):
-            # Per-parameter values would take much memory, and are not needed here.
-            self._kept.append(GradientsMeasured(event.at, event.step, event.total, event.loss, None))
-        elif isinstance(event, (StepsMeasured, StepMemoryMeasured)):
-            self._kept.append(event)
-        elif isinstance(event, ModelsFound):
-            self._kept.clear()
-        self._emit(event)
-
-    def newest(self) -> tuple[Event, ...]:
-        """Return the kept events, oldest first. Any thread."""
-        return tuple(self._kept.copy())
 
 
 class OomReporter:
