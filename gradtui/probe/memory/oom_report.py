@@ -31,7 +31,7 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
 from gradtui.protocol.events import OutOfMemory
 from gradtui.samplers.device import read_allocator
-from gradtui.text import oom_report
+from gradtui.text import oom_report, size_text
 from gradtui.transport.recent_events import RecentEvents
 
 if TYPE_CHECKING:
@@ -81,11 +81,20 @@ class OomReporter:
         )
         self._reported.note(error, is_full=is_full)
 
-    def allocation_failed(self, device: int, requested: int, on_device: int, free: int) -> None:  # noqa: ARG002
-        """Handle a failure that the CUDA allocator is about to raise. Must not raise. Ignores gradtui's own allocations."""
+    def allocation_failed(self, device: int, requested: int, capacity: int, free: int) -> None:
+        """Handle a failure that the CUDA allocator is about to raise. Must not raise. Ignores gradtui's own allocations.
+
+        Args:
+            device: the index of the device.
+            requested: the bytes that it could not get.
+            capacity: the bytes of the device, or fewer if the script has set a limit.
+            free: the bytes of these that are free.
+        """
         if self._parts.hooks.active and self._parts.hooks.running != get_ident():
             self._announced = True
-            self._report(AllocationFailure(f"cuda:{device}", "", requested), self._running)
+            # The script may catch the exception, whose message is the same in other words, before gradtui sees it.
+            message = f"the allocator could not get {size_text(requested)}: {size_text(free)} of {size_text(capacity)} are free"
+            self._report(AllocationFailure(f"cuda:{device}", message, requested), self._running)
 
     def _report(
         self, failure: AllocationFailure, path: Callable[[], str | None], *, is_new: bool = True, ends: bool = False
@@ -193,10 +202,10 @@ def _observe() -> None:
     observe_failed_allocations(_allocation_failed)
 
 
-def _allocation_failed(device: int, requested: int, on_device: int, free: int) -> None:
+def _allocation_failed(device: int, requested: int, capacity: int, free: int) -> None:
     for reporter in tuple(_reporters):
         with contextlib.suppress(Exception):
-            reporter.allocation_failed(device, requested, on_device, free)
+            reporter.allocation_failed(device, requested, capacity, free)
 
 
 leave_to_python(_allocation_failed, and_all_it_calls=True)

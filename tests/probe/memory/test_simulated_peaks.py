@@ -164,3 +164,31 @@ def test_the_receipt_of_a_freeze_has_the_peak_of_a_step(tmp_path: Path) -> None:
     assert found is not None, ours.stderr
     # The gradients of the layer, and as much that Adam's step needs for a while.
     assert float(found[1]) - float(found[2]) == pytest.approx(2 * (512 * 512 + 512) * 4 / MIB, abs=0.11)
+
+
+CAUGHT = """
+import torch
+from torch import nn
+
+model = nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    if step == 3:
+        try:
+            torch.empty(200 << 30, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError:
+            pass
+"""
+
+
+def test_a_failed_allocation_that_the_script_catches_is_reported_with_its_figures() -> None:
+    (failure,) = run_simulated(CAUGHT).summary["out_of_memory"]
+    assert failure["device"] == "cuda:0"
+    assert failure["requested_bytes"] == 200 << 30
+    # The simulated device has 80 GiB.
+    assert re.fullmatch(
+        r"the allocator could not get 200(\.0+)? GiB: 7\d\.\d+ GiB of 80(\.0+)? GiB are free", failure["message"]
+    )
