@@ -2,7 +2,7 @@
 
 gradtui never makes the allocator grow: another segment would change what the script reads, and near the memory limit the
 allocator could return all its free blocks to the driver, count a failed allocation, or take the memory that the script needs
-next. So gradtui uses free blocks, and works in pieces that fit into them. Confirmed on a simulated device only.
+next. So gradtui uses free blocks, and works in pieces that fit into them. Checked on a simulated device only.
 """
 
 from __future__ import annotations
