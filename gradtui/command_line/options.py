@@ -31,7 +31,7 @@ def parse_steps(_context: click.Context, _option: click.Parameter, value: str | 
 
 
 def parse_samples(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """Parse a number of samples, at least two: a dimension of one sample cannot be told from others of size 1."""
+    """Parse a number of samples, at least two: a dimension of one sample looks like every other dimension of size 1."""
     if value is None:
         return None
     if re.fullmatch(r"\+?[0-9]{1,18}", value.strip()) is None or int(value) < 2:

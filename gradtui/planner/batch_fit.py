@@ -82,7 +82,7 @@ def batch_of(recorded: OperationsRecorded, size: int | None = None) -> Batch:
     inputs = {number: recorded.tensors[number] for number in _inputs(recorded)}
     size = _batch_size(list(inputs.values())) if size is None else size
     if size == 1:
-        raise NoBatchDimensionError("a batch of one sample cannot be told from other dimensions of size 1")
+        raise NoBatchDimensionError("a batch of one sample looks like every other dimension of size 1")
     computed = {number for number, tensor in inputs.items() if size in tensor.shape[:2]}
     if not computed:
         raise NoBatchDimensionError(f"no input of the models has {size} as its first or second dimension")

@@ -108,14 +108,14 @@ def test_the_batch_changes_with_what_trains(profiled: Profiled) -> None:
 
 
 def test_the_workspace_of_a_recurrent_layer_grows(profiled: Profiled) -> None:
-    """Its kernel keeps copies of the weights there too, which are not told apart: the estimate is too high."""
+    """The workspace of its kernel also holds copies of the weights, and the fit lets all of it grow: it is too high."""
     before, after = profiled("lstm", Fraction(1)), profiled("lstm", Fraction(2))
     answer = Forecaster().answer(replace(asked_of(before), batch_scale=2))
     assert saved(after) <= saved(before) + answer.activations <= 2 * saved(before)
 
 
 REFUSED = {
-    "one sample cannot be told": lambda layer: layer(torch.ones(1, 8)),
+    "one sample looks like every other dimension": lambda layer: layer(torch.ones(1, 8)),
     r"the batch size may be 4 or 10": lambda layer: layer(torch.ones(4, 8)).sum() + layer(torch.ones(10, 8)),
 }
 

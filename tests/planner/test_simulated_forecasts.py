@@ -170,3 +170,19 @@ def test_a_script_that_begins_to_record_within_the_step_has_its_own_history_alon
         assert torch.cuda.memory._snapshot()["device_traces"][0]
     finally:
         torch.cuda.memory._record_memory_history(None)
+
+
+def test_a_history_that_cannot_be_read_ends_with_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> object:
+        raise RuntimeError("no snapshot")
+
+    monkeypatch.setattr(torch._C, "_cuda_memorySnapshot", fails)
+    model, x = network("blocks")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watched(may_fail=True) as run:
+        for _ in range(STEPS):
+            model(x).square().mean().backward()
+            optimizer.step()
+            assert not torch._C._cuda_isHistoryEnabled()
+            assert torch._C._cuda_memorySnapshot is fails
+    assert "no snapshot" in str(run.all(ev.ProbeFailed))

@@ -93,7 +93,7 @@ class _Reading:
         return StepCourse(curve, modules, self._allocations, self._marks, max(blocks))
 
     def _add_living(self) -> None:
-        """Add what is known of the blocks that are there when the step begins."""
+        """Add the blocks that are in use when the step begins, with their categories and modules."""
         sizes = {address: block.requested for address, block in self._recorded.in_use.items()}
         made: set[int] = set()
         for entry in self._recorded.entries:

@@ -26,17 +26,15 @@ from gradtui.protocol.vocabulary import Phase
 
 
 class CudaMemoryProfiler(StepRecorder[OperationLog]):
-    """Profiles one step on the device with index `device`. The history must have begun."""
+    """Profiles one step on the device with index `device`; there is no profile if the history cannot begin."""
 
     def __init__(self, tree: ModuleTree, modules: ModuleCallLog, optimizers: Iterable[Optimizer], device: int) -> None:
         super().__init__(tree, modules, OperationLog())
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._device, self._notes = device, Notes()
-        try:
-            self._notes.begin = dict(self._known())
-        except Exception:
-            history.stop()
-            raise
+        self._notes.begin = dict(self._known())
+        # Each free has two entries.
+        history.begin(2 * MAX_EVENTS)
         self._begin = history.position(device)
         modules.moved = _mark
         _mark(modules.now)
@@ -84,12 +82,6 @@ class CudaMemoryProfiler(StepRecorder[OperationLog]):
             for plain in plain_tensors(tensor) if not is_lazy(tensor) else ():
                 if plain.is_cuda and plain.device.index == self._device:
                     yield plain.untyped_storage().data_ptr(), (kind, module)
-
-
-def begins() -> bool:
-    """Begin the history of a step. Returns False if there is none."""
-    # Each free has two entries.
-    return history.begin(2 * MAX_EVENTS)
 
 
 def _mark(module: int) -> None:

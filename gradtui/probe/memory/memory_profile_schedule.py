@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from gradtui.probe.autograd import GraphSummary, ModuleCallLog, OperationLog, ParameterUse
-from gradtui.probe.memory import cuda_memory_profiler
 from gradtui.probe.memory.cuda_memory_profiler import CudaMemoryProfiler
 from gradtui.probe.memory.memory_profiler import MemoryProfiler
 from gradtui.probe.memory.step_recorder import StepRecorder
@@ -146,7 +145,7 @@ class MemoryProfileSchedule:
             if total is None:
                 return
             self._recorder = MemoryProfiler(tree, modules, self._view.live_optimizers(), device_type, total)
-        elif device_type == "cuda" and cuda_memory_profiler.begins():
+        elif _has_profile(device_type):
             self._recorder = CudaMemoryProfiler(tree, modules, self._view.live_optimizers(), device)
         else:
             self._recorder = StepRecorder(tree, modules, OperationLog())
@@ -191,14 +190,16 @@ class MemoryProfileSchedule:
         """End the step, and return its profile and its operations, if it was profiled."""
         if self._recorder is None:
             return
-        profile = self._recorder.finish(at, step)
-        if profile is not None:
-            yield profile
-        recorded = self._recorder.recorded(at, step)
-        if recorded is not None:
-            self._recorded = self._view.tree.listing
-            yield recorded
-        self.drop()
+        try:
+            profile = self._recorder.finish(at, step)
+            if profile is not None:
+                yield profile
+            recorded = self._recorder.recorded(at, step)
+            if recorded is not None:
+                self._recorded = self._view.tree.listing
+                yield recorded
+        finally:
+            self.drop()
 
     def drop(self) -> None:
         """Stop profiling: the module tree has changed, or the run is over."""

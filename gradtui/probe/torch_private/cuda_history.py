@@ -107,8 +107,10 @@ class AllocatorHistory:
         """Stop, and return the history of a device; None if the script has begun to record meanwhile."""
         if not self.is_on:
             return None
-        found = self._originals[_READER](None)
-        self.stop()
+        try:
+            found = self._originals[_READER](None)
+        finally:
+            self.stop()
         trace = found["device_traces"][device]
         entries = [
             Entry(each["action"] == "alloc", each["addr"], each["size"], each.get("user_metadata", ""))
@@ -165,7 +167,7 @@ def _metadata() -> str:
 
 
 def can_record() -> bool:
-    """Return whether torch's own allocator is in use, and nobody records its history."""
+    """Return whether torch's caching allocator is in use, and its history is not being recorded."""
     if not torch.cuda.is_initialized():
         return False
     is_enabled: Callable[[], bool] | None = getattr(torch._C, "_cuda_isHistoryEnabled", None)
