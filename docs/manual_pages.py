@@ -41,7 +41,9 @@ def command_line() -> str:
     commands += [(f"gradtui {name}", each) for name, each in sorted(SUBCOMMANDS.items())]
     parts = ["# Command line\n"]
     for name, command in commands:
-        context = click.Context(command, info_name=name, max_content_width=96, terminal_width=96)
+        # With its settings: click keeps the help option that the first context of a command makes.
+        settings = {**command.context_settings, "max_content_width": 96, "terminal_width": 96}
+        context = click.Context(command, info_name=name, **settings)
         parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 

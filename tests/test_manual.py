@@ -57,3 +57,7 @@ def test_the_reference_names_everything(page: str, names: list[str]) -> None:
     text = manual_pages.PAGES[page]()
     assert names
     assert [name for name in names if name not in text] == []
+
+
+def test_the_command_line_is_as_its_help_says() -> None:
+    assert "-h, --help" in manual_pages.command_line()
