@@ -2,7 +2,8 @@
 
 Models are the outermost modules that own a parameter of a live optimizer, and root modules that were called and have
 parameters. A model whose parameters all belong to another one (the pair of encoders that a prompt learner wraps) is part of
-that one, not a model of its own. A wrapper that is constructed anew for every call is not a model either.
+that one, not a model of its own. Neither a wrapper that is constructed anew for every call nor a graph that dynamo compiled is
+a model.
 
 A walk down from the known roots lists the models again, in time linear in their size. A search through all objects of the
 process is needed only for modules around a root, and for the owner of a parameter that no known root has.
@@ -24,7 +25,7 @@ from gradtui.probe.model.optimizer_membership import parameters
 from gradtui.probe.model.optimizer_registry import OptimizerRegistry
 from gradtui.probe.model.running_module import module_classes
 from gradtui.probe.runtime import ByIdentity
-from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins
+from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins, is_compiled_graph
 
 _OFTEN_GONE = 2
 """A root replaced this often around the same parameters is a wrapper: a script may replace its model once."""
@@ -204,7 +205,7 @@ def _outermost(wanted: set[int], called: list[nn.Module], is_left_out: Callable[
     # `type(o)` and not isinstance, which would resolve a lazy proxy of the script.
     kinds = module_classes()
     for module in [found for found in gc.get_objects() if type(found) in kinds]:
-        if is_left_out(module):
+        if is_left_out(module) or is_compiled_graph(module):
             continue
         for child in vars(module).get("_modules", {}).values():
             if child is not None:

@@ -279,6 +279,14 @@ def compiled_module(module: torch.nn.Module) -> torch.nn.Module | None:
     return module._modules.get("_orig_mod") if kind is not None and isinstance(module, kind) else None
 
 
+def is_compiled_graph(module: torch.nn.Module) -> bool:
+    """Return whether dynamo made this module from a compiled function, as `OutputGraph.compile_subgraph` does.
+
+    The graph of a compiled optimizer step holds the parameters of the model, and dynamo's cache keeps it alive.
+    """
+    return "compile_subgraph_reason" in vars(module)
+
+
 def compiled_in_place(module: torch.nn.Module) -> bool:
     """Return whether `module.compile()` has been called, so that the module's calls run compiled code."""
     return getattr(module, "_compiled_call_impl", None) is not None

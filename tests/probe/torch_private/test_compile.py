@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from watched import Watched, watched
 
+from gradtui.probe.model.discovery import Discovery
 from gradtui.protocol.commands import SetTrainable, TraceGradient
 from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified, GradientPathFound
 
@@ -415,3 +417,17 @@ def test_the_way_of_a_gradient_through_what_is_compiled() -> None:
     assert first.gradient.found
     assert any(hop.hidden for hop in first.gradient.hops)
     assert (second.gradient.found, second.gradient.hidden) == (False, True)
+
+
+def test_the_graph_of_a_compiled_step_is_no_model_when_the_model_is_gone() -> None:
+    discovery = Discovery()
+    optimizer = torch.optim.Adam(Net().parameters(), lr=torch.tensor(0.01))
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    torch.compile(optimizer.step, backend="eager")()
+    discovery.register_optimizer(optimizer)
+    modules = [each for each in gc.get_objects() if type(each).__name__ == "GraphModule"]
+    assert any(
+        parameter is optimizer.param_groups[0]["params"][0] for each in modules for parameter in each.parameters()
+    )
+    assert discovery.models() == []
