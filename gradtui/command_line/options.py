@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from gradtui.byte_units import parse_size
 from gradtui.configuration.sources import SETTINGS, Configuration, Setting, configuration
 from gradtui.protocol.codec import BadEntry
 from gradtui.settings import Target
@@ -39,20 +40,13 @@ def parse_samples(_context: click.Context, _option: click.Parameter, value: str 
     return int(value)
 
 
-_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-"""`8G` is read as 8 GiB."""
-
-
 def parse_bytes(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
     """Parse a size in memory, such as 8GiB, 500 MB or 1.5g."""
     if value is None:
         return None
-    written = re.fullmatch(r"([0-9]{0,18}\.?[0-9]{1,18})\s*([kmgt]?)(i?b)?", value.strip().lower())
-    if written is None:
+    size = parse_size(value)
+    if size is None:
         raise click.BadParameter(f"{value!r} is not a size; write it like 8GiB or 500MB")
-    number, unit, ending = written.groups()
-    factor = 1000 ** "kmgt".index(unit) * 1000 if unit and ending == "b" else _BYTES[unit]
-    size = int(float(number) * factor)
     if size < 1:
         raise click.BadParameter(f"{value!r} is no memory at all")
     return size

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gradtui.byte_units import FACTORS
 from gradtui.comparison.compare import Comparison, Row
 from gradtui.comparison.figures import FoundProblem
 from gradtui.comparison.statistics import Figure
 
-_FACTORS: dict[str, dict[str, float]] = {
-    "bytes": {"": 1, "b": 1}
-    | {f"{letter}{ending}": 1024**power for power, letter in enumerate("kmgt", 1) for ending in ("", "ib")}
-    | {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+_FACTORS: dict[str, Mapping[str, float]] = {
+    "bytes": FACTORS,
     "seconds": {"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
     "": {"": 1},
     "findings": {"": 1},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from gradtui.byte_units import unit_of
 from gradtui.protocol.vocabulary import Phase
 from gradtui.report.chart_parts import (
     HEIGHT,
@@ -23,7 +23,6 @@ from gradtui.report.memory_contents import MemoryContents, PhaseMemory, StepMemo
 from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.text import short_bytes
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _ROW_HEIGHT = 30
 _LEGEND_COLUMNS = "width && windowSize()[0] < 420 ? 2 : windowSize()[0] < 560 ? 3 : 9"
 """`width` makes the browser count again when the window has another size. It also changes while the chart is laid out, which
@@ -35,7 +34,7 @@ def phases_chart(memory: MemoryContents) -> Chart | None:
     phases = [phase for phase in memory.phases if phase.parts and phase.total is not None]
     if not phases:
         return None
-    unit, size = _unit(max(max(phase.total or 0, phase.peak or 0) for phase in phases))
+    unit, size = unit_of(max(max(phase.total or 0, phase.peak or 0) for phase in phases))
     y = {
         "field": "phase",
         "type": "nominal",
@@ -110,7 +109,7 @@ def step_chart(step: StepMemory | None) -> Chart | None:
     """Return the course of memory within a step."""
     if step is None:
         return None
-    unit, size = _unit(step.peak)
+    unit, size = unit_of(step.peak)
     rows = _course(step, size)
     phases = list(dict.fromkeys(row["phase"] for row in rows))
     colour = {
@@ -176,7 +175,7 @@ def totals_chart(memory: MemoryContents, steps: Steps) -> Chart | None:
         return None
     left_out = memory.totals_base
     most = max([total for points in lines.values() for _, total in points] + [spike.peak for spike in memory.spikes])
-    unit, size = _unit(most - left_out)
+    unit, size = unit_of(most - left_out)
     rows = [
         {"step": step, "value": held / size, "curve": name, "text": short_bytes(held)}
         for name, points in lines.items()
@@ -213,8 +212,3 @@ def _spike_layer(memory: MemoryContents, left_out: int, size: int) -> Spec:
     }
     words = tooltip(("step", "step"), ("phase", "spike in"), ("text", "memory"))
     return {"data": {"values": rows}, "mark": mark, "encoding": {"tooltip": words}}
-
-
-def _unit(most: float) -> tuple[str, int]:
-    power = min(len(_UNITS) - 1, max(0, int(math.log(max(1, most), 1024))))
-    return _UNITS[power], 1024**power

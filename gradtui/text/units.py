@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from gradtui.byte_units import UNITS
+
 DASH = "–"
 """A value that is not known."""
 BYTES_WIDTH = 8
@@ -41,15 +43,11 @@ _DTYPES = {
     "float8_e5m2": "f8e5",
 }
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
 
 def size_text(size: int, decimals: int = 1) -> str:
     """Format a number of bytes in the largest binary unit that it reaches: `12.3 MiB`; below 1 KiB as a whole number."""
-    value, unit = float(size), 0
-    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.{decimals}f} {_UNITS[unit]}" if unit else f"{size} B"
+    name, unit = next(unit for unit in reversed(UNITS) if abs(size) >= unit[1] or unit[1] == 1)
+    return f"{size / unit:.{decimals}f} {name}" if unit > 1 else f"{size} B"
 
 
 def plural(number: int, noun: str) -> str:
@@ -89,7 +87,7 @@ def bytes_text(size: int | None) -> str:
     if size is None:
         return DASH.rjust(BYTES_WIDTH)
     limit, value, unit = 999.5 if size >= 0 else 99.5, float(min(abs(size), 10**24)), 0
-    while value >= limit and unit < len(_UNITS) - 1:
+    while value >= limit and unit < len(UNITS) - 1:
         value /= 1024
         unit += 1
     if value >= limit:
@@ -98,7 +96,7 @@ def bytes_text(size: int | None) -> str:
         number = f"{value:.0f}" if unit == 0 else three_digits(value)
     else:
         number = f"-{value:.0f}" if unit == 0 or value >= 9.95 else f"-{value:.1f}"
-    return f"{number:>4} {_UNITS[unit]:<3}"
+    return f"{number:>4} {UNITS[unit][0]:<3}"
 
 
 def short_bytes(size: int | None) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log10
 
+from gradtui.byte_units import UNITS
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import Unit
 
@@ -33,8 +34,6 @@ _PLAIN_LENGTH, _PLAIN_SIZE = 5, 10_000
 """Plain numbers up to this length and below this size are preferred to numbers with a suffix."""
 
 _SI = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
-# Not from `gradtui.text`, whose import would delay the plot server.
-_BINARY = (("B", 1.0), ("KiB", 2.0**10), ("MiB", 2.0**20), ("GiB", 2.0**30), ("TiB", 2.0**40), ("PiB", 2.0**50))
 
 
 _Power = tuple[int, int]
@@ -215,7 +214,7 @@ def fixed_unit(unit: Unit, largest: float) -> tuple[str, float]:
 
     For plain numbers, and for more bytes than any unit suits, the name is empty and the size 1.
     """
-    sizes = _BINARY if unit == "bytes" else ()
+    sizes = UNITS if unit == "bytes" else ()
     return next(((name, size) for name, size in sizes if largest < 1000 * size), ("", 1.0))
 
 

@@ -11,6 +11,7 @@ from itertools import groupby
 from math import ceil, floor, log10
 from operator import itemgetter
 
+from gradtui.byte_units import unit_of
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.step_curve import StepCurve
 from gradtui.tui.rendering import PHASE_ROLES, STALE, Line, Span, elide_start, phase_role, width_of
@@ -34,8 +35,6 @@ _MAX_PARTS = 0.5
 """Of the columns: if a step has more stretches of phases than this, none of them gets a column for certain."""
 
 _MIN_WEIGHT = 1e-9
-
-_UNITS = (("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("PiB", 1 << 50))
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,6 @@ def scale_for(low: int, high: int) -> Scale:
     step = _round_step(max(high - low, high / 50, size / 1000) / size / _STEPS_OF_SCALE)
     low = round(floor(low / size / step + 1e-9) * step * size)
     return Scale(low, max(low + 1, round(ceil(high / size / step - 1e-9) * step * size)))
-
-
-def unit_of(size: int) -> tuple[str, int]:
-    """Return the largest unit in which a number of bytes has at most three digits before the point, and the unit's bytes."""
-    return next((unit for unit in _UNITS if size < 1000 * unit[1]), _UNITS[-1])
 
 
 def in_unit(size: int, unit: int) -> str:

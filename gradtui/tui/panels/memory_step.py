@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
+from gradtui.byte_units import unit_of
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.freshness import is_stale
 from gradtui.state.run_memory import MemoryPeak, above_load, memory_peak
@@ -23,7 +24,6 @@ from gradtui.tui.panels.memory_curve import (
     phase_line,
     says_from,
     scale_for,
-    unit_of,
 )
 from gradtui.tui.panels.memory_held import WIDE, before_lines, held_lines, held_shown, newest, owner_line
 from gradtui.tui.panels.memory_notes import waiting_lines, warning_lines

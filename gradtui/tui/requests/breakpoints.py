@@ -6,6 +6,7 @@ import math
 import re
 from typing import Literal
 
+from gradtui.byte_units import parse_size
 from gradtui.diagnostics.selection import rule_named
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import ClearBreakpoint, SetBreakpoint
@@ -32,8 +33,6 @@ _METRICS: dict[str, _Metric] = {
 _SIGNS = {">": True, "above": True, "<": False, "below": False}
 _COMPARISON = re.compile(r"(?P<name>[a-z ]*?)\s*(?P<sign>>=?|<=?|\babove\b|\bbelow\b)\s*(?P<value>.*)")
 _STEP = re.compile(r"(?:step\s*=*\s*)?(\d[\d,_]*)")
-_SIZE = re.compile(r"(?P<number>[^a-z]+?)\s*(?P<unit>[kmgt])?(?P<binary>i)?b?")
-_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def typed(text: str, state: RunState) -> Make | Refusal:
@@ -56,7 +55,7 @@ def typed(text: str, state: RunState) -> Make | Refusal:
     above = _SIGNS.get(found["sign"])
     if above is None:
         return Refusal(f"A breakpoint compares by > or <: write {text.strip().replace('=', '', 1)}.")
-    value = _bytes(found["value"]) if metric in ("memory", "peak") else _number(found["value"])
+    value = parse_size(found["value"]) if metric in ("memory", "peak") else _number(found["value"])
     if value is None:
         example = "a size such as 2 GiB" if metric in ("memory", "peak") else "a number such as 0.1"
         wrong = f"{found['value']} is not" if found["value"] else f"Type behind {found['sign']}"
@@ -86,16 +85,6 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def _bytes(text: str) -> float | None:
-    """Parse a size. Without an `i` units are powers of 1,000, except for a single letter: 2G is 2 GiB, 2 GB is not."""
-    found = _SIZE.fullmatch(text)
-    value = _number(found["number"]) if found is not None else None
-    if found is None or value is None or value < 0:
-        return None
-    is_decimal = bool(found["unit"]) and not found["binary"] and text.endswith("b")
-    return value * float((1000 if is_decimal else 1024) ** _POWERS.get(found["unit"] or "", 0))
 
 
 def listed(state: RunState) -> list[tuple[int, str]]:

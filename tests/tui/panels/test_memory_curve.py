@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradtui.byte_units import unit_of
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.step_curve import PhaseTotals, StepCurve
 from gradtui.tui.panels.memory_curve import (
@@ -18,7 +19,6 @@ from gradtui.tui.panels.memory_curve import (
     margin_of,
     phase_line,
     scale_for,
-    unit_of,
 )
 from gradtui.tui.rendering import Line, line_width
 
