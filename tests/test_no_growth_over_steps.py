@@ -20,6 +20,7 @@ import gradtui
 from gradtui.diagnostics import FindingTracker
 from gradtui.probe import parts
 from gradtui.probe.gradients import latest_norms
+from gradtui.probe.hooks import install
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions, overhead, sampling_schedule
 from gradtui.probe.runtime.reading_interval import ReadingInterval
@@ -106,7 +107,7 @@ def test_steps_cost_as_much_after_ten_times_as_many(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(overhead, "_REPORTS_EACH", 10**9)
     monkeypatch.setattr(ReadingInterval, "every", 1)
     run = Run()
-    run.probe.attach()
+    install(run.probe)
     try:
         run.reach(FIRST)
         early = [run.stretch() for _ in range(STRETCHES)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gradtui.atomic_file import WriteFile
+from gradtui.probe.hooks import install
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
@@ -226,7 +227,7 @@ def watched(
         cadence.record_cost = lambda *_: record(0.0)  # type: ignore[method-assign]
     seen = Watched(probe, queue, commands)
     seen.listen_to_phases()
-    probe.attach()
+    install(probe)
     try:
         yield seen
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import BufferedReadings, GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
@@ -18,15 +19,13 @@ from gradtui.probe.runtime import (
     Hold,
     HookSet,
     OverheadMeter,
-    ProbeContext,
     ProbeOptions,
-    ProcessGroupWatch,
     ReadingInterval,
     RunClock,
     SamplingSchedule,
 )
-from gradtui.probe.sampling import Extent, ReplicaChecks, StepSampler
-from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, StepCounter
+from gradtui.probe.sampling import Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
+from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import Phase
 from gradtui.transport.recent_events import RecentEvents
@@ -87,7 +86,7 @@ class ProbeParts:
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
-        self.oom_reporter = OomReporter(self, allocator, self._recent, options.write_file)
+        self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 
     def emit(self, event: Event) -> None:
@@ -104,6 +103,10 @@ class ProbeParts:
     def phase(self) -> Phase:
         """Return the present phase, also while hook events are only buffered. Any thread may call it."""
         return self.buffer.phase() or self.phases.phase
+
+    def _present(self) -> tuple[Phase, ModuleCallLog | None]:
+        sampled_step = self.step_sampler.sampled_step
+        return self.phase(), sampled_step.trace if sampled_step is not None else None
 
     def steps_until_due(self) -> int:
         """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""

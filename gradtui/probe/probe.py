@@ -11,21 +11,20 @@ from typing import Any, cast
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients import GradScalers, clipping
-from gradtui.probe.hooks import CapturedWork, CudaGraphs, cuda_graphs, torch_hooks
+from gradtui.probe.gradients import GradScalers
 from gradtui.probe.memory import MemoryCounter
 from gradtui.probe.model import is_constructing
 from gradtui.probe.parts import ProbeParts
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.sampling import Extent
-from gradtui.probe.steps import BACKWARD, STEP, OptimizerStepStack, replay
+from gradtui.probe.steps import BACKWARD, STEP, CapturedWork, CudaGraphs, OptimizerStepStack, replay
 from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Phase
 
 
 class Probe:
-    """Observes every training run of this process from `attach` to `detach`.
+    """Observes every training run of this process from `hooks.install` to `detach`.
 
     A step is mostly, in this order: `on_zero_grad_pre`, `on_zero_grad_post`, `on_forward_pre` (it calls `_on_boundary`, where
     commands are applied and the step is sampled or not), `on_forward_post`, `on_backward_pre`, `on_backward_post`,
@@ -42,8 +41,8 @@ class Probe:
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
         self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.step_hold
         self._index_of = self.view.discovery.register_optimizer
-        self._scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, self._on_late_skip)
-        self._graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
+        self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, self._on_late_skip)
+        self.graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._shows_states = False
         """Whether the states of a step that does not allow a whole sample are emitted."""
         self._boundary_open = True
@@ -52,12 +51,6 @@ class Probe:
         """Indexes of the optimizers that have stepped in this iteration."""
         self._latest, self._latest_index = cast("Callable[[], Optimizer | None]", lambda: None), 0
         """The optimizer that stepped last, and its index."""
-
-    def attach(self) -> None:
-        """Install the hooks."""
-        torch_hooks.install(self, self._scalers)
-        clipping.install(self.hooks, self.norms.clippings, self._order)
-        cuda_graphs.install(self.hooks, self._graphs)
 
     def detach(self) -> None:
         """Remove the hooks and emit the remaining events. The script's objects keep nothing of gradtui."""
@@ -78,7 +71,7 @@ class Probe:
         if at_end and self.step_sampler.sampled_step is not None:
             self.counter.sampled(self._cost.of_step(), is_exempt=self.step_sampler.is_exempt)
         with self.hooks.guarded("steps"):
-            self._scalers.finish()
+            self.scalers.finish()
         if at_end:
             with self.hooks.guarded("models"):
                 self.view.reconcile(self.counter.steps)
@@ -127,9 +120,9 @@ class Probe:
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):
                 self.norms.end_by_hand()
-        if self._scalers.under_way:
+        if self.scalers.under_way:
             with self.hooks.guarded("steps"):
-                self._scalers.poll()
+                self.scalers.poll()
         executed = self.counter.steps
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
@@ -230,8 +223,8 @@ class Probe:
         if not accumulates:
             self.phases.resume(now)
             return
-        if self._graphs.capture is not None:
-            self._graphs.capture.backwards += 1
+        if self.graphs.capture is not None:
+            self.graphs.capture.backwards += 1
             self.phases.on_backward_post(now, in_step=self._steps.are_running())
             return
         self.counter.micro_steps += 1
@@ -299,7 +292,7 @@ class Probe:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps + 1, optimizer, has_run=True)
         self.phases.on_step_post(now)
-        self._on_step_end(now, optimizer, skipped=is_skipped or self._scalers.skips(optimizer))
+        self._on_step_end(now, optimizer, skipped=is_skipped or self.scalers.skips(optimizer))
 
     def _on_step_skipped(self, now: int, optimizer: Optimizer) -> None:
         if self.norms.is_due:
@@ -313,9 +306,9 @@ class Probe:
 
     def _on_step_end(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
         """Handle the end of a step. `optimizer` is None where the script updates its parameters itself."""
-        self._scalers.passed_on()
-        if self._graphs.capture is not None and optimizer is not None:
-            self._graphs.capture.optimizers.append(self.view.stepped(optimizer, self.counter.steps, 0))
+        self.scalers.passed_on()
+        if self.graphs.capture is not None and optimizer is not None:
+            self.graphs.capture.optimizers.append(self.view.stepped(optimizer, self.counter.steps, 0))
             self._boundary_open = not self._steps
             return
         if optimizer is None:
@@ -363,7 +356,7 @@ class Probe:
         """Buffer this step and the next ones, if the loop is simple and no part samples them."""
         optimizer, freezes = self._latest(), self.dispatcher.freezes
         is_simple = not self._steps and self.view.round_length == 1 and not self.view.discovery.dirty
-        if optimizer is None or not is_simple or self._graphs.capture is not None:
+        if optimizer is None or not is_simple or self.graphs.capture is not None:
             return
         if (steps := self.parts.steps_until_due()) >= 0:
             is_bare = not (self.step_sampler.tracer.intercepts_calls or freezes.statistics.modules)

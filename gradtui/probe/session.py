@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradtui.printable import write_line
+from gradtui.probe.hooks import install
 from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
@@ -79,7 +80,7 @@ class Session:
     def start(self, viewer: Viewer | None = None) -> None:
         """Install the hooks and start the sampler thread. `viewer` receives the events under the command `gradtui`."""
         set_active(self.probe, viewer)
-        self.probe.attach()
+        install(self.probe)
         if _waiting:
             self.probe.dispatcher.trainability.load(*_waiting.pop())
         self._sampler.start()

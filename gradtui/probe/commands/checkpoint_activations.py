@@ -18,8 +18,9 @@ from gradtui.probe.commands.preconditions import SHARDED, module_at
 from gradtui.probe.commands.receipts import Baseline, Receipts
 from gradtui.probe.commands.trial_vote import PATIENCE, TrialVote
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext, ranks
+from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.sampling import StepSampler
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import compiled_in_place
 from gradtui.probe.torch_private.rendezvous import NoStoreError, job_store
 from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE

@@ -39,13 +39,13 @@ from gradtui.probe.runtime import (
     Handler,
     Hold,
     NothingToDo,
-    ProbeContext,
     ProbeOptions,
     RunStopped,
     TargetGone,
     ranks,
 )
 from gradtui.probe.sampling import StepSampler
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import (

@@ -32,7 +32,8 @@ from gradtui.probe.frozen import (
     optimizer_wrote,
     within_steps,
 )
-from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ProbeContext, ranks
+from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ranks
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
 from gradtui.protocol.vocabulary import FreezeInForce
 from gradtui.text import listed, plural, refusals

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import found_inf, has_other_step_hooks
 from gradtui.text import refusals

@@ -13,8 +13,8 @@ from itertools import groupby, islice
 from torch.optim import Optimizer
 
 from gradtui.probe.commands.time_change import MIN_STEPS, time_change
-from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling import StepSampler
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.events import ReceiptTaken
 from gradtui.protocol.vocabulary import Changed

@@ -19,8 +19,9 @@ from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
 from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext, TargetGone, ranks
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone, ranks
 from gradtui.probe.sampling import StepSampler
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
 from gradtui.protocol.vocabulary import Changed, ParameterState
 from gradtui.state.selection import spellings

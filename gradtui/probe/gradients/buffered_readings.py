@@ -22,8 +22,7 @@ from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import Value, loss_of, value_of
 from gradtui.probe.memory import StepTotalsReader, Total
-from gradtui.probe.runtime import ProbeContext
-from gradtui.probe.steps import HookEventBuffer
+from gradtui.probe.steps import HookEventBuffer, ProbeContext
 from gradtui.probe.torch_private.private_names import (
     factor_of,
     modes_are_active,

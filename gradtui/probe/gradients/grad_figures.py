@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.grad_histograms import GradHistograms
 from gradtui.probe.gradients.grad_stats import GradStats
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import Event, GradientFiguresMeasured, GradientHistogramsMeasured
 
 

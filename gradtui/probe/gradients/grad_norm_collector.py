@@ -24,8 +24,8 @@ from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import ProbeContext, power_of_two
-from gradtui.probe.steps import DeviceTimes, Epochs
+from gradtui.probe.runtime import power_of_two
+from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 
 _ROWS_S = 0.1

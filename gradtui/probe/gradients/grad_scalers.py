@@ -11,8 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
-from gradtui.probe.runtime import ProbeContext
-from gradtui.probe.steps import CallOrder
+from gradtui.probe.steps import CallOrder, ProbeContext
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import found_inf, operations_are_observed
 

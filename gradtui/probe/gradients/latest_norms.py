@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import IndexMapping, optimizer_membership
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import GradientsMeasured, StepFigures, StepLosses, StepsMeasured
 
 _ROWS_NS = 20_000_000

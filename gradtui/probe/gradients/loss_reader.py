@@ -15,7 +15,7 @@ from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import LossReading, StepLoss, loss_of, value_of
 from gradtui.probe.model import modules_of
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import factor_of
 
 _MAX_LOSSES = 64

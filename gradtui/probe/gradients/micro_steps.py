@@ -13,7 +13,8 @@ from collections.abc import Iterable
 import torch
 
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
-from gradtui.probe.runtime import CommandResult, NothingToDo, ProbeContext
+from gradtui.probe.runtime import CommandResult, NothingToDo
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import MicroStepMeasured
 from gradtui.text import refusals

@@ -33,7 +33,8 @@ from gradtui.probe.gradients.nonfinite_check import (
 from gradtui.probe.gradients.nonfinite_forward import find_origin
 from gradtui.probe.memory import devices_with_room
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, ProbeContext
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound

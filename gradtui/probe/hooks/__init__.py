@@ -1,15 +1,18 @@
 """Where gradtui hooks into PyTorch.
 
-This package owns the wrappers around module calls, backward, optimizers, data loaders and CUDA graphs. They call
-`Probe`.
+This package owns the wrappers around module calls, backward, optimizers, data loaders and CUDA graphs. They call `Probe`.
 """
 
+from gradtui.probe.gradients import clipping
 from gradtui.probe.hooks import cuda_graphs, torch_hooks
-from gradtui.probe.hooks.cuda_graphs import CapturedWork, CudaGraphs
+from gradtui.probe.probe import Probe
 
-__all__ = [
-    "CapturedWork",
-    "CudaGraphs",
-    "cuda_graphs",
-    "torch_hooks",
-]
+
+def install(probe: Probe) -> None:
+    """Install every hook; `probe.detach()` removes them."""
+    torch_hooks.install(probe)
+    clipping.install(probe.hooks, probe.norms.clippings, probe.parts.order)
+    cuda_graphs.install(probe.hooks, probe.graphs)
+
+
+__all__ = ["install"]

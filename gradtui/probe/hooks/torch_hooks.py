@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,25 +27,23 @@ from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.gradients import GradScalers
 from gradtui.probe.hooks.module_calls import module_call
+from gradtui.probe.parts import ProbeParts
+from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id, data_loader_iterator
 
-if TYPE_CHECKING:
-    from gradtui.probe.parts import ProbeParts
-    from gradtui.probe.probe import Probe
-
 Function = Callable[..., Any]
 
 
-def install(probe: Probe, scalers: GradScalers) -> None:
+def install(probe: Probe) -> None:
     """Install every wrapper and hook; `hooks.remove()` removes them.
 
     The wrappers first try to append each event of a step to the buffer. They report the events that the buffer does not
     accept to the probe at once. While the script's forward and backward run, norm statistics are pinned.
     """
-    hooks, parts = probe.hooks, probe.parts
+    hooks, parts, scalers = probe.hooks, probe.parts, probe.scalers
     hooks.patch(nn.Module, "__call__", partial(module_call, probe))
     hooks.patch(*backward_owner(), partial(_backward, probe))
     recomputation.install(hooks, probe.step_sampler.recomputation)

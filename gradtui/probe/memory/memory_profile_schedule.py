@@ -17,7 +17,8 @@ from gradtui.probe.autograd import GraphSummary, ModuleCallLog, OperationLog, Pa
 from gradtui.probe.memory.cuda_memory_profiler import CudaMemoryProfiler
 from gradtui.probe.memory.memory_profiler import MemoryProfiler
 from gradtui.probe.memory.step_recorder import StepRecorder
-from gradtui.probe.runtime import ProbeContext, SamplingSchedule
+from gradtui.probe.runtime import SamplingSchedule
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda_history import can_record
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed

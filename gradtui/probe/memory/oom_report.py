@@ -15,40 +15,48 @@ from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from gradtui.atomic_file import WriteFile
+from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.memory import storage_owners
 from gradtui.probe.memory.allocation_failures import AllocationFailure, ReportedFailures, allocation_failure
 from gradtui.probe.memory.memory_counters import MemoryCounter, device_allocator
 from gradtui.probe.memory.storage_owners import Owners
 from gradtui.probe.model import nearest_leaf, running_module
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
 from gradtui.protocol.events import OutOfMemory
+from gradtui.protocol.vocabulary import Phase
 from gradtui.samplers.device import read_allocator
 from gradtui.text import oom_report, size_text
 from gradtui.transport.recent_events import RecentEvents
-
-if TYPE_CHECKING:
-    from gradtui.probe.parts import ProbeParts
 
 MAX_FILES = 5
 """Number of failures of a run that get a full report in a file, besides the one that ends the run. Of later failures, only
 those whose number is a power of two are reported, without bytes: a script may retry all the time."""
 
 
+Present = Callable[[], tuple[Phase, ModuleCallLog | None]]
+"""Returns the present phase, and the log of the module calls if the present step is sampled. Any thread may call it."""
+
+
 class OomReporter:
     """Reports failed allocations of a probe's run, and writes the first ones to files."""
 
     def __init__(
-        self, parts: ProbeParts, cpu: MemoryCounter, recent: RecentEvents, write_file: WriteFile | None = None
+        self,
+        context: ProbeContext,
+        present: Present,
+        cpu: MemoryCounter,
+        recent: RecentEvents,
+        write_file: WriteFile | None = None,
     ) -> None:
-        self._parts = parts
+        self._context, self._present = context, present
         self._cpu = cpu
         self._recent = recent
         self._write_file = write_file
@@ -90,7 +98,7 @@ class OomReporter:
             capacity: the bytes of the device, or fewer if the script has set a limit.
             free: the bytes of these that are free.
         """
-        if self._parts.hooks.active and self._parts.hooks.running != get_ident():
+        if self._context.hooks.active and self._context.hooks.running != get_ident():
             self._announced = True
             # The script may catch the exception, whose message is the same in other words, before gradtui sees it.
             message = f"the allocator could not get {size_text(requested)}: {size_text(free)} of {size_text(capacity)} are free"
@@ -100,7 +108,7 @@ class OomReporter:
         self, failure: AllocationFailure, path: Callable[[], str | None], *, is_new: bool = True, ends: bool = False
     ) -> bool:
         """Report a failure if its number is one of those to report. Return whether the report is a full one."""
-        hooks = self._parts.hooks
+        hooks = self._context.hooks
         # Two threads may fail at the same time, and this code allocates too.
         if not self._busy.acquire(blocking=False):
             return False
@@ -124,17 +132,17 @@ class OomReporter:
         path: Callable[[], str | None],
         is_full: bool,
     ) -> None:
-        parts = self._parts
+        (phase, calls), context = self._present(), self._context
         device = torch.device(failure.device)
-        owners = self._owners(device) if is_full else Owners((), (), True)
+        owners = self._owners(device, calls) if is_full else Owners((), (), True)
         event = OutOfMemory(
-            at=parts.clock.at(),
-            step=parts.counter.steps,
+            at=context.clock.at(),
+            step=context.counter.steps,
             number=self._count,
             device=failure.device,
             message=failure.message,
             requested=failure.requested,
-            phase=parts.phase(),
+            phase=phase,
             module=path(),
             categories=owners.categories,
             total=self._total(device) if is_full else None,
@@ -145,10 +153,9 @@ class OomReporter:
         )
         self._recent.emit(self._written(event) if is_full else event)
 
-    def _owners(self, device: torch.device) -> Owners:
-        view, sampled_step = self._parts.view, self._parts.step_sampler.sampled_step
-        trace = sampled_step.trace if sampled_step is not None else None
-        return storage_owners.find(view.tree, view.live_optimizers(), trace, device)
+    def _owners(self, device: torch.device, calls: ModuleCallLog | None) -> Owners:
+        models = self._context.models
+        return storage_owners.find(models.tree, models.live_optimizers(), calls, device)
 
     def _total(self, device: torch.device) -> int | None:
         if device.type == "cuda":
@@ -171,10 +178,11 @@ class OomReporter:
         module = running_module.running()
         if module is not None:
             return self._path(module)
-        sampled_step, node, tree = self._parts.step_sampler.sampled_step, running_node(), self._parts.view.tree
+        node, tree = running_node(), self._context.models.tree
         if node is None:
             return None
-        index: int | None = sampled_step.trace.module_of(number_of(node)) if sampled_step is not None else None
+        _, calls = self._present()
+        index: int | None = calls.module_of(number_of(node)) if calls is not None else None
         if index is None or index < 0:
             parameter = nearest_leaf(node, tree.owns)
             index = tree.owners[parameter] if parameter is not None else None
@@ -183,7 +191,7 @@ class OomReporter:
     def _path(self, module: nn.Module | None) -> str | None:
         if module is None:
             return None
-        tree = self._parts.view.tree
+        tree = self._context.models.tree
         index = tree.index_of(module)
         # For a loss function, or a model that is not listed, the class is better than nothing.
         return tree.modules[index].path if index >= 0 else type(module).__name__

@@ -13,7 +13,7 @@ from gradtui.probe.memory.memory_breakdown import MemoryAccountant, PartialBreak
 from gradtui.probe.memory.memory_counters import MemoryCounter
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.memory.step_totals import PHASES_OF_A_STEP
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import sequence_number
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.events import DeviceFound, GraphsAlive, MemoryMeasured

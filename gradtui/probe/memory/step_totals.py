@@ -13,7 +13,7 @@ from time import thread_time_ns
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
 from gradtui.probe.memory.spikes import Spike, SpikeDetector
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, PhasePeakMeasured, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
 

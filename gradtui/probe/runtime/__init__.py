@@ -7,7 +7,7 @@ measurement of gradtui's own overhead, and the result types of commands.
 from gradtui.probe.runtime import ranks
 from gradtui.probe.runtime.by_identity import ByIdentity
 from gradtui.probe.runtime.common_steps import CheckSchedule
-from gradtui.probe.runtime.context import ProbeContext, ProbeOptions, RunClock
+from gradtui.probe.runtime.context import ProbeOptions, RunClock
 from gradtui.probe.runtime.failures import raised_by_handler
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
@@ -21,7 +21,6 @@ from gradtui.probe.runtime.outcome import (
     TargetGone,
 )
 from gradtui.probe.runtime.overhead import OverheadMeter
-from gradtui.probe.runtime.process_group import ProcessGroupWatch
 from gradtui.probe.runtime.reading_interval import ReadingInterval
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime, power_of_two
 
@@ -35,9 +34,7 @@ __all__ = [
     "HookSet",
     "NothingToDo",
     "OverheadMeter",
-    "ProbeContext",
     "ProbeOptions",
-    "ProcessGroupWatch",
     "ReadingInterval",
     "RunClock",
     "RunStopped",

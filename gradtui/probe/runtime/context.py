@@ -1,22 +1,14 @@
-"""What a probe is created with, and what its parts have in common: the clock of the run, the models, the hooks."""
+"""What a probe is created with, and the clock of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 from gradtui.atomic_file import WriteFile
-from gradtui.probe.runtime.hook_set import HookSet
-from gradtui.probe.runtime.reading_interval import ReadingInterval
-from gradtui.protocol.events import Event
 from gradtui.protocol.schedule import Scheduled
 from gradtui.transport.in_process import CommandQueue
-
-if TYPE_CHECKING:
-    from gradtui.probe.model import ModelRegistry
-    from gradtui.probe.steps import StepCounter
 
 
 class RunClock:
@@ -36,19 +28,6 @@ class RunClock:
     def at(self) -> float:
         """Return the seconds since the run began, as events carry them."""
         return (perf_counter_ns() - self._origin) / 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeContext:
-    """Where the parts of a probe emit events, and where they find the time, the models, the counts and the hooks."""
-
-    emit: Callable[[Event], None]
-    clock: RunClock
-    models: ModelRegistry
-    counter: StepCounter
-    hooks: HookSet
-    norms_interval: ReadingInterval
-    totals_interval: ReadingInterval
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.probe.autograd import GraphsOfStep, ModuleCallLog
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.protocol.events import CodeCompiled
 from gradtui.state import model_parts

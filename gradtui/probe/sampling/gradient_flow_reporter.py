@@ -17,9 +17,9 @@ from gradtui.probe.autograd import (
     training_flags,
 )
 from gradtui.probe.model import IndexMapping, bucket_bytes
-from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.sampling.compiled_code import CompiledCode
 from gradtui.probe.sampling.passing_gradients import PassingGradients
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import GradientFlowMeasured
 
 

@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import Target, find_gradient_path
 from gradtui.probe.model import ModuleTree, state_tensors
-from gradtui.probe.runtime import CommandRefused, CommandResult, ProbeContext, SamplingSchedule
+from gradtui.probe.runtime import CommandRefused, CommandResult, SamplingSchedule
 from gradtui.probe.sampling.sampled_step import SampledStep
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient

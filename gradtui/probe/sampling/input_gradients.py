@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.model import ModuleTree, optimizer_membership
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import InputGradientUnused
 
 _NAMED = 20

@@ -20,7 +20,7 @@ from torch import nn
 
 from gradtui.no_collection import no_collection
 from gradtui.probe.model import ModuleTree, state_tensors
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import storage_key, version_of
 from gradtui.protocol.events import CheckpointAlive
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch.optim import Optimizer
 
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
 

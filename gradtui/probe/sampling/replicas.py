@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradtui.probe.frozen import BitSample
 from gradtui.probe.model import ModuleTree, optimizer_membership, read_groups
-from gradtui.probe.runtime import CheckSchedule, ProbeContext, alone
-from gradtui.probe.steps import DeviceTimes
+from gradtui.probe.runtime import CheckSchedule, alone
+from gradtui.probe.steps import DeviceTimes, ProbeContext
 from gradtui.probe.torch_private.communication_hooks import averages_every_step
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.events import ReplicasMeasured

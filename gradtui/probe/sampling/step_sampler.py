@@ -16,7 +16,7 @@ from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger
 from gradtui.probe.frozen import DriftDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
 from gradtui.probe.model import IndexMapping, optimizer_membership
-from gradtui.probe.runtime import ProbeContext, SamplingSchedule, alone
+from gradtui.probe.runtime import SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
@@ -27,7 +27,7 @@ from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.tied_weights import TiedWeights
 from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.sampling.unused_optimizer_state import UnusedOptimizerState
-from gradtui.probe.steps import DeviceTimes, PhaseTracker
+from gradtui.probe.steps import DeviceTimes, PhaseTracker, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.vocabulary import Phase, StateReason

@@ -12,7 +12,7 @@ from torch import nn
 
 from gradtui.probe.frozen import Bits, BitSample
 from gradtui.probe.model import IndexMapping, ModuleTree, memory_of
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import WeightsUntied
 
 _MAX = 64

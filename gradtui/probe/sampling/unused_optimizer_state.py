@@ -9,7 +9,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.model import IndexMapping, ModuleTree, direct_tensors, state_tensors
-from gradtui.probe.runtime import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import version_of
 from gradtui.protocol.events import OptimizerStateUnused
 

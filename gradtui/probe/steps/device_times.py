@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.runtime import ProbeContext
 from gradtui.probe.steps.phase_tracker import PhaseTracker
+from gradtui.probe.steps.probe_context import ProbeContext
+from gradtui.probe.steps.step_counter import OwnDeviceTime
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.protocol.events import DeviceTimesMeasured
 from gradtui.protocol.vocabulary import Phase
@@ -43,17 +44,6 @@ class _Timed:
     """What ran since the previous event (a phase, `_OWN`, None for anything else), and the event."""
     host_ns: int = 0
     """Host time of gradtui's own operations in nanoseconds."""
-
-
-@dataclass
-class OwnDeviceTime:
-    """Time of gradtui's own operations in seconds, as far as it has been read."""
-
-    device: float = 0.0
-    excess: float = 0.0
-    """Device time beyond the host time of the same operations. The two overlap, so the larger one counts."""
-    exempt_excess: float = 0.0
-    """The part of `excess` in steps that are sampled regardless of the budget."""
 
 
 class DeviceTimes:

@@ -17,16 +17,13 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable, Sized
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.torch_private.private_names import no_torch_function
 from gradtui.protocol.vocabulary import Phase
-
-if TYPE_CHECKING:
-    from gradtui.probe.commands import FreezeRegistry
 
 FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA = 1, 2, 3, 4, 5
 """The kinds of event: a positive number for the start, its negative for the end."""
@@ -45,6 +42,20 @@ _FLUSH_NS = 200_000_000
 """Events of whole steps are buffered this long at most, as long as the counts of short steps are."""
 _FLUSH_WITHIN_NS = 1_000_000_000
 """The same of the events of a step that has not ended."""
+
+
+class FrozenParameters(Protocol):
+    """What the buffer asks of the parameters that commands have frozen, at each step."""
+
+    @property
+    def freezes(self) -> Sized:
+        """The freezes; empty while there are none."""
+
+    def is_part_disturbed(self) -> bool:
+        """Return whether the script has changed a frozen part."""
+
+    def has_gradient(self) -> bool:
+        """Return whether a frozen parameter has a gradient."""
 
 
 class HookEventBuffer:
@@ -84,7 +95,7 @@ class HookEventBuffer:
         self.waiting = waiting
         """Commands that wait for a boundary."""
         self._replay = replay
-        self._frozen: FreezeRegistry | None = None
+        self._frozen: FrozenParameters | None = None
         self.frozen: Sized = ()
         """Empty while no command has frozen anything: then nothing needs to be checked."""
         self.thread = 0
@@ -115,7 +126,7 @@ class HookEventBuffer:
         """Nanoseconds that the checks at every step took since they were last charged. They grow with what is frozen."""
 
     def begin(
-        self, now: int, model: nn.Module, optimizer: Optimizer, frozen: FreezeRegistry, *, steps: int, is_bare: bool
+        self, now: int, model: nn.Module, optimizer: Optimizer, frozen: FrozenParameters, *, steps: int, is_bare: bool
     ) -> None:
         """Buffer the rest of this step, whose forward by `model` has begun, and the `steps` steps after it."""
         self._frozen, self.frozen = frozen, frozen.freezes

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gradtui.probe.runtime import RunStopped
-from gradtui.probe.steps.device_times import OwnDeviceTime
 from gradtui.protocol.events import PhaseTime, Progress
 
 FLUSH_NS = 200_000_000
 """Short steps share one event: no viewer needs to show more than five of them a second."""
+
+
+@dataclass
+class OwnDeviceTime:
+    """Time of gradtui's own operations in seconds, as far as it has been read."""
+
+    device: float = 0.0
+    excess: float = 0.0
+    """Device time beyond the host time of the same operations. The two overlap, so the larger one counts."""
+    exempt_excess: float = 0.0
+    """The part of `excess` in steps that are sampled regardless of the budget."""
 
 
 class StepCounter:

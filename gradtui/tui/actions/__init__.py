@@ -8,10 +8,11 @@ from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.bindings import actions_here, applicable, bindings, by_group, footer_actions
 from gradtui.tui.actions.keymap import Keymap, keymap, keymap_of
 from gradtui.tui.actions.output_actions import SHARED_WITH_OUTPUT, output_footer
-from gradtui.tui.actions.plot_actions import SHARED_WITH_PLOTS, plot_footer
+from gradtui.tui.actions.plot_actions import PLOT_ACTIONS, SHARED_WITH_PLOTS
 
 __all__ = [
     "ACTIONS",
+    "PLOT_ACTIONS",
     "SHARED_WITH_OUTPUT",
     "SHARED_WITH_PLOTS",
     "Action",
@@ -24,5 +25,4 @@ __all__ = [
     "keymap",
     "keymap_of",
     "output_footer",
-    "plot_footer",
 ]

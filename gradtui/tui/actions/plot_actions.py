@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gradtui.tui.actions.action import BRACKETS, LEFT_RIGHT, PLUS_MINUS, SHIFT_ARROWS, UP_DOWN, Action
-
-if TYPE_CHECKING:
-    from gradtui.tui.plots.settings import View
-
 
 SHARED_WITH_PLOTS = ("export", "help", "pause", "run_one_step", "explain", "findings")
 """Actions of the dashboard and the app that have the same keys on the plots screen."""
@@ -81,26 +75,3 @@ PLOT_ACTIONS: tuple[Action, ...] = (
     ),
     _action("close", ("escape", "g", "q"), "Back", "Back to the dashboard.", "dismiss", "back"),
 )  # fmt: skip
-
-_BY_ID = {action.id: action for action in PLOT_ACTIONS}
-
-
-def plot_footer(view: View, others: tuple[Action, ...]) -> list[Action]:
-    """Return the footer actions that apply in a view, the most important first. `others` apply on every screen."""
-    ids = ["next_view", "read_on", "zoom_in" if view.zooms else "", "close"]
-    ids += ["next_mark"] if view.axis == "steps" else []
-    ids += ["reorder"] if view.has_orders else []
-    ids += ["next_phases"] if view.has_phases else []
-    ids += [
-        "change_scale",
-        "smooth" if view.smooths else "",
-        "row_down" if view.of_row else "",
-        "pin" if view.pins else "",
-    ]
-    export, help_, *rest = others
-    whole = ["zoom_none", "pan_on", "newest"] if view.zooms else []
-    return [*_shown(ids), help_, export, *_shown(whole), *rest]
-
-
-def _shown(ids: list[str]) -> list[Action]:
-    return [_BY_ID[id] for id in ids if id]

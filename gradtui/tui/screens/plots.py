@@ -14,11 +14,12 @@ from textual.widget import Widget
 from gradtui.state.markers import Marker
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import run_status
-from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, keymap_of, plot_footer
+from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, keymap_of
 from gradtui.tui.charts.cursor import columns_of, with_cursor, x_at
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.explanations.mark_lines import mark_words
 from gradtui.tui.plots.cursor import marks_at
+from gradtui.tui.plots.footer import plot_footer
 from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.plot_state import PlotState, Span
 from gradtui.tui.plots.rows import to_watch

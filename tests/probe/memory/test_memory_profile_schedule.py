@@ -21,10 +21,10 @@ from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
-from gradtui.probe.runtime import HookSet, ProbeContext, ReadingInterval, sampling_schedule
+from gradtui.probe.runtime import HookSet, ReadingInterval, sampling_schedule
 from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
-from gradtui.probe.steps import StepCounter
+from gradtui.probe.steps import ProbeContext, StepCounter
 from gradtui.protocol.commands import Pause, Resume, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, MemoryMeasured, PauseChanged, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase

@@ -20,9 +20,9 @@ from zoo import SPECIMENS
 from gradtui.probe.autograd.gradient_flow import FlowThrough, GraphsOfStep
 from gradtui.probe.autograd.graph_summary import HiddenRegion
 from gradtui.probe.model.tree_builder import build
-from gradtui.probe.runtime import ProbeContext, RunClock
+from gradtui.probe.runtime import RunClock
 from gradtui.probe.sampling.parameter_states import Classified, ParameterStateReporter
-from gradtui.probe.steps import StepCounter
+from gradtui.probe.steps import ProbeContext, StepCounter
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
 from gradtui.text import state_reason

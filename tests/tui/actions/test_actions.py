@@ -10,8 +10,8 @@ from gradtui.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.bindings import actions_here, bindings, by_group, footer_actions
-from gradtui.tui.actions.plot_actions import plot_footer
 from gradtui.tui.app.app import GradtuiApp
+from gradtui.tui.plots.footer import plot_footer
 from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.help import found_lines

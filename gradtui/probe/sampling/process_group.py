@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import distributed
 
-from gradtui.probe.runtime.context import ProbeContext
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import ProcessGroupFound
 
 
