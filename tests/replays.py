@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gradtui.export.summary import summarise
+from summaries import summarised
+
 from gradtui.recording import Recording, replayed
 
 
 def assert_it_gives(recording: Path, summary: Path) -> None:
     """Insist that a recording gives the summary that the run has written, field by field."""
     read = Recording(recording)
-    again = json.loads(json.dumps(summarise(replayed(read), dropped=read.dropped)))
+    again = json.loads(json.dumps(summarised(replayed(read), dropped=read.dropped)))
     assert read.troubles == ()
     live = json.loads(summary.read_text(encoding="utf-8"))
     assert again.keys() == live.keys()

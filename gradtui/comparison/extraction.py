@@ -1,167 +1,142 @@
-"""Take the figures of a run out of its summary. A summary in a file may be anything: what has another type is unknown. Pure."""
+"""Take the figures of a run out of its summary. Pure."""
 
 from __future__ import annotations
 
 import json
 import math
 from array import array
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
 
 from gradtui.comparison.collector import SeriesCollector
 from gradtui.comparison.figures import FoundProblem, Intervention, Norms, Parameter, Peak, Reported, RunFigures
+from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.secrets import mask
+from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState, Phase
 from gradtui.text import listed, plural
 
-_MAX = 2**63
-"""No number of a run is as large."""
-_DEVICE_PEAKS = {"allocated_peak": "allocated on the device", "reserved_peak": "reserved on the device"}
-_NOT_OF_THE_COMMAND = frozenset({"step", "seconds", "text", "origin", "trainable", "skipped", "parameters", "receipt"})
-"""The fields of an intervention that the same command can have differently."""
 
-T = TypeVar("T")
-
-
-def run_figures(
-    name: str, summary: Mapping[str, Any], series: SeriesCollector | None, *, is_complete: bool
-) -> RunFigures:
+def run_figures(name: str, summary: RunSummary, series: SeriesCollector | None, *, is_complete: bool) -> RunFigures:
     """Return the figures of a run.
 
     Args:
         name: what the run is called, the name of its file.
-        summary: as `export.summary.summarise` returns it.
+        summary: of the whole run, or as far as it has come.
         series: what the events of its recording have said; None if there is only the summary.
         is_complete: whether the run has ended.
     """
-    totals = {
-        phase: seconds for phase, record in _phases(summary) if (seconds := _number(record.get("seconds"))) is not None
-    }
-    steps = _whole(summary.get("steps")) or 0
+    totals = {phase: record.seconds for phase, record in _phases(summary) if record.seconds is not None}
+    parameters = dict(_parameters(summary))
     if series is not None:
         loss, total_norm, times = tuple(series.loss), tuple(series.gradient_norm), tuple(series.times)
-        norms, parameters = tuple(series.norms), series.parameters() or _parameters(summary)
+        norms, compared = tuple(series.norms), series.parameters() or parameters
     else:
         loss, total_norm, norms = (), _last_norm(summary), _last_norms(summary)
-        times = (Reported(steps, steps, totals),) if steps else ()
-        parameters = _parameters(summary)
+        times = (Reported(summary.steps, summary.steps, totals),) if summary.steps else ()
+        compared = parameters
     return RunFigures(
         name=name,
         about=_about(summary),
-        steps=steps,
-        seconds=_number(summary.get("seconds")),
+        steps=summary.steps,
+        seconds=summary.seconds,
         is_complete=is_complete,
         has_series=series is not None,
         times=times,
         totals=totals,
-        peaks=_peaks(summary),
+        peaks={
+            phase: Peak(record.bytes_peak, record.peak_exact is True)
+            for phase, record in _phases(summary)
+            if record.bytes_peak is not None
+        },
         held=_held(summary),
         device_peaks=_device_peaks(summary),
-        device_times=_device_times(summary),
+        device_times={
+            phase: record.device_seconds / record.device_steps
+            for phase, record in _phases(summary)
+            if record.device_seconds is not None and record.device_steps > 0
+        },
         loss=loss,
         gradient_norm=total_norm,
         norms=norms,
-        parameters=parameters,
-        trained_elements=_trained_elements(_parameters(summary)),
-        findings=tuple(_findings(summary)),
-        interventions=tuple(_interventions(summary)),
-        interventions_dropped=_whole(summary.get("interventions_dropped")) or 0,
+        parameters=compared,
+        trained_elements=_trained_elements(parameters),
+        findings=tuple(
+            FoundProblem(
+                each.rule, each.level, each.status, each.message, each.paths, each.first_step, each.cleared_step
+            )
+            for each in summary.findings
+        ),
+        interventions=tuple(
+            Intervention(
+                each.step,
+                json.dumps({"command": each.command, **each.fields}, sort_keys=True),
+                each.text,
+                each.receipt.text if each.receipt is not None else None,
+            )
+            for each in summary.interventions
+        ),
+        interventions_dropped=summary.interventions_dropped,
     )
 
 
-def _about(summary: Mapping[str, Any]) -> dict[str, str | None]:
-    bad = summary.get("bad_step")
-    bad_step = _whole(bad.get("step")) if isinstance(bad, dict) else None
-    exit_code = _whole(summary.get("exit_code"))
+def _about(summary: RunSummary) -> dict[str, str | None]:
     return {
-        "script": _text(summary.get("script")),
-        "arguments": " ".join(mask(each for each in _list(summary.get("arguments")) if isinstance(each, str))),
+        "script": summary.script,
+        "arguments": " ".join(mask(summary.arguments)),
         "ranks": _ranks(summary),
-        "torch": _text(summary.get("torch")),
-        "device": _text(summary.get("device")),
-        "memory measured as": _text(summary.get("ledger")),
-        "exit code": str(exit_code) if exit_code is not None else None,
-        "first NaN or Inf": f"step {bad_step}" if bad_step is not None else "none",
-        "out of memory": str(len(_list(summary.get("out_of_memory")))),
+        "torch": summary.torch,
+        "device": summary.device,
+        "memory measured as": summary.ledger,
+        "exit code": str(summary.exit_code) if summary.exit_code is not None else None,
+        "first NaN or Inf": f"step {summary.bad_step.step}" if summary.bad_step is not None else "none",
+        "out of memory": str(len(summary.out_of_memory)),
     }
 
 
-def _ranks(summary: Mapping[str, Any]) -> str | None:
+def _ranks(summary: RunSummary) -> str | None:
     """Return how many ranks a job had, and which of them failed; None for one process."""
-    ranks = [each for each in _list(summary.get("ranks")) if isinstance(each, dict)]
-    newest = max((_whole(each.get("generation")) or 0 for each in ranks), default=0)
-    last = [each for each in ranks if (_whole(each.get("generation")) or 0) == newest]
-    failed = [str(each.get("rank")) for each in last if _whole(each.get("exit_code")) != 0]
+    newest = max((each.generation for each in summary.ranks), default=0)
+    last = [each for each in summary.ranks if each.generation == newest]
+    failed = [str(each.rank) for each in last if each.exit_code != 0]
     if not last:
         return None
     restarts = f", restarted {plural(newest, 'time')}" if newest else ""
     return f"{len(last):,}{restarts}" + (f", not ended in order: {listed(failed)}" if failed else "")
 
 
-def _phases(summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    phases = summary.get("phases")
-    for phase in Phase:
-        record = phases.get(phase.value) if isinstance(phases, dict) else None
-        if isinstance(record, dict):
-            yield phase.value, record
+def _phases(summary: RunSummary) -> Iterator[tuple[str, PhaseSummary]]:
+    return ((phase.value, summary.phases[phase.value]) for phase in Phase if phase.value in summary.phases)
 
 
-def _peaks(summary: Mapping[str, Any]) -> dict[str, Peak]:
-    return {
-        phase: Peak(peak, record.get("peak_exact") is True)
-        for phase, record in _phases(summary)
-        if (peak := _whole(record.get("bytes_peak"))) is not None
-    }
+def _held(summary: RunSummary) -> dict[str, int | None]:
+    ends = [record.bytes_end for _, record in _phases(summary) if record.bytes_end is not None]
+    return {name: max(_known(getattr(end, name) for end in ends), default=None) for name in MEMORY_CATEGORIES}
 
 
-def _held(summary: Mapping[str, Any]) -> dict[str, int | None]:
-    ends = [end for _, record in _phases(summary) if isinstance(end := record.get("bytes_end"), dict)]
-    return {name: max(_known(_whole(end.get(name)) for end in ends), default=None) for name in MEMORY_CATEGORIES}
-
-
-def _device_peaks(summary: Mapping[str, Any]) -> dict[str, int | None]:
-    memory = summary.get("device_memory")
-    if not isinstance(memory, dict):
+def _device_peaks(summary: RunSummary) -> dict[str, int | None]:
+    if summary.device_memory is None:
         return {}
-    return {words: _whole(memory.get(name)) for name, words in _DEVICE_PEAKS.items()}
+    parts = summary.device_memory.parts
+    return {"allocated on the device": parts.allocated_peak, "reserved on the device": parts.reserved_peak}
 
 
-def _device_times(summary: Mapping[str, Any]) -> dict[str, float]:
-    found = {}
-    for phase, record in _phases(summary):
-        seconds, steps = _number(record.get("device_seconds")), _whole(record.get("device_steps"))
-        if seconds is not None and steps is not None and steps > 0:
-            found[phase] = seconds / steps
-    return found
+def _last_norm(summary: RunSummary) -> tuple[tuple[int, float], ...]:
+    course = summary.gradient_norm.course
+    return ((course.last_step, course.last),) if course.last_step is not None and course.last is not None else ()
 
 
-def _last_norm(summary: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
-    norm = summary.get("gradient_norm")
-    if not isinstance(norm, dict):
-        return ()
-    step, last = _whole(norm.get("last_step")), _number(norm.get("last"))
-    return ((step, last),) if step is not None and last is not None else ()
-
-
-def _last_norms(summary: Mapping[str, Any]) -> tuple[Norms, ...]:
+def _last_norms(summary: RunSummary) -> tuple[Norms, ...]:
     by_step: dict[int, dict[str, float]] = {}
-    for row in _rows(summary, "parameters"):
-        path, step = _text(row.get("path")), _whole(row.get("gradient_norm_step"))
-        norm = _number(row.get("gradient_norm"))
-        if path is not None and step is not None and norm is not None:
-            by_step.setdefault(step, {})[path] = norm
+    for row in summary.parameters:
+        if row.gradient_norm_step is not None and row.gradient_norm is not None:
+            by_step.setdefault(row.gradient_norm_step, {})[row.path] = row.gradient_norm
     return tuple(Norms(step, tuple(row), array("d", row.values())) for step, row in sorted(by_step.items()))
 
 
-def _parameters(summary: Mapping[str, Any]) -> dict[str, Parameter]:
-    found = {}
-    for row in _rows(summary, "parameters"):
-        path, local = _text(row.get("path")), _whole(row.get("local_count"))
-        shape = [_whole(size) for size in _list(row.get("shape"))]
-        elements = local if local is not None else math.prod(_known(shape)) if None not in shape else None
-        if path is not None:
-            found[path] = Parameter(elements, _text(row.get("state")))
-    return found
+def _parameters(summary: RunSummary) -> Iterator[tuple[str, Parameter]]:
+    for row in summary.parameters:
+        elements = row.local_count if row.local_count is not None else math.prod(row.shape)
+        yield row.path, Parameter(elements, row.state)
 
 
 def _trained_elements(parameters: Mapping[str, Parameter]) -> int | None:
@@ -171,58 +146,5 @@ def _trained_elements(parameters: Mapping[str, Parameter]) -> int | None:
     return sum(_known(counts)) if None not in counts else None
 
 
-def _findings(summary: Mapping[str, Any]) -> Iterator[FoundProblem]:
-    for row in _rows(summary, "findings"):
-        rule = _text(row.get("rule"))
-        if rule is not None:
-            yield FoundProblem(
-                rule,
-                _text(row.get("level")) or "",
-                _text(row.get("status")) or "",
-                _text(row.get("message")) or "",
-                tuple(path for path in _list(row.get("paths")) if isinstance(path, str)),
-                _whole(row.get("first_step")),
-                _whole(row.get("cleared_step")),
-            )
-
-
-def _interventions(summary: Mapping[str, Any]) -> Iterator[Intervention]:
-    for row in _rows(summary, "interventions"):
-        receipt = row.get("receipt")
-        words = {name: value for name, value in row.items() if name not in _NOT_OF_THE_COMMAND}
-        yield Intervention(
-            _whole(row.get("step")),
-            json.dumps(words, sort_keys=True, default=str),
-            _text(row.get("text")) or "",
-            _text(receipt.get("text")) if isinstance(receipt, dict) else None,
-        )
-
-
-def _rows(summary: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    for row in _list(summary.get(name)):
-        if isinstance(row, dict):
-            yield row
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole(value: object) -> int | None:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX
-    return value if is_number else None  # type: ignore[return-value]
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, float):
-        return value
-    whole = _whole(value)
-    return float(whole) if whole is not None else None
-
-
-def _known(values: Any) -> list[Any]:
+def _known(values: Iterable[int | None]) -> list[int]:
     return [value for value in values if value is not None]

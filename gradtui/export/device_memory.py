@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gradtui.protocol.events import DeviceFigures
+from gradtui.protocol.summary_memory import DeviceEntry, DeviceMemory, DeviceParts
 from gradtui.state.devices import cuda_devices
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import RunState
@@ -14,25 +13,26 @@ _AS_SAMPLED = (
 )  # fmt: skip
 
 
-def device_memory(state: RunState) -> dict[str, Any] | None:
+def device_memory(state: RunState) -> DeviceMemory | None:
     """Return the bytes by part of the CUDA device with most of the models, and of every one; None if none was in use."""
     sample, devices = state.device, cuda_devices(state.device)
     if sample is None or not devices:
         return None
     home = sample.index or 0
     parts = {device.index: _parts(device) for device in devices}
-    every = [{"index": device.index, "name": device.source, **parts[device.index]} for device in devices]
-    return {"step": sample.step, **parts[home], "devices": every}
+    every = tuple(DeviceEntry(device.index, device.source, parts[device.index]) for device in devices)
+    return DeviceMemory(sample.step, parts[home], every)
 
 
-def _parts(sample: DeviceFigures) -> dict[str, Any]:
+def _parts(sample: DeviceFigures) -> DeviceParts:
     found = reconcile(sample)
-    if found is None:
-        return {}
-    return {
-        "scope": found.scope,
-        "total": found.total,
-        **{name: found.size(name) for name in ("context", "outside", "cached", "rounding")},
+    return DeviceParts(
+        scope=found.scope if found is not None else None,
+        total=found.total if found is not None else None,
+        context=found.size("context") if found is not None else None,
+        outside=found.size("outside") if found is not None else None,
+        cached=found.size("cached") if found is not None else None,
+        rounding=found.size("rounding") if found is not None else None,
         **{name: getattr(sample, name) for name in _AS_SAMPLED},
-        "other_processes": found.other_processes,
-    }
+        other_processes=found.other_processes if found is not None else None,
+    )

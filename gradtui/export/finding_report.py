@@ -14,6 +14,7 @@ from gradtui.diagnostics import Rule
 from gradtui.export.sarif import sarif_log
 from gradtui.export.summary import finding_entry
 from gradtui.printable import printable
+from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.json_values import to_document
 from gradtui.state.findings import Finding, Level, Status, by_gravity
 from gradtui.text import finding_line
@@ -52,7 +53,7 @@ def finding_report(
 
 
 def _entries(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [finding_entry(finding) for finding in findings]
+    return [to_object(finding_entry(finding)) for finding in findings]
 
 
 def source_root(directory: Path) -> Path:

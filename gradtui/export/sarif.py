@@ -13,6 +13,7 @@ from gradtui.diagnostics import Rule
 from gradtui.export.rule_pages import rule_page
 from gradtui.export.summary import finding_entry
 from gradtui.printable import printable
+from gradtui.protocol.json_objects import to_object
 from gradtui.state.findings import Finding, Level, Status
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -56,7 +57,7 @@ def _result(finding: Finding, ids: Sequence[str], script: Path | None, root: Pat
         "level": finding.level.value if is_confirmed else Level.NOTE.value,
         "message": {"text": _message(f"{suspected}{finding.message}; {finding.remedy}")},
         "partialFingerprints": {"findingKey/v1": printable(f"{finding.rule} {finding.key}")},
-        "properties": {name: value for name, value in finding_entry(finding).items() if name in _PROPERTIES},
+        "properties": {name: value for name, value in to_object(finding_entry(finding)).items() if name in _PROPERTIES},
     }
     if finding.rule in ids:
         result["ruleIndex"] = ids.index(finding.rule)

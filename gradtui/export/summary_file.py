@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from gradtui.export.summary import is_replaceable, write, write_anew
+from gradtui.protocol.run_summary import RunSummary
 
 RENEW_S = 5.0
 """Seconds between two writings, where one takes no time to speak of."""
@@ -28,7 +28,7 @@ _WAIT_S = 2.0
 class SummaryFile:
     """The one writer of a run's summary: to `path`, what `summarise` returns now and then, and the closing summary."""
 
-    def __init__(self, path: Path, summarise: Callable[[], dict[str, Any] | None], *, renew_s: float = RENEW_S) -> None:
+    def __init__(self, path: Path, summarise: Callable[[], RunSummary | None], *, renew_s: float = RENEW_S) -> None:
         self.path = path
         self._summarise = summarise
         self._renew_s = renew_s
@@ -49,7 +49,7 @@ class SummaryFile:
         if self._thread.is_alive():
             self._thread.join(timeout=_WAIT_S)
 
-    def conclude(self, summary: dict[str, Any]) -> None:
+    def conclude(self, summary: RunSummary) -> None:
         """Write the closing summary. Nothing of this run replaces it. Raises OSError."""
         self._stop.set()
         with self._replacing:

@@ -28,6 +28,7 @@ from gradtui.protocol.events import (
     RankStateTaken,
     RulesRun,
 )
+from gradtui.protocol.json_objects import to_object
 from gradtui.serving.follower import Follower
 from gradtui.serving.server import Answer, Stream
 from gradtui.state.findings import Status, by_gravity
@@ -80,9 +81,9 @@ class LiveRun:
         """What the run can be asked, by name."""
         return {
             "status": lambda _: self._look(lambda state: {**self._identity, **_status(state)}),
-            "state": lambda _: self._look(lambda state: summarise(state, dropped=self._events.dropped)),
+            "state": lambda _: self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped))),
             "findings": lambda _: self._look(
-                lambda state: [finding_entry(each) for each in by_gravity(state.findings)]
+                lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)]
             ),
             "why": self._why,
             "snapshot": lambda _: self._look(snapshot),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from gradtui.comparison import RunFigures, SeriesCollector, run_figures
 from gradtui.export.summary import summarise
 from gradtui.protocol.foreign_text import from_json
+from gradtui.protocol.json_objects import from_object
+from gradtui.protocol.json_values import NotReadableError
+from gradtui.protocol.run_summary import RunSummary
 from gradtui.recording import Recording, RecordingError, replayed
 from gradtui.regular_file import content_of
 from gradtui.state.run_state import RunState
@@ -28,7 +30,7 @@ def read_run(path: Path) -> tuple[RunFigures, tuple[str, ...]]:
         summary = _summary(path)
         if summary is None:
             raise
-        return run_figures(str(path), summary, None, is_complete=summary.get("exit_code") is not None), ()
+        return run_figures(str(path), summary, None, is_complete=summary.exit_code is not None), ()
     state = RunState()
     series = SeriesCollector(state)
 
@@ -41,10 +43,15 @@ def read_run(path: Path) -> tuple[RunFigures, tuple[str, ...]]:
     return run_figures(str(path), summary, series, is_complete=recording.is_complete), recording.troubles
 
 
-def _summary(path: Path) -> dict[str, Any] | None:
-    """Return a summary in a file; None if there is none."""
+def _summary(path: Path) -> RunSummary | None:
+    """Return a summary in a file; None if there is none. Raises RecordingError if a value in it is of another type."""
     try:
         found = from_json(content_of(path, _MAX_SUMMARY))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("schema"), int) and "phases" in found else None
+    if not isinstance(found, dict) or not isinstance(found.get("schema"), int) or "phases" not in found:
+        return None
+    try:
+        return from_object(RunSummary, found)
+    except NotReadableError as error:
+        raise RecordingError(f"{path} is no summary that can be read: it needs {error}") from None

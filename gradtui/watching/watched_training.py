@@ -25,6 +25,7 @@ from gradtui.probe.session import Session, Viewer, active_probe, active_viewer
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable
 from gradtui.protocol.events import RunStarted
+from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.schedule import Scheduled
 from gradtui.rank_environment import rank_of_several
 from gradtui.runner.plain import PlainReporter
@@ -217,7 +218,7 @@ class Watch:
         if self.probe.hooks.thread == get_ident():
             self.probe.report()
         self._reporter.drain()
-        return summarise(self.state, dropped=self._events.dropped)
+        return to_object(summarise(self.state, dropped=self._events.dropped))
 
     def close(self) -> None:
         """Remove all hooks. A second call, or a call in a forked process, does nothing."""
@@ -279,7 +280,8 @@ class WatchInRun(Watch):
         if self.probe.hooks.active and self.probe.hooks.thread == get_ident():
             self.probe.report()
         dropped = self._viewer.dropped() if self._viewer is not None else 0
-        return self._run.ask(lambda state: summarise(state, dropped=dropped)) or summarise(RunState(), dropped=0)
+        found = self._run.ask(lambda state: summarise(state, dropped=dropped))
+        return to_object(found or summarise(RunState(), dropped=0))
 
     def close(self) -> None:
         """Do nothing: the command continues to watch the run."""

@@ -11,6 +11,9 @@ from gradtui.comparison import Figure, Row, RunFigures, compare, run_figures, th
 from gradtui.comparison.figures import FoundProblem, Intervention, Parameter
 from gradtui.export.comparison_blocks import change_text, figure_text
 from gradtui.export.comparison_report import comparison_report
+from gradtui.protocol.json_objects import from_object
+from gradtui.protocol.json_values import NotReadableError
+from gradtui.protocol.run_summary import RunSummary
 
 NASTY = "a\x1b[2J|`<b>\n# @someone \ud800 *x*"
 
@@ -43,28 +46,42 @@ def test_names_cannot_control_a_terminal_or_a_page(format_name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "needs"),
+    [
+        ({"phases": 3}, "an object in phases"),
+        ({"steps": "many"}, "an integer of 64 bits in steps"),
+        ({"steps": True}, "an integer of 64 bits in steps"),
+        ({"findings": [{}, 3]}, "an object in findings"),
+        ({"interventions": 1}, "a list in interventions"),
+        ({"phases": {"forward": {"seconds": "x"}}}, "a number in seconds in phases"),
+        ({"phases": {"forward": {"bytes_peak": 10**400}}}, "an integer of 64 bits in bytes_peak in phases"),
+        ({"parameters": [{"shape": ["y"]}]}, "a list of values of type int in shape in parameters"),
+        ({"gradient_norm": {"last": []}}, "a number in last in gradient_norm"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_summary_with_a_value_of_another_type_says_where(values: dict[str, object], needs: str) -> None:
+    with pytest.raises(NotReadableError) as error:
+        from_object(RunSummary, values)
+    assert str(error.value) == needs
+
+
+@pytest.mark.parametrize(
     "summary",
     [
         {},
-        {
-            "phases": 3,
-            "parameters": {"x": 1},
-            "findings": [3, {}],
-            "interventions": None,
-            "steps": "many",
-            "bad_step": 1,
-        },
-        {"phases": {"forward": {"seconds": "x", "bytes_peak": 10**400, "bytes_end": []}, "load": None}, "steps": True},
-        {"parameters": [{"path": "x", "shape": ["y"], "state": 3, "gradient_norm": 10**400}], "gradient_norm": [1]},
+        {"phases": {"forward": {}, "of the future": {"seconds": None}}, "findings": [{}], "interventions": [{"x": []}]},
+        {"parameters": [{}, {"path": "x", "new": {"y": 1}}], "gradient_norm": {}, "device_memory": {}, "bad_step": {}},
         {
             "steps": -5,
             "seconds": -1.0,
-            "phases": {"forward": {"seconds": -1.0, "bytes_peak": -3, "bytes_end": {"input": "x"}}},
+            "phases": {"forward": {"seconds": -1.0, "bytes_peak": -3, "bytes_end": {"input": 2}}},
         },
     ],
+    ids=["nothing", "rows", "parameters", "negative"],
 )
-def test_a_summary_may_be_anything(summary: dict[str, object]) -> None:
-    run = run_figures("x", summary, None, is_complete=True)
+def test_a_summary_of_another_version_is_compared(summary: dict[str, object]) -> None:
+    run = run_figures("x", from_object(RunSummary, summary), None, is_complete=True)
     for format_name in ("text", "json", "markdown"):
         assert comparison_report(compare(run, run), [], format_name)
 

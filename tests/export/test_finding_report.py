@@ -13,6 +13,7 @@ import pytest
 from gradtui.diagnostics import all_rules
 from gradtui.export.finding_report import finding_report, source_root
 from gradtui.export.summary import finding_entry
+from gradtui.protocol.json_objects import to_object
 from gradtui.state.findings import Finding, Level, Status
 
 ROOT = Path("/home/someone/project")
@@ -50,7 +51,7 @@ def test_text_is_a_line_for_each_finding_gravest_first() -> None:
 
 def test_json_has_the_entries_of_the_summary() -> None:
     found = finding(evidence={"norm": math.inf, "ratio": math.nan, "steps": 3, "share": 0.5, "name": "x", "at": None})
-    entry = finding_entry(found)
+    entry = to_object(finding_entry(found))
     assert entry["evidence"] == {"norm": None, "ratio": None, "steps": 3, "share": 0.5, "name": "x", "at": None}
     assert json.loads(report(found, form="json")) == [entry]
     assert json.loads(report(form="json")) == []

@@ -12,11 +12,14 @@ import pytest
 import step_memory
 from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, started
 from optimizer_runs import linear, models, owner, run_of
+from summaries import summarised
 
-from gradtui.export.summary import SCHEMA, summarise, write
+from gradtui.export.summary import summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
+from gradtui.protocol.json_objects import from_object, to_object
+from gradtui.protocol.run_summary import SCHEMA, RunSummary
 from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Holding, Phase, StateReason
 from gradtui.reducer import apply
 from gradtui.reducer.results import INTERVENTIONS_KEPT
@@ -64,7 +67,7 @@ KEYS = {
 
 
 def round_trip(state: RunState, dropped: int = 0) -> Any:
-    return json.loads(json.dumps(summarise(state, dropped=dropped), allow_nan=False))
+    return json.loads(json.dumps(summarised(state, dropped=dropped), allow_nan=False))
 
 
 def run(*events: ev.Event) -> RunState:
@@ -206,10 +209,11 @@ def test_what_is_not_finite_or_not_measured_is_null() -> None:
 
 
 def test_a_damaged_recording_never_makes_a_summary_that_is_no_json(tmp_path: Path) -> None:
-    summary = {"seconds": math.inf, "phases": [{"share": math.nan}], "step": 3, "loss": -math.inf}
-    write(summary, tmp_path / "summary.json")
+    summary = summarise(RunState(), dropped=0)
+    load = replace(summary.phases["load"], seconds=math.nan)
+    write(replace(summary, seconds=math.inf, phases={"load": load}, steps=3), tmp_path / "summary.json")
     found = json.loads((tmp_path / "summary.json").read_bytes())
-    assert found == {"seconds": None, "phases": [{"share": None}], "step": 3, "loss": None}
+    assert (found["seconds"], found["phases"]["load"]["seconds"], found["steps"]) == (None, None, 3)
 
 
 def test_trainable_counts_elements_of_what_requires_a_gradient() -> None:
@@ -255,7 +259,7 @@ def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> 
     path = tmp_path / "summary.json"
     path.write_text("old")
     with pytest.raises(TypeError, match="JSON"):
-        write({"schema": object()}, path)
+        write(replace(summarise(RunState(), dropped=0), schema=object()), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(FileNotFoundError):
@@ -336,13 +340,13 @@ def test_what_is_checkpointed_is_told_by_module() -> None:
 
 def test_the_first_bad_step() -> None:
     state = RunState()
-    assert summarise(state, dropped=0)["bad_step"] is None
+    assert summarised(state)["bad_step"] is None
     event = ev.NonFiniteFound(
         3.5, 17, 1, "Inf", Phase.FORWARD, 16, module="encoder.ln", until="encoder.ln", batch_is_finite=True
     )
     apply(state, event)
     apply(state, ev.NonFiniteFound(4.0, 30, 2, "NaN", None, 20, parameter="head.weight", others=2, exact=False))
-    assert json.loads(json.dumps(summarise(state, dropped=0)["bad_step"], allow_nan=False)) == {
+    assert json.loads(json.dumps(summarised(state)["bad_step"], allow_nan=False)) == {
         "step": 17,
         "seconds": 3.5,
         "value": "Inf",
@@ -401,10 +405,10 @@ def test_buffers_are_listed() -> None:
 
 def test_parts_of_gradtui_that_failed_are_listed() -> None:
     state = RunState()
-    assert summarise(state, dropped=0)["problems"] == {}
+    assert summarised(state)["problems"] == {}
     for error in ("first", "second"):
         apply(state, ev.ProbeFailed(1.0, 2, part="gradient norms", error=error, disabled=False))
-    assert summarise(state, dropped=0)["problems"] == {"gradient norms": {"error": "second", "failures": 2}}
+    assert summarised(state)["problems"] == {"gradient norms": {"error": "second", "failures": 2}}
 
 
 def test_host_time_and_device_time_of_phases_and_of_our_own_operations() -> None:
@@ -441,3 +445,14 @@ def test_losses_and_norms_of_each_optimizer_keep_their_extremes_over_a_long_run(
     )
     assert (norm["min"], norm["max"], norm["measured_steps"]) == (2 * losses[low], 2 * losses[high], count)
     assert (loss["name"], loss["optimizer"], loss["is_main"], loss["of_backwards"]) == ("Net", 0, True, None)
+
+
+def test_a_summary_is_read_as_it_was_written() -> None:
+    state = run(*coop_run())
+    apply(state, ev.CommandApplied(9.0, 120, SetTrainable(7, "ctx", True), "unfroze ctx", (0,)))
+    apply(state, device_sample())
+    written = round_trip(state)
+    read = from_object(RunSummary, written)
+    assert read.device_memory is not None
+    assert read.interventions[0].fields == {"path": "ctx"}
+    assert json.loads(json.dumps(to_object(read))) == written

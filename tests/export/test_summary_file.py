@@ -7,14 +7,20 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gradtui.export import summary, summary_file
-from gradtui.export.summary import write
+from gradtui.export.summary import summarise, write
 from gradtui.export.summary_file import SummaryFile
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.state.run_state import RunState
+
+
+def of(steps: int) -> RunSummary:
+    return replace(summarise(RunState(), dropped=0), steps=steps)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -26,10 +32,10 @@ def until(condition: Callable[[], object]) -> None:
 
 def test_it_is_renewed_until_it_is_stopped(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
-    answers: list[dict[str, Any] | Exception | None] = [None, ValueError("torn"), {"steps": 1}, {"steps": 2}]
+    answers: list[RunSummary | Exception | None] = [None, ValueError("torn"), of(1), of(2)]
     asked = threading.Semaphore(0)
 
-    def summarise() -> dict[str, Any] | None:
+    def summarise() -> RunSummary | None:
         asked.release()
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
@@ -38,13 +44,13 @@ def test_it_is_renewed_until_it_is_stopped(tmp_path: Path) -> None:
 
     file = SummaryFile(path, summarise, renew_s=0.001)
     file.start()
-    until(lambda: path.exists() and json.loads(path.read_text()) == {"steps": 2})
+    until(lambda: path.exists() and json.loads(path.read_text())["steps"] == 2)
     file.stop()
-    answers[0] = {"steps": 3}
+    answers[0] = of(3)
     while asked.acquire(blocking=False):
         pass
     assert not asked.acquire(timeout=0.05)
-    assert json.loads(path.read_text()) == {"steps": 2}
+    assert json.loads(path.read_text())["steps"] == 2
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -61,7 +67,7 @@ def test_a_slow_writing_is_followed_by_a_long_pause(tmp_path: Path, monkeypatch:
         def is_set(self) -> bool:
             return False
 
-    file = SummaryFile(tmp_path / "summary.json", dict, renew_s=5.0)
+    file = SummaryFile(tmp_path / "summary.json", lambda: of(1), renew_s=5.0)
     file._stop = Stop()  # type: ignore[assignment]
     file._run()
     assert pauses == [5.0, 50.0, 5.0]
@@ -70,9 +76,9 @@ def test_a_slow_writing_is_followed_by_a_long_pause(tmp_path: Path, monkeypatch:
 def test_a_place_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     asked = threading.Semaphore(0)
 
-    def summarise() -> dict[str, Any]:
+    def summarise() -> RunSummary:
         asked.release()
-        return {}
+        return of(1)
 
     file = SummaryFile(tmp_path / "nowhere" / "summary.json", summarise, renew_s=0.001)
     file.start()
@@ -87,7 +93,7 @@ def test_the_temporary_file_is_new_and_follows_no_link(tmp_path: Path, monkeypat
     monkeypatch.setattr("secrets.token_hex", lambda count: "known")
     (tmp_path / ".s.json.known").symlink_to(victim)
     with pytest.raises(FileExistsError):
-        write({"a": 1}, tmp_path / "s.json")
+        write(of(1), tmp_path / "s.json")
     assert victim.read_text() == "mine"
     assert not (tmp_path / "s.json").exists()
 
@@ -100,32 +106,32 @@ def test_a_writing_that_outlasts_the_run_never_replaces_the_closing_summary(
     is_writing, may_go_on = threading.Event(), threading.Event()
     encoded = summary._encoded
 
-    def slow(given: dict[str, Any]) -> bytes:
-        if given["steps"] == 1:
+    def slow(given: RunSummary) -> bytes:
+        if given.steps == 1:
             is_writing.set()
             assert may_go_on.wait(20)
         return encoded(given)
 
     monkeypatch.setattr(summary, "_encoded", slow)
     monkeypatch.setattr(summary_file, "_WAIT_S", 0.0)
-    file = SummaryFile(path, lambda: {"steps": 1}, renew_s=0.001)
+    file = SummaryFile(path, lambda: of(1), renew_s=0.001)
     file.start()
     assert is_writing.wait(20)
     file.stop()
-    file.conclude({"steps": 2})
+    file.conclude(of(2))
     may_go_on.set()
     file._thread.join(20)
-    assert json.loads(path.read_text()) == {"steps": 2}
+    assert json.loads(path.read_text())["steps"] == 2
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_what_is_no_file_gets_the_closing_summary_only(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    file = SummaryFile(pipe, lambda: {"steps": 1}, renew_s=0.0)
+    file = SummaryFile(pipe, lambda: of(1), renew_s=0.0)
     file.start()
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     file.stop()
-    file.conclude({"steps": 2})
+    file.conclude(of(2))
     with os.fdopen(reader, encoding="utf-8") as stream:
-        assert json.load(stream) == {"steps": 2}
+        assert json.load(stream)["steps"] == 2

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from summaries import summarised
 from test_repeated_operations import ACTIVATION, BATCH, Blocks, Doubled, train
 from torch import Tensor, nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.export.summary import summarise
 from gradtui.planner import Forecaster, ForecastThread, Plan, Replay
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TraceStep
@@ -92,7 +92,7 @@ def frozen_live(forecast_of: range, path: str) -> Watched:
 
 
 def test_the_summary_has_what_was_forecast_beside_what_was_measured() -> None:
-    (entry,) = summarise(frozen_live(range(2), "blocks.0").state, dropped=0)["forecasts"]
+    (entry,) = summarised(frozen_live(range(2), "blocks.0").state)["forecasts"]
     assert entry["command"] == {"command": "freeze", "path": "blocks.0"}
     assert entry["exact"]
     # The batch. The result of the first tanh is kept by the second layer too.
@@ -101,7 +101,7 @@ def test_the_summary_has_what_was_forecast_beside_what_was_measured() -> None:
 
 
 def test_a_forecast_of_other_parameters_is_none_of_a_freeze() -> None:
-    assert summarise(frozen_live(range(4), "blocks.0").state, dropped=0)["forecasts"] == []
+    assert summarised(frozen_live(range(4), "blocks.0").state)["forecasts"] == []
 
 
 def test_an_answer_of_an_earlier_choice_is_not_used() -> None:

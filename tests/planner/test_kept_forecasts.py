@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+from summaries import summarised
 from test_repeated_operations import BATCH, Blocks
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.export.summary import summarise
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo
 from gradtui.protocol.forecasts import Change
@@ -130,7 +130,7 @@ def test_the_changes_of_a_plan_have_one_forecast_and_one_measurement() -> None:
     assert "(forecast " in words
     assert not any("together" in each for each in change_results(entry_of_both))
     assert len([entry for entry in run.state.log if entry.kind == "receipt"]) == 1, "what is the same is said once"
-    summary = summarise(run.state, dropped=0)
+    summary = summarised(run.state)
     assert [each["other_changes"] for each in summary["forecasts"]] == [1]
     assert summary["forecast_errors"]["gradients"] == {"changes": 1, "error": 0.0}
 
@@ -149,6 +149,6 @@ def test_changes_that_were_forecast_one_by_one_are_no_plan() -> None:
 
 def test_the_summary_has_the_error_of_the_forecasts() -> None:
     run = train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False))}, Blocks())
-    errors = summarise(run.state, dropped=0)["forecast_errors"]
+    errors = summarised(run.state)["forecast_errors"]
     assert errors["activations"] == errors["gradients"] == {"changes": 1, "error": 0.0}
     assert errors["peak"] is None, "the CPU keeps no peak"

@@ -210,7 +210,7 @@ def test_where_not_every_step_was_read_there_may_have_been_more_spikes() -> None
     assert memory_row(run).endswith("; ≥2 spikes")
     below = memory_plot(run, PlotOptions(), 110, 30).below
     assert "".join(part for part, _ in below[0]).startswith("≥2 spikes, the newest at step 40")
-    assert not step_memory_of(run)["spike_count_exact"]
+    assert not step_memory_of(run).spike_count_exact
 
 
 def test_the_largest_spike_is_named_where_it_is_not_the_peak() -> None:

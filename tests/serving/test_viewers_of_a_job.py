@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from jobs import model
 from listening import address
+from summaries import summarised
 from test_live_run_requests import Training, directory, received
 
 from gradtui.diagnostics import FindingTracker
-from gradtui.export.summary import summarise
 from gradtui.live.attach_screen import AttachedRun
 from gradtui.protocol import events as ev
 from gradtui.protocol.json_values import to_line
@@ -117,4 +117,4 @@ def test_a_recording_gives_the_summary_of_the_viewer(training: Training, tmp_pat
     assert restarts == [True]
     assert again.job is not None
     assert again.job.shown == 0
-    assert json.dumps(summarise(again, dropped=0)) == json.dumps(summarise(state, dropped=0))
+    assert json.dumps(summarised(again)) == json.dumps(summarised(state))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.export.summary import summarise
+from summaries import summarised
+
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
@@ -39,7 +40,7 @@ def test_the_error_is_the_share_of_what_was_measured() -> None:
     assert ("forecasts", words) in [(row.label, row.text) for row in end_rows(state)]
     state.step = 12
     assert f"forecasts {words}" in report_lines(state)
-    assert summarise(state, dropped=0)["forecast_errors"]["peak"] == {"changes": 2, "error": 0.1}
+    assert summarised(state)["forecast_errors"]["peak"] == {"changes": 2, "error": 0.1}
 
 
 def test_what_is_not_measured_of_one_change_alone_has_no_score() -> None:

@@ -186,8 +186,8 @@ def of_steps(state: RunState) -> tuple[int, int]:
     """How many norms the summary has, and of how many steps."""
     norms = gradient_norm(state)
     (main,) = (line for line in report_lines(state) if line.startswith("gradient norm ") and "read at" in line)
-    assert f"read at {norms['measured_steps']:,} of {norms['of_steps']:,} steps" in main
-    return norms["measured_steps"], norms["of_steps"]
+    assert f"read at {norms.course.measured_steps:,} of {norms.of_steps:,} steps" in main
+    return norms.course.measured_steps, norms.of_steps
 
 
 def test_norms_are_counted_of_the_steps_of_their_optimizer() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from fakes import coop_chain, coop_model, coop_run, finding, started
+from summaries import summarised
 
-from gradtui.export.summary import summarise
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetBreakpoint, SetTrainable
 from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, to_line
@@ -48,7 +48,7 @@ def test_a_state_comes_back_as_it_was(steps: int) -> None:
     state = state_of(*(coop_run(steps) if steps else [started()]), *(MORE if steps == 120 else ()))
     state.findings.append(finding())
     again = read_again(state)
-    assert summarise(again, dropped=1) == summarise(state, dropped=1)
+    assert summarised(again, dropped=1) == summarised(state, dropped=1)
     assert to_line(snapshot(again)) == to_line(snapshot(state))
     assert again.log == state.log
     assert again.findings == state.findings

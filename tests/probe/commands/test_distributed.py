@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from summaries import summarised
 from torch import Tensor, distributed, nn
 from watched import watched
 
-from gradtui.export.summary import summarise
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured, GradientsMeasured
@@ -128,14 +128,14 @@ def held_after_backward(wrap: Callable[[nn.Module], nn.Module]) -> tuple[dict[st
         x = torch.ones(8, WIDTH)
         with torch.no_grad():
             model(x)
-        before = summarise(seen.state, dropped=0)["phases"]["eval"]["bytes_end"]
+        before = summarised(seen.state)["phases"]["eval"]["bytes_end"]
         wrapped = wrap(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(3):
             optimizer.zero_grad()
             wrapped(x).square().mean().backward()
             optimizer.step()
-        summary = summarise(seen.state, dropped=0)
+        summary = summarised(seen.state)
     held = summary["phases"]["optimizer"]["bytes_end"]
     return held, {name: held[name] - before[name] for name in held}, summary["models"][-1]["bucket_bytes"]
 
@@ -181,7 +181,7 @@ def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured
     parameters = seen.state.tree.parameters
     assert [(info.count, info.local_count) for info in parameters] == [(32, 16), (8, 4), (16, 8), (2, 1)]
     assert list(seen.norms().values()) == pytest.approx(expected, rel=1e-5)
-    assert [row["local_count"] for row in summarise(seen.state, dropped=0)["parameters"]] == [16, 4, 8, 1]
+    assert [row["local_count"] for row in summarised(seen.state)["parameters"]] == [16, 4, 8, 1]
     assert curves_title(seen.state) == "L2 of this rank's part"
     assert "holds 16 of the 32 elements, 64 B of 128 B" in (shard_words(parameters[:1]) or "")
     assert "holds 16 of the 32 elements, 64 B of 128 B" in str(explain(seen.state, ~0))

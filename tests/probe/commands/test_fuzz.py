@@ -22,12 +22,12 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from loops import LOOPS, UNSUITED
+from summaries import summarised
 from torch import Tensor, nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.export import schedule_file
-from gradtui.export.summary import summarise
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
@@ -233,7 +233,7 @@ def check(ran: Ran, written: Path) -> None:
     for event in seen.all(CommandRejected):
         assert event.reason
         assert "Traceback" not in event.reason
-    json.dumps(summarise(state, dropped=0), allow_nan=True)
+    json.dumps(summarised(state), allow_nan=True)
     if state.interventions:
         written.write_text(schedule_file.schedule_text(state, "python train.py"), encoding="utf-8")
         schedule_file.load(written)

@@ -194,7 +194,8 @@ def test_a_gradient_given_within_the_step_is_not_applied() -> None:
 
 
 def test_the_detail_and_the_summary_say_who_contends() -> None:
-    from gradtui.export.summary import summarise
+    from summaries import summarised
+
     from gradtui.tui.explanations.explanations import explain
 
     model = small()
@@ -208,7 +209,7 @@ def test_the_detail_and_the_summary_say_who_contends() -> None:
             step(model, optimizer)
     labels = {row: {fact.label for fact in explain(seen.state, ~row)} for row in range(2)}
     assert ("contending" in labels[0], "contending" in labels[1]) == (False, True)
-    assert summarise(seen.state, dropped=0)["freezes"] == {
+    assert summarised(seen.state)["freezes"] == {
         "frozen": ["0.bias"],
         "contending": ["0.bias"],
         "holding_statistics": [],

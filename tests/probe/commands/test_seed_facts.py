@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from summaries import summarised
 from torch import nn
 from watched import watched
 
-from gradtui.export.summary import summarise
 from gradtui.probe.memory.memory_counters import MallocAllocator
 
 WIDTH, BATCH, DEPTH = 256, 256, 4
@@ -45,7 +45,7 @@ def summary_of(make: Make, steps: int, *, autocast: bool = False) -> dict[str, A
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    return summarise(seen.state, dropped=0)
+    return summarised(seen.state)
 
 
 def after(summary: dict[str, Any], phase: str) -> dict[str, int]:
@@ -113,5 +113,5 @@ def test_inference_under_no_grad_keeps_no_activations() -> None:
         with torch.no_grad():
             for _ in range(3):
                 model(torch.ones(BATCH, WIDTH))
-    held = after(summarise(seen.state, dropped=0), "eval")
+    held = after(summarised(seen.state), "eval")
     assert (held["parameters"], held["activations"], held["gradients"]) == (MODEL, 0, 0)

@@ -8,10 +8,10 @@ import math
 
 import pytest
 import torch
+from summaries import summarised
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.export.summary import summarise
 from gradtui.probe.gradients import grad_stats
 from gradtui.probe.gradients.grad_stats import SAMPLE, GradStats
 from gradtui.protocol.events import GradientFiguresMeasured, ProbeFailed
@@ -208,8 +208,8 @@ def test_a_modules_figures_are_those_of_all_its_elements_together() -> None:
         optimizer.step()
         after = [torch.cat([p.detach().double().flatten() for p in part]) for part in parts]
     tree = seen.state.tree
-    rows = {row["path"]: row["gradient"] for row in summarise(seen.state, dropped=0)["modules"]}
-    assert summarise(seen.state, dropped=0)["gradient_norm"]["gradient"] == pytest.approx(rows[""])
+    rows = {row["path"]: row["gradient"] for row in summarised(seen.state)["modules"]}
+    assert summarised(seen.state)["gradient_norm"]["gradient"] == pytest.approx(rows[""])
     for path, g, w, moved in zip(("", "0"), gradients, before, after):
         row = rows[path]
         (module,) = [module for module in tree.modules if module.path == path]

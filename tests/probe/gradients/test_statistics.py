@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from summaries import summarised
 from toggling import X, answers, freeze, normed, step, unfreeze
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
 from watched import watched
 
-from gradtui.export.summary import summarise
 from gradtui.probe.commands.norm_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified
@@ -346,7 +346,7 @@ def test_the_detail_and_the_summary_say_what_is_held() -> None:
     assert said("0.1")[0].startswith("Until it is unfrozen it runs in eval mode")
     assert said("0") == ["In eval mode until unfrozen: 2 modules in it (BatchNorm1d)."]
     assert said("1") == said("2") == []
-    assert summarise(seen.state, dropped=0)["freezes"]["holding_statistics"] == ["0.1", "0.3"]
+    assert summarised(seen.state)["freezes"]["holding_statistics"] == ["0.1", "0.3"]
 
 
 def test_a_command_at_a_backward_finds_the_modes_the_script_has_set() -> None:

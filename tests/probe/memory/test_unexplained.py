@@ -13,10 +13,10 @@ import weakref
 
 import pytest
 import torch
+from summaries import summarised
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.export.summary import summarise
 from gradtui.no_collection import no_collection
 from gradtui.probe.memory import living_graphs
 from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, cpu_allocator
@@ -54,7 +54,7 @@ def test_what_nothing_explains_is_little_or_known(name: str) -> None:
     once = train(name, 1).ledgers(Phase.FORWARD)[-1].held
     seen = train(name, max(1, STEP_BYTES // ((once.activations or 0) + (once.input or 0))), MallocAllocator())
     highest = max(ledger.held.total or 0 for ledger in seen.all(MemoryMeasured))
-    phases = summarise(seen.state, dropped=0)["phases"]
+    phases = summarised(seen.state)["phases"]
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD):
         found = phases[phase.value]
         parts = [found["other_at_load"], found["other_first_step"], found["other_since"]]

@@ -19,11 +19,11 @@ from pathlib import Path
 import loops
 import pytest
 import torch
+from summaries import summarised
 from torch import Tensor, nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.export.summary import summarise
 from gradtui.probe.model import model_registry, optimizer_registry
 from gradtui.probe.model.discovery import Discovery
 from gradtui.probe.model.tree_builder import build
@@ -856,7 +856,7 @@ def test_two_optimizers_one_after_the_other_are_two_rows() -> None:
     with watched() as seen:
         stage(2)
         stage(60)
-    rows = summarise(seen.state, dropped=0)["optimizers"]
+    rows = summarised(seen.state)["optimizers"]
     assert [(row["type"], row["steps"], row["freed"]) for row in rows] == [("Adam", 2, True), ("Adam", 60, True)]
     assert [row["parameters"] for row in rows] == [4, 4]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from summaries import summarised
 from test_optimizer_membership import VARIANTS, X, stack
 from toggling import answers, freeze, small, unfreeze
 from toggling import step as step_of
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.export.summary import summarise
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.vocabulary import Phase
 from gradtui.text import report_lines
@@ -289,10 +289,10 @@ def test_what_never_trained_is_not_told_to_have_trained() -> None:
 
 def test_the_summary_has_what_was_added_and_what_trained_outside() -> None:
     _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0")})
-    found = summarise(seen.state, dropped=0)["freezes"]
+    found = summarised(seen.state)["freezes"]
     assert found["added_to_optimizers"] == [{"optimizer": "Adam", "own": 2, "added": ["0.weight"]}]
     assert found["trained_and_taken_out"] == []
     _, _, seen = trained(torch.optim.Adam, BACK["freeze"])
-    found = summarise(seen.state, dropped=0)["freezes"]
+    found = summarised(seen.state)["freezes"]
     assert found["added_to_optimizers"] == []
     assert found["trained_and_taken_out"] == ["0.weight"]

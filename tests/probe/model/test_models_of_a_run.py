@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from summaries import summarised
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.export.summary import summarise
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import sampling_schedule
 from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
@@ -42,7 +42,7 @@ def four_options() -> tuple[list[dict[str, Any]], str]:
         # No search for models is put off because this machine is busy, as in all tests of the probe.
         patch.setattr(model_registry, "_SEARCH_NS", 10**13)
         exec(compile(source.replace(STEPS, "steps = 2\n"), str(DEMO), "exec"), {"__name__": "__main__"})
-    return summarise(seen.state, dropped=0)["models"], printed.getvalue()
+    return summarised(seen.state)["models"], printed.getvalue()
 
 
 # Of the demo: a prompt and a head train, eight blocks of a normalisation and two linear layers between them may.
@@ -102,7 +102,7 @@ def adversaries(rounds: int, *, ends_with: str) -> Watched:
 @pytest.mark.parametrize("ends_with", ["discriminator", "generator"])
 def test_a_model_keeps_its_figures_through_the_other_ones_step(ends_with: str) -> None:
     seen = adversaries(3, ends_with=ends_with)
-    models = {model["type"]: model for model in summarise(seen.state, dropped=0)["models"]}
+    models = {model["type"]: model for model in summarised(seen.state)["models"]}
     generator = models["Sequential"]
     # Tanh keeps its result; the first layer's input is the batch.
     assert generator["activation_bytes"] == 32 * (64 + 8) * 4
@@ -123,7 +123,7 @@ def test_a_model_that_is_frozen_between_two_turns_keeps_nothing() -> None:
             optimizer_d.step()
             if number < 2:
                 optimizer_g.step()
-    models = {model["type"]: model for model in summarise(seen.state, dropped=0)["models"]}
+    models = {model["type"]: model for model in summarised(seen.state)["models"]}
     assert models["Sequential"]["activation_bytes"] == 0
 
 
@@ -135,7 +135,7 @@ def test_models_that_are_gone_are_remembered_up_to_a_number() -> None:
             model(torch.ones(2, width)).mean().backward()
             optimizer.step()
             del model, optimizer
-    models = summarise(seen.state, dropped=0)["models"]
+    models = summarised(seen.state)["models"]
     assert [model["parameters"] for model in models] == [width + 1 for width in range(3, RECORDS_KEPT + 4)]
     assert [model["current"] for model in models] == [False] * RECORDS_KEPT + [True]
     assert all(model["gradient_bytes"] == 4 * model["parameters"] for model in models)
@@ -150,7 +150,7 @@ def test_a_model_that_stays_is_listed_once() -> None:
             head(encoder(torch.ones(2, 4))).mean().backward()
             optimizer.step()
             del head, optimizer
-    models = summarise(seen.state, dropped=0)["models"]
+    models = summarised(seen.state)["models"]
     assert sorted(model["parameters"] for model in models) == [5, 5, 5, 20]
 
 
@@ -159,7 +159,7 @@ def test_a_model_that_is_only_evaluated_keeps_nothing() -> None:
         nn.Linear(4, 3)(torch.ones(2, 4))
         model = nn.Linear(4, 3)
         model(torch.ones(2, 4))
-    (row,) = summarise(seen.state, dropped=0)["models"][-1:]
+    (row,) = summarised(seen.state)["models"][-1:]
     assert (row["activation_bytes"], row["gradient_bytes"]) == (0, 0)
     assert row["run_under"] == {"inference_mode": {"trainable": 15, "frozen": 0}}
     assert model is not None
@@ -177,7 +177,7 @@ def test_what_runs_unlisted_says_nothing_of_a_model_that_is_gone(monkeypatch: py
             monkeypatch.setattr(model_registry, "_SEARCH_NS", 0)
             monkeypatch.setattr(model_registry, "_SEARCH_SHARE", 0.0)
             del model, optimizer
-    (row,) = summarise(seen.state, dropped=0)["models"]
+    (row,) = summarised(seen.state)["models"]
     assert (row["trainable"], row["run_under"]) == (25, {"grad": {"trainable": 25, "frozen": 0}})
     assert row["measured_step"] == 3
 
@@ -265,7 +265,7 @@ def test_what_trained_in_an_earlier_stage_has_no_norm_in_the_next() -> None:
             optimizer.step()
     norms = seen.norms()
     assert [path for path, norm in norms.items() if norm is not None] == ["1.weight", "1.bias"]
-    rows = summarise(seen.state, dropped=0)["parameters"]
+    rows = summarised(seen.state)["parameters"]
     assert [row["path"] for row in rows if row["gradient_norm"] is not None] == ["1.weight", "1.bias"]
 
 
@@ -296,10 +296,10 @@ def test_a_model_that_first_runs_after_the_last_step_leaves_what_is_known(
     with watched() as seen:
         train(model)
         seen.probe.report()
-        before = summarise(seen.state, dropped=0)
+        before = summarised(seen.state)
         at_the_end(model)
-        during = summarise(seen.state, dropped=0)
-    after = summarise(seen.state, dropped=0)
+        during = summarised(seen.state)
+    after = summarised(seen.state)
     known = [(row["state"], row["gradient_norm"], row["saved_bytes"]) for row in before["parameters"]]
     assert [state for state, *_ in known] == ["T"] * 6
     assert all(norm is not None and saved is not None for _, norm, saved in known)
@@ -323,7 +323,7 @@ def test_the_models_that_trained_are_reported_even_if_they_are_gone() -> None:
         best = layers()
         best.load_state_dict(trained())
         evaluate(best)
-    summary = summarise(seen.state, dropped=0)
+    summary = summarised(seen.state)
     assert [row["state"] for row in summary["parameters"]] == ["T"] * 6
     assert all(row["gradient_norm"] is not None for row in summary["parameters"])
     assert [(model["current"], model["evaluated_only"]) for model in summary["models"]] == [
@@ -346,7 +346,7 @@ def test_layers_that_are_trained_one_after_the_other_are_all_known(monkeypatch: 
                 layer(x).square().mean().backward()
                 optimizer.step()
             x = layer(x).detach()
-    rows = summarise(seen.state, dropped=0)["parameters"]
+    rows = summarised(seen.state)["parameters"]
     assert [row["state"] for row in rows] == ["T"] * 8
     assert len(seen.all(SavedBytesMeasured)) < 60
 
@@ -374,7 +374,7 @@ def test_a_model_whose_parts_went_into_another_one_is_not_said_to_be_gone() -> N
         for _ in range(3):
             model(torch.randn(4, 8)).square().mean().backward()
             optimizer.step()
-    models = summarise(seen.state, dropped=0)["models"]
+    models = summarised(seen.state)["models"]
     assert [(row["part_of"], row["current"]) for row in models] == [("Prompted", False), (None, True)]
     lines = [line for line in report_lines(seen.state) if line.startswith("model ")]
     assert len(lines) == 1

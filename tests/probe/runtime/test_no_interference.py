@@ -17,13 +17,13 @@ from operator import attrgetter
 import loops
 import pytest
 import torch
+from summaries import summarised
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.export.summary import summarise
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.gradients.grad_histograms import GradHistograms
 from gradtui.probe.gradients.grad_scalers import GradScalers
@@ -550,4 +550,4 @@ def test_an_error_in_a_hook_is_in_the_summary_with_its_count(monkeypatch: pytest
             model(X).square().mean().backward()
             optimizer.step()
     expected = {"error": "RuntimeError: called a synchronizing CUDA operation", "failures": 3}
-    assert summarise(seen.state, dropped=0)["problems"] == {"gradient norms": expected}
+    assert summarised(seen.state)["problems"] == {"gradient norms": expected}

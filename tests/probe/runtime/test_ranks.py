@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from summaries import summarised
 from toggling import COMMANDS
 from torch import distributed, nn
 from watched import ScriptedCommands, Watched, watched
 
-from gradtui.export.summary import summarise
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
@@ -158,7 +158,7 @@ def test_a_bad_step_holds_no_rank_where_the_group_is_newer_than_the_wish(monkeyp
     assert not seen.state.pauses_at_bad_step
     (answer,) = seen.all(CommandRejected)
     assert isinstance(answer.command, PauseAtBadStep)
-    refused = summarise(seen.state, dropped=0)["refused"]
+    refused = summarised(seen.state)["refused"]
     assert refused == [{"step": 2, "command": "pause at the first NaN", "reason": answer.reason}]
     assert answer.reason.startswith("this is one of 2 ranks: while this one pauses, ")
 

@@ -1,0 +1,281 @@
+"""The summary of a run as other programs read it: what the file of `--summary` contains.
+
+`json_objects.py` writes and reads it: the names of the fields are the keys of the JSON objects, in the order of the file. Sizes
+are bytes, times seconds. None is an unknown value. `docs/reference/summary.md` explains the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradtui.protocol.json_objects import INLINED, Number
+from gradtui.protocol.summary_changes import Forecast, ForecastError, Freezes, Intervention, Refused
+from gradtui.protocol.summary_gradients import (
+    BadStep,
+    GradientNorm,
+    JointGradient,
+    LossCourse,
+    NormCourse,
+    ParameterGradient,
+)
+from gradtui.protocol.summary_memory import (
+    Checkpointed,
+    DeviceMemory,
+    FailedAllocation,
+    LivingGraphs,
+    PhaseSummary,
+    StepMemory,
+    StepPeak,
+)
+from gradtui.protocol.vocabulary import UnregisteredModule
+
+SCHEMA = 1
+"""Grows when a value gets another meaning. A new field leaves it as it is."""
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How far backward runs in a model."""
+
+    stops_at: tuple[str, ...]
+    """Paths where backward stops although something with parameters ran before in the same model."""
+    never_enters: tuple[str, ...]
+    """Paths of the topmost modules with parameters that ran, and that backward never enters."""
+    in_words: str | None
+
+
+@dataclass(frozen=True)
+class ElementCounts:
+    """Elements of parameters."""
+
+    trainable: int
+    frozen: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the run, with its last measurements if it is gone."""
+
+    name: str
+    current: bool
+    """Whether the run has it now, or had it when it ended."""
+    evaluated_only: bool
+    part_of: str | None
+    parameters: int
+    """Elements."""
+    trainable: int | None
+    """Elements that require a gradient."""
+    type: str
+    gradient_bytes: int | None
+    activation_bytes: int | None
+    bucket_bytes: int | None
+    measured_step: int | None
+    run_under: Mapping[str, ElementCounts] | None
+    """By the grad mode under which their modules ran."""
+    backward: Backward
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """The settings of a parameter group, by the optimizer's own names."""
+
+    lr: Number
+    weight_decay: Number
+    further: Mapping[str, Any] = field(metadata=INLINED)
+    since_steps: tuple[int, ...]
+    """Two steps: the settings are in use since a step from the first to the second."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimizer that was made or stepped."""
+
+    groups: int
+    freed: bool
+    """It no longer exists."""
+    sharing: int
+    """Number of optimizers that have had this row, one after the other."""
+    type: str
+    parameters: int
+    steps: int
+    group_settings: tuple[GroupSettings, ...]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module, with the gradients of all parameters in it, its children's included."""
+
+    path: str
+    type: str
+    gradient_norm: Number
+    gradient_norm_steps: tuple[int, ...] | None
+    """The first and the last step of these norms."""
+    gradient: JointGradient | None
+    saved_bytes: int | None
+    """What autograd keeps for backward in its own operations."""
+    subtree_saved_bytes: int | None
+    """That with the modules within it."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the models that trained last."""
+
+    path: str
+    names: tuple[str, ...]
+    """All of its paths, more than one where weights are tied."""
+    same_storage: tuple[str, ...]
+    """Paths of other parameters over the same memory."""
+    shape: tuple[int, ...]
+    local_count: int | None
+    """Elements that this process holds; None for a tensor that is not spread over several."""
+    dtype: str
+    bytes: int
+    trainable: bool | None
+    state: str | None
+    """The letter of its state."""
+    state_reason: str | None
+    gradient_norm: Number
+    gradient_norm_step: int | None
+    gradient: ParameterGradient | None
+    saved_bytes: int | None
+    """That of the module that owns it."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor of a module that is no parameter."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    persistent: bool
+    """Whether `state_dict` contains it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a rule says is wrong."""
+
+    rule: str
+    level: str
+    status: str
+    message: str
+    why: str
+    paths: tuple[str, ...]
+    first_step: int | None
+    last_step: int | None
+    cleared_step: int | None
+    """The step after which it was no longer so; None while it is."""
+    evidence: Mapping[str, str | int | float | bool | None]
+    remedy: str
+    command: str | None
+    explains: tuple[str, ...]
+    file: str | None
+    line: int | None
+
+
+@dataclass(frozen=True)
+class PartProblem:
+    """A part of gradtui that failed."""
+
+    error: str
+    """The newest one."""
+    failures: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The overhead of gradtui. Shares are fractions of 1."""
+
+    us_per_step: Number
+    """Microseconds, as the next one."""
+    device_us_per_step: Number
+    share_of_step: Number
+    steps_exempt_from_budget: int
+    share_of_other_steps: Number
+    budget: Number
+    steps_within_budget: int
+    share_within_budget: Number
+    setup_seconds: Number
+    dropped_events: int
+    dropped_readings: int
+    steps_with_estimated_phases: int
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process of a job."""
+
+    rank: int
+    local_rank: int
+    host: str
+    pid: int
+    generation: int
+    """How often the launcher had restarted them."""
+    steps: int
+    micro_steps: int
+    exit_code: int | None
+    left: str | None
+    """Why its connection ended before its run."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in figures, while it goes on or when it has ended."""
+
+    schema: int
+    """1."""
+    script: str | None
+    arguments: tuple[str, ...]
+    """Without secrets."""
+    exit_code: int | None
+    child_cpu_seconds: Number
+    seconds: Number
+    device: str | None
+    ledger: str | None
+    """How memory is measured."""
+    torch: str | None
+    """Its version."""
+    steps: int
+    """Executed optimizer steps of all optimizers."""
+    iterations: int
+    """Of the training loop."""
+    micro_steps: int
+    """Outermost backward calls."""
+    skipped_steps: int
+    """By a loss scaler."""
+    models: tuple[Model, ...]
+    optimizers: tuple[Optimizer, ...]
+    phases: Mapping[str, PhaseSummary]
+    memory: StepMemory
+    step_peak: StepPeak | None
+    device_memory: DeviceMemory | None
+    checkpointed: tuple[Checkpointed, ...]
+    living_graphs: LivingGraphs | None
+    gradient_norm: GradientNorm
+    losses: tuple[LossCourse, ...]
+    gradient_norms: tuple[NormCourse, ...]
+    bad_step: BadStep | None
+    modules: tuple[Module, ...]
+    parameters: tuple[Parameter, ...]
+    buffers: tuple[Buffer, ...]
+    freezes: Freezes
+    interventions: tuple[Intervention, ...]
+    forecasts: tuple[Forecast, ...]
+    forecast_errors: Mapping[str, ForecastError | None]
+    interventions_dropped: int
+    """Number of older ones."""
+    refused: tuple[Refused, ...]
+    out_of_memory: tuple[FailedAllocation, ...]
+    findings: tuple[Finding, ...]
+    problems: Mapping[str, PartProblem]
+    unregistered: tuple[UnregisteredModule, ...]
+    unregistered_omitted: int
+    cost: Cost
+    ranks: tuple[Rank, ...]
+    report: tuple[str, ...]
+    """The run in sentences."""

@@ -1,0 +1,98 @@
+"""The parts of `RunSummary` about what commands have changed. None is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradtui.protocol.json_objects import INLINED, Number
+
+
+@dataclass(frozen=True)
+class ExtendedOptimizer:
+    """An optimizer that holds parameters which commands have added."""
+
+    optimizer: str
+    own: int
+    """Number of the script's own parameters."""
+    added: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Freezes:
+    """What commands hold frozen at the end: paths."""
+
+    frozen: tuple[str, ...]
+    contending: tuple[str, ...]
+    """Those that the script has set back to trainable since."""
+    added_to_optimizers: tuple[ExtendedOptimizer, ...]
+    trained_and_taken_out: tuple[str, ...]
+    holding_statistics: tuple[str, ...]
+    """Modules whose running statistics are held."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a change has changed: pairs of the sampled steps before and after it."""
+
+    text: str
+    carried_out: bool
+    peak_bytes: tuple[int, ...] | None
+    total_bytes: tuple[int, ...] | None
+    activations_bytes: tuple[int, ...] | None
+    seconds: tuple[Number, ...] | None
+    """Before, after, and the margin up to which a change could be noise."""
+    joined: Mapping[str, int]
+    """Number of tensors that joined each optimizer."""
+    other_changes: int
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """A change of the run by a command."""
+
+    step: int
+    seconds: Number
+    text: str
+    command: str
+    """Its word in schedules."""
+    fields: Mapping[str, Any] = field(metadata=INLINED)
+    """Those of the command, as in a schedule."""
+    origin: str | None
+    trainable: bool | None
+    skipped: int
+    """Steps that a loss scaler had skipped."""
+    parameters: tuple[str, ...]
+    """Paths of those that it froze or unfroze."""
+    receipt: Receipt | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What was forecast of a change, and what was measured: changes in bytes by category."""
+
+    step: int
+    command: Mapping[str, Any]
+    other_changes: int
+    predicted: Mapping[str, int | None]
+    measured: Mapping[str, int | None]
+    exact: bool
+
+
+@dataclass(frozen=True)
+class ForecastError:
+    """The error of the forecasts of a category."""
+
+    changes: int
+    error: Number
+    """Sum of the absolute errors, divided by the sum of the measured changes without their signs."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A command that was not carried out."""
+
+    step: int
+    command: str
+    reason: str

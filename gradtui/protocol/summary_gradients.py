@@ -1,0 +1,133 @@
+"""The parts of `RunSummary` about losses and gradients. None is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gradtui.protocol.json_objects import INLINED, Number
+
+
+@dataclass(frozen=True)
+class Course:
+    """The ends and the extremes of a curve, each with its step."""
+
+    first: Number
+    first_step: int | None
+    last: Number
+    last_step: int | None
+    min: Number
+    min_step: int | None
+    max: Number
+    max_step: int | None
+    measured_steps: int
+
+
+@dataclass(frozen=True)
+class OptimizerPlace:
+    """Which optimizer a curve is of."""
+
+    name: str
+    """The models whose parameters it owns."""
+    optimizer: int | None
+    """Its place in `optimizers`; None for a script that updates its parameters itself."""
+    is_main: bool
+    steps: int | None
+
+
+@dataclass(frozen=True)
+class LossCourse:
+    """The loss of an optimizer."""
+
+    place: OptimizerPlace = field(metadata=INLINED)
+    of_backwards: str | None
+    """What it is of several backwards of a step, `mean` or `sum`; None where each step has one."""
+    course: Course = field(metadata=INLINED)
+
+
+@dataclass(frozen=True)
+class NormCourse:
+    """The total norm of the gradients that an optimizer applied."""
+
+    place: OptimizerPlace = field(metadata=INLINED)
+    course: Course = field(metadata=INLINED)
+
+
+@dataclass(frozen=True)
+class MicroStepNorms:
+    """The norm accumulated after each micro-step of a step, before clipping."""
+
+    step: int
+    accumulated: tuple[Number, ...]
+
+
+@dataclass(frozen=True)
+class JointGradient:
+    """The statistics of the gradients of several parameters that train, as of one tensor."""
+
+    tensors: int
+    of: int
+    """Number of parameters that train; `tensors` of them have statistics."""
+    first_step: int
+    last_step: int
+    max_abs: Number
+    mean: Number
+    std: Number
+    zero_fraction: Number
+    not_finite: int
+    weight_norm: Number
+    update_ratio: Number
+    ratio_tensors: int
+    """Number of those whose own ratio is known."""
+    ratio_is_exact: bool
+
+
+@dataclass(frozen=True)
+class GradientNorm:
+    """The L2 norm of all gradients as the main optimizer applied them."""
+
+    since_step: int
+    course: Course = field(metadata=INLINED)
+    of_steps: int
+    """Steps of the main optimizer since `since_step`."""
+    unconfirmed_steps: int
+    not_finite_steps: int
+    micro_steps: MicroStepNorms | None
+    gradient: JointGradient | None
+
+
+@dataclass(frozen=True)
+class BadStep:
+    """Where NaN or Inf appeared first."""
+
+    step: int
+    value: str
+    phase: str | None
+    module: str | None
+    until: str | None
+    is_input: bool
+    parameter: str | None
+    others: int
+    exact: bool
+    operation: str | None
+    seconds: Number
+    """Of the run."""
+    last_finite_step: int | None
+    earliest_step: int
+    in_words: str
+
+
+@dataclass(frozen=True)
+class ParameterGradient:
+    """The statistics of a parameter's gradient, over the elements that it stores."""
+
+    step: int
+    max_abs: Number
+    mean: Number
+    std: Number
+    zero_fraction: Number
+    """Share of all elements, 0 to 1."""
+    not_finite: int
+    weight_norm: Number
+    update_ratio: Number
+    """L2 norm of the step's update divided by that of the parameter."""
+    ratio_is_exact: bool

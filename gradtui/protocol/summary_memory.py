@@ -1,0 +1,175 @@
+"""The parts of `RunSummary` about memory and the time of phases. Sizes are bytes, times seconds; None is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gradtui.protocol.json_objects import INLINED, Number
+from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes
+
+
+@dataclass(frozen=True)
+class PhaseSummary:
+    """A phase of the run, over all steps."""
+
+    seconds: Number
+    """Host time."""
+    device_seconds: Number
+    """Device time in the `device_steps` steps that were timed; None if none was."""
+    device_steps: int
+    count: int
+    bytes_end: MemoryBytes | None
+    """What is held when it ends, by category."""
+    bytes_end_step: int | None
+    other_at_load: int | None
+    """The part of `other` from before the first forward."""
+    other_first_step: int | None
+    other_since: int | None
+    bytes_peak: int | None
+    peak_step: int | None
+    """0 before the first step."""
+    peak_exact: bool | None
+    """False if `bytes_peak` is a lower bound."""
+    peak_models: tuple[str, ...]
+    exact: bool | None
+    """Whether every category of `bytes_end` was measured."""
+
+
+@dataclass(frozen=True)
+class RunPeak:
+    """The highest total of the run."""
+
+    step: int
+    since_step: int
+    """It may be of any step from this one to `step`."""
+    phase: str | None
+    bytes: int
+    exact: bool
+    """False if it is a lower bound."""
+
+
+@dataclass(frozen=True)
+class MemorySpike:
+    """A step whose peak was far above those around it."""
+
+    step: int
+    phase: str | None
+    peak_bytes: int
+    usual_bytes: int
+    """The median of the steps before."""
+    steps: int
+    """Number of such steps in a row."""
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """The memory of every step."""
+
+    peak: RunPeak | None
+    spike_count: int
+    spike_count_exact: bool
+    spikes: tuple[MemorySpike, ...]
+
+
+@dataclass(frozen=True)
+class PeakHolding:
+    """Bytes of the tensors of one kind in one module at the peak of a step."""
+
+    kind: str
+    module: str | None
+    bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True)
+class StepPeak:
+    """The peak of the last step whose memory was profiled, and its holders."""
+
+    step: int
+    bytes: int
+    phase: str
+    module: str | None
+    holdings: tuple[PeakHolding, ...]
+
+
+@dataclass(frozen=True)
+class DeviceParts:
+    """Where the bytes of a CUDA device are."""
+
+    scope: str | None
+    """Whose memory `total` is: that of this `process`, or of all on the `device`."""
+    total: int | None
+    context: int | None
+    outside: int | None
+    cached: int | None
+    rounding: int | None
+    requested: int | None
+    allocated: int | None
+    reserved: int | None
+    requested_peak: int | None
+    allocated_peak: int | None
+    reserved_peak: int | None
+    device_used: int | None
+    device_total: int | None
+    other_processes: int | None
+
+
+@dataclass(frozen=True)
+class DeviceEntry:
+    """One CUDA device."""
+
+    index: int
+    name: str
+    parts: DeviceParts = field(metadata=INLINED)
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The CUDA device that holds most of the models' bytes, and every one of which torch has reserved memory."""
+
+    step: int
+    parts: DeviceParts = field(metadata=INLINED)
+    devices: tuple[DeviceEntry, ...]
+
+
+@dataclass(frozen=True)
+class Checkpointed:
+    """A module with operations in checkpointed regions."""
+
+    module: str
+    recomputed_bytes: int | None
+    kept_bytes: int | None
+
+
+@dataclass(frozen=True)
+class LivingGraphs:
+    """Graphs that no backward has reached."""
+
+    step: int
+    forwards: int
+    at_least: bool
+    since_step: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class FailedAllocation:
+    """An allocation that failed."""
+
+    number: int
+    step: int
+    device: str
+    message: str
+    phase: str
+    module: str | None
+    whole: bool
+    """False if the bytes are lower bounds."""
+    file: str | None
+    """The file with the report."""
+    seconds: Number
+    """Of the run."""
+    requested_bytes: int | None
+    bytes: Mapping[str, int | None] | None
+    """By category, and `total`."""
+    largest: tuple[HeldStorage, ...]
