@@ -228,6 +228,8 @@ class Probe:
             self.phases.on_backward_post(now, in_step=self._steps.are_running())
             return
         self.counter.micro_steps += 1
+        with self.hooks.guarded("gradient norms"):
+            self.norms.copy_losses()
         self._totals.phase_ended(Phase.BACKWARD)
         try:
             if self.step_sampler.sampled_step is not None:
@@ -400,6 +402,9 @@ class Probe:
         self.norms.poll()
 
     def _on_graph_replay_post(self, now: int, work: CapturedWork) -> None:
+        if work.backwards:
+            # Nothing has read the loss of these gradients, and an optimizer's step may follow that is not captured.
+            self.norms.losses.step.forget()
         if steps := self.counter.replayed(work.backwards, work.optimizers, by_hand=self._is_by_hand()):
             self._cost.steps_ended((now,) * steps)
         self.parts.steps_ended(now)

@@ -88,6 +88,11 @@ void note_wait(const char *function) {
     trace("WAIT", function);
 }
 
+void note_overtaking(const char *function) {
+    count("overtaking copy");
+    trace("OVERTAKING", function);
+}
+
 void note_violation(const char *function) {
     __atomic_add_fetch(&violations, 1, __ATOMIC_RELAXED);
     trace("VIOLATION", function);

@@ -165,6 +165,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMe
         note_wait(__func__);
         wait_until(stream->busy_until);
     }
+    if (kind == cudaMemcpyDeviceToHost && is_ahead(stream)) note_overtaking(__func__);
     if (!is_capturing(stream)) memmove(to, from, size);
     work(stream, 2000 + size / 20);
     return cudaSuccess;

@@ -21,6 +21,8 @@ void count(const char *name);
 cudaError_t failed(cudaError_t code);
 /* Note that the calling thread waits for the device. */
 void note_wait(const char *function);
+/* Note a copy to the host that may begin before other streams have written what it reads. */
+void note_overtaking(const char *function);
 /* Note a call that a capture forbids. */
 void note_violation(const char *function);
 size_t size_from_environment(const char *name, size_t otherwise);
@@ -72,6 +74,8 @@ int is_capturing(cudaStream_t stream);
 long long now(void);
 /* Give a stream work that takes `ns`. */
 void work(cudaStream_t stream, long ns);
+/* Whether work that the stream is given now may begin before earlier work of other streams of its device has ended. */
+int is_ahead(cudaStream_t stream);
 void wait_until(long long time);
 /* Apply the rules of captures to a call that may be unsafe: it is an error, and the captures that forbid it are invalid. */
 cudaError_t unsafe(const char *function);

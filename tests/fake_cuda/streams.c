@@ -10,6 +10,7 @@ struct CUevent_st {
     int is_recorded, is_timing, device;
     Capture *capture; /* in which it was recorded last */
 };
+enum { MOST_AHEAD = 1024 }; /* kernels in the queue of a stream */
 static struct CUstream_st default_streams[MOST];
 static long long busy_until[MOST];
 
@@ -29,12 +30,22 @@ void wait_until(long long time) {
 void work(cudaStream_t stream, long ns) {
     if (is_capturing(stream)) {
         stream->capture->nodes++;
+        count("captured node");
         return;
     }
+    /* The host waits where it is too far ahead, which is no call that waits for the device. */
+    wait_until(stream->busy_until - MOST_AHEAD * kernel_ns);
     long long begin = now();
     if (stream->busy_until > begin) begin = stream->busy_until;
     stream->busy_until = begin + ns;
     if (stream->busy_until > busy_until[stream->device]) busy_until[stream->device] = stream->busy_until;
+}
+
+int is_ahead(cudaStream_t stream) {
+    long long begin = now();
+    if (is_capturing(stream)) return 0;
+    if (stream->busy_until > begin) begin = stream->busy_until;
+    return begin < busy_until[stream->device];
 }
 
 /* ---- streams ---- */

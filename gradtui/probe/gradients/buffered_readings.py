@@ -20,7 +20,7 @@ from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import Value, loss_of, value_of
+from gradtui.probe.gradients.step_loss import DeviceLoss, Value, loss_of, value_of
 from gradtui.probe.memory import StepTotalsReader, Total
 from gradtui.probe.steps import HookEventBuffer, ProbeContext
 from gradtui.probe.torch_private.private_names import (
@@ -69,8 +69,8 @@ class BufferedReadings:
 
     __slots__ = (
         "_are_few", "_detector", "_every", "_fences", "_highest", "_hooks", "_memory_every", "applied", "backwards", "buffer",
-        "clippings", "factors", "interval", "is_due", "losses", "measure", "memory", "norms", "reads_memory", "totals",
-        "unread", "unread_memory",
+        "clippings", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
+        "reads_memory", "totals", "unread", "unread_memory",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +96,8 @@ class BufferedReadings:
         self.backwards = 0
         """The number of backwards of the current step so far."""
         self.losses: list[Value | None] = []
+        self.in_backward: DeviceLoss | None = None
+        """The loss of the backward that is running, if it is on a device."""
         self.factors: dict[int, float] = {}
         self.norms: dict[int, BufferedNorms] = {}
 
@@ -176,11 +178,19 @@ class BufferedReadings:
                     self.is_due = True
                     return False
                 self._detector.note_root(loss)
+            else:
+                self.in_backward = value
             if self.backwards and (factor := factor_of(outputs)) is not None:
                 self.factors[len(self.losses)] = factor
         self.backwards += 1
         self.losses.append(value)
         return True
+
+    def backward_ended(self) -> None:
+        """Begin to copy the loss from a device, if `in_backward` is one."""
+        loss, self.in_backward = self.in_backward, None
+        if loss is not None:
+            loss.backward_ended()
 
     def on_step(self, optimizer: Optimizer) -> bool:
         """Read the norms of the gradients that `optimizer` is about to apply.

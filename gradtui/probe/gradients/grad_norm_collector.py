@@ -147,6 +147,12 @@ class GradNormCollector:
         """Collect histograms of these parameters from the next step on."""
         self._figures.watch(paths)
 
+    def copy_losses(self) -> None:
+        """Begin to copy the loss of a backward that has ended, if it is on a device."""
+        self.losses.backward_ended()
+        # It may have begun as a buffered one.
+        self.buffered.backward_ended()
+
     def on_backward_post(self, step: int) -> None:
         """Measure the micro-step after a backward that accumulates for `step`."""
         with self._aside():

@@ -26,7 +26,7 @@ from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms
 
-_RING = 8
+_RING = 64
 """Maximum number of readings under way on a device. At this number the next step is not measured. Dropping the oldest reading
 instead would mean that a script that runs further ahead of its device never receives one."""
 _HALF = (torch.float16, torch.bfloat16)

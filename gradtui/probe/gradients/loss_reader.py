@@ -9,11 +9,11 @@ from typing import Any
 from torch.optim import Optimizer
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
-from gradtui.probe.gradients.grad_norms import GradNormSample, unscaled
+from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import LossReading, StepLoss, loss_of, value_of
+from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss, loss_of, value_of
 from gradtui.probe.model import modules_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import factor_of
@@ -36,6 +36,8 @@ class LossReader:
         """The loss of the current step, in memory that does not belong to the script."""
         self._models, self._hooks = context.models, context.hooks
         self._bad_steps, self._latest, self._applied = bad_steps, latest, applied
+        self._in_backward: DeviceLoss | None = None
+        """The loss of the backward that is running, if it is on a device."""
         self.dropped = 0
         """Number of steps whose loss is unknown, because the device had not finished earlier ones."""
         self._under_way: deque[tuple[int, int, LossReading]] = deque()
@@ -63,11 +65,19 @@ class LossReader:
         if loss is None:
             return
         scale, is_scaled = self.scale.factor(), self.scale.is_applied
-        value = value_of(unscaled(loss.detach(), scale) if scale is not None else loss)
+        value = value_of(loss, scale)
         self.step.add(value, factor_of(outputs, is_scaled=is_scaled) if len(self.step) else None)
         if isinstance(value, float):
             with self._hooks.guarded("first bad step"):
                 self._bad_steps.on_loss(value, outputs, is_scaled=is_scaled)
+        else:
+            self._in_backward = value
+
+    def backward_ended(self) -> None:
+        """Begin to copy the loss from a device."""
+        loss, self._in_backward = self._in_backward, None
+        if loss is not None:
+            loss.backward_ended()
 
     def ended(self, step: int, index: int, optimizer: Optimizer | None = None, *, is_delivered: bool) -> None:
         """End `step` of the optimizer with this index. Its loss may be delivered already, with the norms of the step."""

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from gradtui.probe.gradients.grad_norms import unscaled
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import operations_are_observed
 
 _MAX_BACKWARDS = 4096
 """Backwards of one step whose losses are kept: a script may accumulate for ever."""
 
-Value = float | HostCopy
+
+class DeviceLoss:
+    """The loss of a backward on a device, without the factor `scale` of a loss scaler. Its copy begins when backward has ended.
+
+    Before that, the loss may not have been written yet: another stream may compute it, and the current one waits for that
+    stream at the end of backward only. The script holds the loss as long, and of the graph nothing is kept.
+    """
+
+    def __init__(self, loss: torch.Tensor, scale: torch.Tensor | None) -> None:
+        self._tensors = [each.detach().reshape(1) for each in (loss, scale) if each is not None]
+        self._copies: list[HostCopy] = []
+
+    def backward_ended(self) -> None:
+        """Begin the copy, on the current stream."""
+        tensors, self._tensors = self._tensors, []
+        for each in tensors:
+            if each.is_cuda:
+                # The script may free it while the copy is under way. This does nothing on the stream that has allocated it.
+                each.record_stream(torch.cuda.current_stream(each.device))
+            # From CUDA the copy begins at once. Other devices are copied later, when the script may have changed its tensor.
+            self._copies.append(HostCopy(each if each.is_cuda else each.clone()))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether `value` would not have to wait."""
+        return not self._tensors and all(each.is_there for each in self._copies)
+
+    def wait(self) -> None:
+        """Wait for the device, as `LossReading.wait`."""
+        self.backward_ended()
+        for each in self._copies:
+            each.wait()
+
+    @property
+    def value(self) -> float:
+        """The loss. Call it only once it has arrived."""
+        loss, scale, *_ = (*[float(each.values()[0]) for each in self._copies], 1.0)
+        return loss / scale if scale else math.nan
+
+
+Value = float | DeviceLoss
 
 
 def loss_of(outputs: Any) -> torch.Tensor | None:
@@ -23,13 +65,11 @@ def loss_of(outputs: Any) -> torch.Tensor | None:
     return first if is_loss and first.numel() == 1 and not first.is_complex() else None
 
 
-def value_of(loss: torch.Tensor) -> Value:
-    """Return the number that a loss on the CPU has, or a copy that is on its way from a device."""
-    if loss.is_cpu:
-        return float(loss.item())
-    # From CUDA the copy begins at once. Other devices are copied later, when the script may have changed its tensor.
-    loss = loss.detach().reshape(1)
-    return HostCopy(loss if loss.is_cuda else loss.clone())
+def value_of(loss: torch.Tensor, scale: torch.Tensor | None = None) -> Value:
+    """Return the number that a loss on the CPU has, without the factor `scale`, or a copy that is made when backward ends."""
+    if not loss.is_cpu or not (scale is None or scale.is_cpu):
+        return DeviceLoss(loss, scale)
+    return float((loss if scale is None else unscaled(loss.detach(), scale)).item())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +94,7 @@ class LossReading:
     @property
     def value(self) -> float | None:
         """The loss of the step; None if it has none. Call it only once it has arrived."""
-        losses = [each if isinstance(each, float) else float(each.values()[0]) for each in self.values]
+        losses = [each if isinstance(each, float) else each.value for each in self.values]
         if not losses:
             return None
         return sum(losses) / (len(losses) if self.of == "mean" else 1)

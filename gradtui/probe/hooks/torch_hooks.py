@@ -109,6 +109,8 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
             if is_holding:
                 held.leave()
             if is_marked and marks.within == BACKWARD:
+                if norms.in_backward is not None:
+                    hooks.read("gradient norms", norms.backward_ended)
                 if norms.reads_memory:
                     hooks.read("memory totals", norms.phase_ended)
                 marks.add((-BACKWARD, now := perf_counter_ns()))

@@ -21,10 +21,16 @@ _RESULTS = 64 << 10
 _MAX_PIECE = 64 << 20
 _MIN_PIECE = 16 << 10
 _FRESH_S = 0.25
-"""Seconds for which the sizes of pieces are used again. The blocks are alike at the same place of each step."""
+"""Seconds for which the sizes of pieces are used again."""
+_ALIKE = 64 << 10
+"""The blocks of a device are taken as alike if so few bytes more or less are free, as at the same place of each step."""
+_PLACES = 16
+"""Most places of a step of which the sizes are kept."""
 
-_pieces: dict[int, tuple[float, int]] = {}
-"""By CUDA device: when the free blocks were looked at, and the bytes of a piece."""
+_free: dict[int, int] = {}
+"""By CUDA device: its free bytes in small blocks, in units of `_ALIKE`, when its room was looked at last."""
+_pieces: dict[tuple[int, int | None], tuple[float, int]] = {}
+"""By CUDA device and its free bytes: when the free blocks were looked at, and the bytes of a piece."""
 
 
 def has_room(devices: Iterable[int]) -> bool:
@@ -49,9 +55,12 @@ def piece_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return PIECE_BYTES
     index = device.index or 0
-    known = _pieces.get(index)
+    place = index, _free.get(index)
+    known = _pieces.get(place)
     if known is None or monotonic() - known[0] > _FRESH_S:
-        known = _pieces[index] = monotonic(), _piece_of(index)
+        if len(_pieces) >= _PLACES:
+            _pieces.clear()
+        known = _pieces[place] = monotonic(), _piece_of(index)
     return known[1]
 
 
@@ -62,6 +71,7 @@ def _has_room(device: int) -> bool:
         # Another allocator, without statistics.
         return True
     reserved, active = (counter(stats, kind, "small_pool").get("current", 0) for kind in ("reserved", "active"))
+    _free[device] = (reserved - active) // _ALIKE
     return reserved - active >= _RESULTS
 
 

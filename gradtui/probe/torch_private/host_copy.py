@@ -19,7 +19,7 @@ class HostCopy:
     """Holds the values of a one-dimensional tensor once they have arrived; for a CPU tensor they are there at once.
 
     From CUDA they are copied asynchronously to pinned memory on the device's current stream, and an event shows when they
-    have arrived (not yet confirmed on a device). From any other device (MPS, XPU) a copy waits until the device has
+    have arrived (checked on a simulated device only). From any other device (MPS, XPU) a copy waits until the device has
     finished all its work, so several copies are made together, once a second at most.
     """
 

@@ -467,7 +467,10 @@ def test_of_a_device_that_is_behind_the_oldest_readings_arrive_and_steps_are_lef
     assert len(readings) == len(slow.made)
 
 
-def test_what_a_device_is_behind_with_is_counted_for_the_whole_run(slow: type[SlowCopy]) -> None:
+def test_what_a_device_is_behind_with_is_counted_for_the_whole_run(
+    slow: type[SlowCopy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grad_norms, "_RING", 8)
     model = small()
     with watched() as seen:
         seen.submit(lambda number: FollowMicroSteps(number, True))

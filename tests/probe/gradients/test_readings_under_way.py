@@ -38,6 +38,10 @@ class LateCopy(HostCopy):
     def is_there(self) -> bool:
         return self.has_arrived
 
+    @property
+    def value(self) -> float:
+        return float(self.values()[0])
+
     def wait(self) -> None:
         self.has_arrived = True
         self.arrive()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from watched import Watched, watched
 
-from gradtui.probe.gradients.step_loss import LossReading, StepLoss
+from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss
 from gradtui.probe.torch_private.host_copy import HostCopy
 
 X = torch.linspace(-1, 1, 48).view(12, 4)
@@ -103,6 +103,10 @@ class Late(HostCopy):
     def is_there(self) -> bool:
         return self.has_arrived
 
+    @property
+    def value(self) -> float:
+        return float(self.values()[0])
+
     def wait(self) -> None:
         self.has_arrived = True
 
@@ -115,6 +119,17 @@ def test_a_loss_on_a_device_is_known_once_all_its_parts_have_arrived() -> None:
     assert not reading.is_there
     reading.wait()
     assert (reading.is_there, reading.value) == (True, 2.0)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(None, 6.0), (4.0, 1.5), (0.0, math.nan)])
+def test_a_loss_on_a_device_is_copied_when_its_backward_has_ended(scale: float | None, expected: float) -> None:
+    weight = torch.tensor(3.0, requires_grad=True)
+    loss = weight * 2
+    copy = DeviceLoss(loss, None if scale is None else torch.tensor(scale))
+    assert not copy.is_there
+    copy.backward_ended()
+    loss.detach().zero_()
+    assert (copy.is_there, copy.value) == (True, pytest.approx(expected, nan_ok=True))
 
 
 # Through a training. In each loop the probe sees the same number of steps, some of them only buffered.

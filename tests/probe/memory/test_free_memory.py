@@ -109,6 +109,21 @@ def test_a_piece_fits_into_a_free_block(
     assert piece_bytes(torch.device("cpu")) == PIECE_BYTES
 
 
+def test_pieces_are_of_the_blocks_that_are_free_at_the_same_place_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, looks = torch.device("cuda:0"), []
+    monkeypatch.setattr(free_memory, "_pieces", {})
+    monkeypatch.setattr(free_memory, "_free", {})
+    monkeypatch.setattr(free_memory, "_piece_of", lambda index: looks.append(index) or len(looks) * MIB)
+    pieces = []
+    for active in (MIB + 8192, 2 * MIB, MIB + 9216, 2 * MIB):
+        monkeypatch.setattr(
+            torch.cuda, "memory_stats_as_nested_dict", lambda _, to=active: small_blocks(reserved=4 * MIB, active=to)
+        )
+        assert has_room([0])
+        pieces += [piece_bytes(device), piece_bytes(device)]
+    assert pieces == [MIB, MIB, 2 * MIB, 2 * MIB] * 2
+
+
 def test_an_allocator_without_statistics_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(device: int) -> None:
         raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")

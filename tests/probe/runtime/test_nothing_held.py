@@ -72,6 +72,10 @@ class Late(HostCopy):
     def is_there(self) -> bool:
         return self.has_arrived
 
+    @property
+    def value(self) -> float:
+        return float(self.values()[0])
+
 
 @pytest.mark.usefixtures("as_on_a_device")
 def test_a_loss_and_norms_that_arrive_one_after_the_other_are_delivered_together(
