@@ -34,6 +34,7 @@ from gradtui.serving.server import Answer, Stream
 from gradtui.state.findings import Status, by_gravity
 from gradtui.state.objections import in_full, missing_target, objection_to
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import newest_loss
 from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -266,7 +267,7 @@ def _status(state: RunState) -> dict[str, Any]:
         "paused": state.paused,
         "ended": state.ended is not None,
         "steps_per_second": state.steps_per_second,
-        "loss": finite(state.loss.last),
+        "loss": finite(newest_loss(state)[0]),
         "gradient_norm": finite(state.gradient_norm.last),
         "findings": sum(each.is_open and each.status is Status.CONFIRMED for each in state.findings),
     }

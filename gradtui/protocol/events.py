@@ -174,6 +174,8 @@ class Progress(Event):
     """The same as `exempt_steps` and `exempt_seconds` of the steps that were sampled within the budget."""
     readings_without_room: int = 0
     """Those of `readings_dropped` for which a device had no memory left."""
+    steps_without_loss: int = 0
+    """The newest steps in a row whose loss nothing can read, because a CUDA graph has replayed their backward."""
 
 
 @dataclass(frozen=True, slots=True)

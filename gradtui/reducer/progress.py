@@ -25,7 +25,7 @@ def progressed(state: RunState, event: ev.Progress) -> None:
         elapsed += time.seconds
     cost = state.cost
     cost.norms_every, cost.ledger_every = event.norms_every, event.ledger_every
-    _readings_dropped(state, event)
+    _readings(state, event)
     if event.own_device_seconds:
         cost.own_device_seconds = (cost.own_device_seconds or 0.0) + event.own_device_seconds
     if event.step <= event.steps:
@@ -54,7 +54,10 @@ def progressed(state: RunState, event: ev.Progress) -> None:
     cost.unended_seconds = cost.unended_own_seconds = 0.0
 
 
-def _readings_dropped(state: RunState, event: ev.Progress) -> None:
+def _readings(state: RunState, event: ev.Progress) -> None:
+    if event.steps_without_loss and not state.steps_without_loss:
+        state.note(event, "probe", "losses are unknown from here on: a CUDA graph computes them")
+    state.steps_without_loss = event.steps_without_loss
     cost = state.cost
     without_room = event.readings_without_room
     late = event.readings_dropped - without_room

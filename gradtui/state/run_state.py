@@ -221,6 +221,8 @@ class RunState:
     epoch_steps: int | None = None
     epoch_steps_left: int | None = None
     """Steps of the present epoch, and those left of it; None where they are unknown."""
+    steps_without_loss: int = 0
+    """The newest steps in a row whose loss nothing can read (`Progress`)."""
     unregistered: tuple[UnregisteredModule, ...] = ()
     """Modules that run inside a model without being registered with it."""
     unregistered_omitted: int = 0

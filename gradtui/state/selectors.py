@@ -306,6 +306,13 @@ def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
     return (min(steps), max(steps)) if steps else None
 
 
+def newest_loss(state: RunState) -> tuple[float | None, int | None]:
+    """Return the newest loss and its step; None if there is none, or if nothing can read those of the present steps."""
+    if state.steps_without_loss or not len(state.loss):
+        return None, None
+    return state.loss.last, state.loss.steps[-1]
+
+
 def total_norm_at(state: RunState, step: int | None) -> float | None:
     """Return the total gradient norm at a step, None if it was not read at that step.
 

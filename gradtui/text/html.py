@@ -17,7 +17,7 @@ from gradtui.state.first_folds import first_folds, stacks_of
 from gradtui.state.model_records import reported_tree
 from gradtui.state.run_memory import memory_now, run_peak
 from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import joint_ratio, letters_of, row_parameters
+from gradtui.state.selectors import joint_ratio, letters_of, newest_loss, row_parameters
 from gradtui.state.series import joint_norm
 from gradtui.text.effects import change_results, change_words
 from gradtui.text.findings import finding_text
@@ -75,7 +75,7 @@ def _facts(state: RunState, *, is_over: bool) -> str:
     facts = [
         f"<b>step {state.step:,}</b>" + (" (no longer watched)" if is_over else ""),
         "" if is_over or state.steps_per_second is None else rate_text(state.steps_per_second).strip(),
-        f"loss <b>{html.escape(newest_losses(state)) or number_text(state.loss.last).strip()}</b>",
+        f"loss <b>{html.escape(newest_losses(state)) or number_text(newest_loss(state)[0]).strip()}</b>",
         f"gradient norm {html.escape(newest_norms(state)) or bound_of_norm + number_text(state.gradient_norm.last).strip()}",
         f"memory {_size(memory_now(state))}, peak {bound}{_size(peak.bytes if peak is not None else None)}",
     ]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from gradtui.printable import printable
 from gradtui.protocol.events import Event, NonFiniteFound, PauseChanged, RunEnded
 from gradtui.state.run_state import RunState
+from gradtui.state.selectors import newest_loss
 from gradtui.text.nonfinite import nonfinite_text
 
 _MAX = 300
@@ -42,7 +43,7 @@ def notice_of(state: RunState, event: Event) -> Notice | None:
 
 def notice_facts(state: RunState | None, notice: Notice, script: str, exit_code: int | None = None) -> dict[str, str]:
     """Return the facts of a notice as environment variables; one whose value is unknown is empty."""
-    loss = state.loss.last if state is not None else None
+    loss = newest_loss(state)[0] if state is not None else None
     if state is not None and state.ended is not None:
         exit_code = state.ended.exit_code
     return {

@@ -52,6 +52,10 @@ class StepCounter:
         self._paid_steps, self._paid_seconds = 0, 0.0
         self._flushed = (0, 0)
         self._stop_after, self._wanted = stop_after, stop_after
+        self._replayed_at = 0
+        """The value of `micro_steps` after the newest replay of a CUDA graph with a backward."""
+        self._without_loss = 0
+        """The number of newest steps whose backward a CUDA graph has replayed."""
         self._skipped = 0
         self.ended = 0
         """Steps of optimizers that have ended, executed or skipped. A late answer of a device does not change their numbers."""
@@ -62,6 +66,7 @@ class StepCounter:
     def stepped(self, optimizer: int, times: int = 1) -> None:
         """Count `times` steps of the optimizer with this index."""
         self.ended += times
+        self._count_without_loss(times)
         self.steps += times - self._by_hand
         self.iterations -= self._by_hand
         self._count_iterations(optimizer, times)
@@ -92,14 +97,21 @@ class StepCounter:
 
     def stepped_by_hand(self) -> None:
         """Count a backward in a script without an optimizer: whatever the script does with the gradients next is its step."""
+        self._count_without_loss(1)
         self.steps += 1
         self.iterations += 1
         self._by_hand += 1
+
+    def _count_without_loss(self, steps: int) -> None:
+        is_replayed = 0 < self.micro_steps == self._replayed_at
+        self._without_loss = self._without_loss + steps if is_replayed else 0
 
     def replayed(self, backwards: int, optimizers: Sequence[int], *, by_hand: bool) -> int:
         """Count the work of a replayed CUDA graph; return the number of steps."""
         before = self.steps
         self.micro_steps += backwards
+        if backwards:
+            self._replayed_at = self.micro_steps
         for index in optimizers:
             self.stepped(index)
         for _ in range(backwards if by_hand else 0):
@@ -203,6 +215,7 @@ class StepCounter:
             self._paid_steps,
             self._paid_seconds,
             readings_without_room,
+            self._without_loss,
         )
         if not steps:
             self.setup_steps = self.steps

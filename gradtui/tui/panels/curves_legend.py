@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gradtui.state.freshness import is_stale
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import total_norm_at, value_at
+from gradtui.state.selectors import newest_loss, total_norm_at, value_at
 from gradtui.state.shown_norms import shown_norms
 from gradtui.text import NUMBER_WIDTH, number_text
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
@@ -149,7 +149,7 @@ def _loss(state: RunState, step: int | None) -> tuple[float | None, int | None]:
     loss = value_at(state.loss, step)
     if loss is not None and not is_stale(state, step):
         return loss, step
-    return state.loss.last, state.loss.steps[-1] if len(state.loss) else None
+    return newest_loss(state)
 
 
 def _when(state: RunState, step: int | None, form: _Form) -> list[Span]:

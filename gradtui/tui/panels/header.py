@@ -11,7 +11,7 @@ from functools import lru_cache
 from gradtui.state.freshness import is_stale
 from gradtui.state.run_memory import memory_now, memory_peak, memory_step
 from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, learning_rates, next_stop, run_status
+from gradtui.state.selectors import RunStatus, learning_rates, newest_loss, next_stop, run_status
 from gradtui.text import (
     BYTES_WIDTH,
     NUMBER_WIDTH,
@@ -255,8 +255,9 @@ def _loss(state: RunState, layout: _Layout) -> Line:
     """Return the newest loss with its course; if it is old, with its step, as far as there is room.
 
     Where several optimizers step in turns it is that of the main one, whose name takes the place of the course or the overhead.
+    A dash stands for a loss that nothing can read.
     """
-    loss, step = state.loss.last, state.loss.steps[-1] if len(state.loss) else None
+    loss, step = newest_loss(state)
     is_old = is_stale(state, step)
     role = "error" if loss is not None and not math.isfinite(loss) else STALE if is_old else "text"
     number: Span = (pad(number_text(loss).strip(), NUMBER_WIDTH), role)
@@ -271,7 +272,7 @@ def _loss(state: RunState, layout: _Layout) -> Line:
     if is_old and step is not None:
         words = next((text for text in (f"step {step:,}", f"@{step:,}") if width_of(text) <= room), "")
         return (*value, (pad(words, room), "muted"))
-    if room < _MIN_COURSE:
+    if room < _MIN_COURSE or state.steps_without_loss:
         return (*value, (" " * room, ""))
     return (*value, *sparkline(state.loss.values[-room:], room, "muted"))
 

@@ -13,6 +13,7 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, GradientsMeasured, PauseChanged
+from gradtui.state.selectors import newest_loss
 
 X = torch.linspace(-1, 1, 12).view(3, 4)
 
@@ -104,6 +105,26 @@ def test_replays_of_a_captured_step_are_counted_and_the_capture_is_not(cuda: Fak
         for _ in range(10):
             graph.replay()
     assert (seen.state.step, seen.state.micro_steps) == (eager + 10, eager + 10)
+
+
+@pytest.mark.parametrize("eager", [3, 400])
+def test_the_loss_of_replayed_gradients_is_unknown(cuda: FakeCuda, eager: int) -> None:
+    with watched(budget=100.0 if eager < 100 else 0.0) as seen:
+        training = Training()
+        for _ in range(eager):
+            training.step()
+        graph = torch.cuda.CUDAGraph()
+        with cuda.graph(graph):
+            training.model(X).square().mean().backward()
+        for _ in range(10):
+            graph.replay()
+            training.optimizer.step()
+        seen.probe.report()
+        assert [step for step, _ in seen.losses()] == [*range(1, eager + 1)]
+        assert newest_loss(seen.state) == (None, None)
+        assert [entry.text for entry in seen.state.log if "losses are unknown" in entry.text] != []
+        training.step()
+    assert seen.losses()[-1][0] == newest_loss(seen.state)[1] == eager + 11
 
 
 def test_a_graph_without_a_step_counts_as_nothing(cuda: FakeCuda) -> None:

@@ -228,6 +228,14 @@ def test_an_old_loss_is_dim_and_has_its_step() -> None:
     assert "323" not in text(state, 220)
 
 
+def test_a_loss_that_nothing_can_read_is_a_dash() -> None:
+    state = RunState(step=333, steps_per_second=5.0, steps_without_loss=330)
+    state.loss.append(3, 0.573)
+    for width in (80, 120, 160, 220):
+        assert "loss –" in text(state, width)
+        assert "0.573" not in text(state, width)
+
+
 def test_old_memory_is_dim() -> None:
     state = RunState(step=333, steps_per_second=5.0)
     for event in ledgers(9.0, 323):
