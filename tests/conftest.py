@@ -9,13 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
+from helpers.examples import register_profiles
 
-# On a busy machine an example takes many times as long. A server of CI tries the same examples each time.
-hypothesis.settings.register_profile("developer", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "developer")
+register_profiles()
 
 # Tests run side by side: threads of torch's that wait for each other on a full machine take twenty times as long. Scripts that
 # tests start inherit it.

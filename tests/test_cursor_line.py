@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.cursor_line import CursorLine
@@ -55,7 +55,6 @@ def test_stdout_matters_only_where_both_lead_to_the_same_file() -> None:
         max_size=25,
     )
 )
-@settings(max_examples=200)
 def test_a_line_of_gradtui_stands_alone_and_covers_nothing(
     written: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

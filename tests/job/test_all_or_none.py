@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from simulated_job import Job
 
@@ -30,7 +30,6 @@ def check(job: Job) -> None:
         assert not any(rank.missed for rank in ranks)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 4), st.booleans())
 def test_all_ranks_carry_out_the_same_commands_at_the_same_steps(seed: int, size: int, is_slow: bool) -> None:
     job = Job(random.Random(seed), size, is_slow=is_slow)

@@ -164,7 +164,7 @@ def steered(seed: int) -> tuple[HeldRank, HeldRank]:
     return first, second
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 1 << 30))
 @example(251)
 def test_no_rank_stays_held_and_all_make_the_same_changes(seed: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fakes import coop_run
+from helpers.examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -107,7 +108,7 @@ MOVES = st.one_of(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=st.lists(MOVES, max_size=6))
 def test_any_way_to_a_place_gives_the_same_state(path: Path, moves: list[tuple[str, Any]]) -> None:
     viewer = Viewer(path)

@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jobs import PATHS, Job, model
 
@@ -296,7 +296,6 @@ def test_the_entry_of_the_log() -> None:
     assert job.texts == [expected]
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), count=st.integers(2, 4))
 def test_any_values_by_hand(seed: int, count: int) -> None:
     """Names and ranks as a slow comparison finds them."""

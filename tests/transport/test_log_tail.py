@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tqdm import tqdm
 
@@ -75,7 +75,6 @@ def test_what_a_terminal_would_show(name: str, log: Path) -> None:
     ).map(lambda parts: "".join(parts).encode("utf-8", errors="surrogatepass")),
     cuts=st.lists(st.integers(0, 200), max_size=6),
 )
-@settings(max_examples=300)
 def test_how_it_arrives_makes_no_difference(log: Path, text: bytes, cuts: list[int]) -> None:
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[start:end] for start, end in pairwise(edges)]

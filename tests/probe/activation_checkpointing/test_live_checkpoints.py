@@ -19,6 +19,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -158,7 +159,7 @@ def test_a_checkpointed_block_trains_to_the_same_bits(kind: type[nn.Module], aut
     assert totals[-1] < totals[0]
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(5))
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
     changes=st.lists(

@@ -1,15 +1,10 @@
-"""Whatever a person asks for, in whatever order, of whatever model in whatever loop: what must always hold, holds.
-
-`GRADTUI_FUZZ=2000 pytest tests/probe/commands/test_fuzz.py` tries that many sequences, different ones each time. Without it,
-the same few run.
-"""
+"""Whatever a person asks for, in whatever order, of whatever model in whatever loop: what must always hold, holds."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import json
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from loops import LOOPS, UNSUITED
@@ -33,7 +29,6 @@ from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.transport.in_process import CommandQueue
 
-TRIES = int(os.environ.get("GRADTUI_FUZZ", "0"))
 STEPS = 6
 MODELS = (
     "mlp", "conv_batchnorm", "dropout", "unused_branch", "frozen_encoder_with_prompt", "lora", "frozen_prefix",
@@ -245,14 +240,9 @@ def check(ran: Ran, written: Path) -> None:
         assert not vars(parameter)
 
 
-def settings_of(examples: int) -> Callable[..., Any]:
+def settings_of(few: int) -> Callable[..., Any]:
     health = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
-    return settings(
-        max_examples=TRIES or examples,
-        derandomize=not TRIES,
-        suppress_health_check=health,
-        database=None,
-    )
+    return settings(max_examples=examples(few), suppress_health_check=health)
 
 
 def test_every_command_is_tried() -> None:
@@ -261,8 +251,8 @@ def test_every_command_is_tried() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0 if TRIES else 600)
-@settings_of(250)
+@pytest.mark.timeout(10 * examples(60))
+@settings_of(60)
 @given(
     st.sampled_from(PAIRS),
     sequences(OBSERVING, CHANGING, STOPPING),
@@ -282,8 +272,8 @@ def test_any_sequence_of_commands(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0 if TRIES else 600)
-@settings_of(100)
+@pytest.mark.timeout(10 * examples(40))
+@settings_of(40)
 @given(st.sampled_from(PAIRS), sequences(OBSERVING), st.lists(st.one_of(*OBSERVING.values()), max_size=4))
 def test_what_only_observes_changes_no_bit(pair: tuple[str, str], asked: list[Asked], while_held: list[Make]) -> None:
     assume(asked)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toggling import X, bits, freeze, small, step, unfreeze
@@ -171,7 +172,7 @@ def test_what_was_done_after_a_step_that_a_scaler_left_out_is_done_after_it_agai
 TOGGLES = st.tuples(st.booleans(), st.sampled_from(["0", "2", "4", "0.weight", "*.bias", ":head", "2, 4.bias", ":all"]))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     asked=st.dictionaries(
         st.integers(0, STEPS - 1), st.lists(st.one_of(st.none(), TOGGLES), min_size=1, max_size=3), max_size=5

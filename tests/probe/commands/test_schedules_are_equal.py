@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toggling import Make, X
 from torch import Tensor, nn
@@ -129,7 +129,6 @@ def everything(model: nn.Module) -> dict[str, tuple[float, ...]]:
     return {name: tuple(tensor.double().view(-1).tolist()) for name, tensor in model.state_dict().items()}
 
 
-@settings(max_examples=60, derandomize=True)
 @given(schedules)
 def test_a_toggled_run_is_the_script_with_the_schedule_in_it(schedule: Schedule) -> None:
     assert everything(commanded(schedule)) == everything(written_in(schedule))

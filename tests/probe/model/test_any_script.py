@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 import torch
+from helpers.examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -153,7 +154,7 @@ def check(seen: Watched, script: Script) -> None:
     assert len(tree.states) == len(tree.trainable) == len(tree.parameters)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(st.sampled_from(COMMON), st.sampled_from(ACTS)), max_size=40))
 def test_any_script(acts: list[str]) -> None:
     _, alone = run(acts)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -73,7 +74,6 @@ def models(draw: st.DrawFn) -> nn.Module:
     return root
 
 
-@settings(max_examples=200)
 @given(models())
 def test_every_subtree_is_one_range_in_the_order_of_named_parameters(model: nn.Module) -> None:
     tree = build([("model", model)])
@@ -107,7 +107,6 @@ def is_within(tree: ModuleTree, index: int, above: int) -> bool:
     return index == above
 
 
-@settings(max_examples=200)
 @given(models())
 def test_every_path_to_a_parameter_is_one_of_its_names(model: nn.Module) -> None:
     tree = build([("model", model)])
@@ -123,7 +122,7 @@ def test_every_path_to_a_parameter_is_one_of_its_names(model: nn.Module) -> None
         assert tree.owns(tensor) == index
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(10))
 @given(st.lists(models(), min_size=2, max_size=3))
 def test_several_models_lie_one_after_the_other(roots: list[nn.Module]) -> None:
     tree = build([(f"model{index}", root) for index, root in enumerate(roots)])
@@ -137,7 +136,6 @@ def test_several_models_lie_one_after_the_other(roots: list[nn.Module]) -> None:
     assert covered == list(range(len(tree.modules)))
 
 
-@settings(max_examples=100)
 @given(models())
 def test_a_tree_is_current_until_something_changes(model: nn.Module) -> None:
     tree = build([("model", model)])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -539,7 +540,7 @@ class Script:
             own.append(weight)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(10))
 @given(
     st.sampled_from(["SGD", "momentum", "Adam", "AdamW", "RMSprop", "started Adagrad", "fused Adam", "Rprop"]),
     st.booleans(),

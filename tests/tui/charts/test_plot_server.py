@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from helpers.examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plot_cases import assert_measures, curve, noisy, requests, texts, wait_for
@@ -78,7 +79,7 @@ def drawn_by(client: PlotClient, request: PlotRequest, key: str = "panel") -> Pi
     return picture
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(requests(width=st.integers(24, 130), height=st.integers(6, 40)))
 def test_plotext_and_braille_agree_on_the_frame_of_any_chart(client: PlotClient, request_: PlotRequest) -> None:
     chart = sanitise(request_)
@@ -98,7 +99,7 @@ def test_plotext_and_braille_agree_on_the_frame_of_any_chart(client: PlotClient,
     ]
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(st.integers(), st.integers(24, 220), st.integers(6, 60), st.sampled_from(["linear", "log"]))
 def test_long_noisy_series_with_spikes_and_holes_are_drawn(
     client: PlotClient, seed: int, width: int, height: int, scale: Scale

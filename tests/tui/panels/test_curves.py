@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from app_session import session
 from fakes import Node, coop_model, coop_run, found
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from textual.content import Content
 
@@ -42,7 +42,6 @@ any_float = st.floats() | st.sampled_from([0.0, -0.0, 5e-324, 1.7e308, math.nan,
 PLOTTER = Plotter()
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(st.none() | any_float, st.none() | any_float, st.none() | any_float), max_size=30), st.data())
 def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...]], data: st.DataObject) -> None:
     state = state_after(found(Node("M", "M", (("a", (2,)), ("b", (2,))))))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, started
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
@@ -290,7 +290,6 @@ def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
     )
 
 
-@settings(max_examples=100)
 @given(
     st.dictionaries(st.integers(0, BINS - 1), st.integers(1, 10**9)),
     st.integers(0, 9),

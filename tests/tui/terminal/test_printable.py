@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from app_session import session
 from fakes import coop_run
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -77,7 +78,7 @@ def test_a_line_on_stderr_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert reach_the_terminal(written[:-1]) == []
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(10))
 @given(texts)
 def test_the_reporter_writes_lines_without_them(text: str) -> None:
     reading, writing = os.pipe()
