@@ -10,8 +10,6 @@ from fakes import Node, found, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
 
 SCALE = (1.0, 0.5, 0.25, 2.0, 8.0)
 
@@ -149,10 +147,3 @@ def two_of_one_model(kinds: tuple[str, str] = ("Muon", "AdamW"), count: int = 40
     owners = [OptimizerInfo(kind, 1, owned, 0) for kind, owned in zip(kinds, (matrices, others))]
     made = steps([0, 1] * (count // 2), 2, loss=lambda _, step: loss_at(0, 1 + (step - 1) // 2))
     return run_of(listed, owners, made)
-
-
-def state_after(events: Iterable[ev.Event]) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state

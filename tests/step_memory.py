@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fakes import MIB, coop_run
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 
 BEFORE = MIB
@@ -41,7 +41,4 @@ def events(steps: int = 60, spikes: Mapping[int, int] | None = None, *, exact: b
 
 def state(steps: int = 60, spikes: Mapping[int, int] | None = None, *, exact: bool = False) -> RunState:
     """Return the state after `events`."""
-    made = RunState()
-    for event in events(steps, spikes, exact=exact):
-        apply(made, event)
-    return made
+    return state_after(*events(steps, spikes, exact=exact))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fakes import Node
-from optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, stages, state_after, steps
+from helpers.states import state_after
+from optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, stages, steps
 
 from gradtui.comparison import SeriesCollector
 from gradtui.protocol import events as ev
@@ -56,4 +57,4 @@ def test_a_new_optimizer_of_the_same_models_continues_the_series() -> None:
     again = [ev.OptimizersFound(3.0, 5, (gone, owner(listed, "Net"))), *steps([1] * 5, 2, first=6)]
     series = collected([*first, *again])
     assert series.loss == [(step, loss_at(0 if step < 6 else 1, step)) for step in range(1, 11)]
-    assert state_after([*first, *again]).main_since == 0
+    assert state_after(*[*first, *again]).main_since == 0

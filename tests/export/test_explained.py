@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import pytest
 from fakes import coop_run
+from helpers.states import state_after
 
 from gradtui.export.explained import explained
 from gradtui.protocol.codec import BadEntry
-from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text.why import parameter_sentences
 
 
 @pytest.fixture(scope="module")
 def state() -> RunState:
-    made = RunState()
-    for event in coop_run(120):
-        apply(made, event)
-    return made
+    return state_after(*coop_run(120))
 
 
 def test_every_parameter_and_module_is_explained(state: RunState) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import step_memory
 from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, started
+from helpers.states import state_after
 from optimizer_runs import linear, models, owner, run_of
 from summaries import summarised
 
@@ -70,15 +71,8 @@ def round_trip(state: RunState, dropped: int = 0) -> Any:
     return json.loads(json.dumps(summarised(state, dropped=dropped), allow_nan=False))
 
 
-def run(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
-
-
 def test_a_run_has_every_documented_key() -> None:
-    state = run(*coop_run())
+    state = state_after(*coop_run())
     changed = (Changed(True, tuple(state.tree.parameters[index].path for index in (2, 3))),)
     asked = SetTrainable(7, "text_encoder.blocks.7", True)
     apply(state, ev.CommandApplied(9.0, 120, asked, "unfroze text_encoder.blocks.7", (2, 3), changed))
@@ -122,7 +116,7 @@ def test_a_run_has_every_documented_key() -> None:
 
 
 def test_interventions_that_were_not_kept_are_counted() -> None:
-    state = run(*coop_run(2))
+    state = state_after(*coop_run(2))
     for number in range(INTERVENTIONS_KEPT + 3):
         apply(state, ev.CommandApplied(9.0, 2, SetTrainable(number, "ctx", False), "froze ctx", (0,)))
     summary = round_trip(state)
@@ -163,7 +157,7 @@ def test_every_norm_states_the_step_it_was_read_at() -> None:
     model = coop_model(blocks=1)
     count = len(model.parameters)
     steps = (7, 8, None, *[8] * (count - 3))
-    state = run(
+    state = state_after(
         started(),
         model,
         ev.GradientsMeasured(1.0, 2, 3.0, 1.0, None),
@@ -187,7 +181,7 @@ def test_what_is_not_finite_or_not_measured_is_null() -> None:
     model = coop_model(blocks=1)
     count = len(model.parameters)
     norms = [math.nan, math.inf, None] + [1.0] * (count - 3)
-    state = run(
+    state = state_after(
         started(),
         model,
         ev.GradientsMeasured(1.0, 1, math.nan, math.nan, tuple(norms)),
@@ -219,7 +213,7 @@ def test_a_damaged_recording_never_makes_a_summary_that_is_no_json(tmp_path: Pat
 def test_trainable_counts_elements_of_what_requires_a_gradient() -> None:
     model = coop_model(blocks=1)
     letters, flags = coop_states(model)
-    summary = round_trip(run(model, ev.ParametersClassified(1.0, 1, letters, flags)))
+    summary = round_trip(state_after(model, ev.ParametersClassified(1.0, 1, letters, flags)))
     ctx = next(parameter for parameter in model.parameters if parameter.path == "ctx")
     assert summary["models"][0]["trainable"] == ctx.count
     assert summary["models"][0]["parameters"] == sum(parameter.count for parameter in model.parameters)
@@ -232,7 +226,7 @@ def test_a_parameter_has_the_reason_of_its_state() -> None:
     index = next(index for index, info in enumerate(model.parameters) if info.path == "ctx")
     letters = letters[:index] + "U" + letters[index + 1 :]
     reasons = "-" * index + StateReason.CLEARED.value + "-" * (len(letters) - index - 1)
-    rows = round_trip(run(model, ev.ParametersClassified(1.0, 1, letters, flags, reasons)))["parameters"]
+    rows = round_trip(state_after(model, ev.ParametersClassified(1.0, 1, letters, flags, reasons)))["parameters"]
     assert [row["path"] for row in rows if row["state_reason"]] == ["ctx"]
     assert (
         rows[index]["state_reason"]
@@ -241,7 +235,7 @@ def test_a_parameter_has_the_reason_of_its_state() -> None:
 
 
 def test_a_tied_parameter_is_one_row_with_all_its_names() -> None:
-    rows = round_trip(run(coop_model()))["parameters"]
+    rows = round_trip(state_after(coop_model()))["parameters"]
     (tied,) = [row for row in rows if len(row["names"]) > 1]
     assert tied["names"] == ["text_encoder.token_embedding.weight", "text_encoder.head.weight"]
 
@@ -249,7 +243,7 @@ def test_a_tied_parameter_is_one_row_with_all_its_names() -> None:
 def test_a_summary_is_written_whole_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     path.write_text("old")
-    write(summarise(run(*coop_run(3)), dropped=0), path)
+    write(summarise(state_after(*coop_run(3)), dropped=0), path)
     assert json.loads(path.read_text())["steps"] == 3
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -267,7 +261,7 @@ def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> 
 
 
 def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
-    state = run(*coop_run(3))
+    state = state_after(*coop_run(3))
     assert round_trip(state)["step_peak"] is None
     modules = state.tree.modules
     index = next(index for index, module in enumerate(modules) if module.path.endswith("blocks.0"))
@@ -290,8 +284,8 @@ def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
 
 
 def test_where_the_memory_of_a_device_went() -> None:
-    assert round_trip(run(*coop_run()))["device_memory"] is None
-    memory = round_trip(run(*coop_run(), device_sample(step=40)))["device_memory"]
+    assert round_trip(state_after(*coop_run()))["device_memory"] is None
+    memory = round_trip(state_after(*coop_run(), device_sample(step=40)))["device_memory"]
     assert (memory["scope"], memory["step"], memory["total"]) == ("process", 40, 14 * GIB)
     parts = [memory[name] for name in ("context", "cached", "rounding", "requested")]
     assert sum(parts) == memory["total"]
@@ -307,13 +301,13 @@ def test_where_the_memory_of_a_device_went() -> None:
 
 
 def test_where_the_process_is_hidden_the_memory_is_the_whole_devices() -> None:
-    memory = round_trip(run(device_sample(process=None)))["device_memory"]
+    memory = round_trip(state_after(device_sample(process=None)))["device_memory"]
     assert (memory["scope"], memory["total"], memory["context"]) == ("device", 15 * GIB, None)
     assert memory["outside"] == 15 * GIB - memory["reserved"]
 
 
 def test_what_a_gradient_looked_like_is_told_with_its_step() -> None:
-    state = run(*coop_run(3))
+    state = state_after(*coop_run(3))
     apply(state, ev.GradientFiguresMeasured(1.0, 7, (GradientStats(1, math.nan, 0.5, 0.25, 0.0, 2, 3.0, 1e-3, False),)))
     first, second = round_trip(state)["parameters"][:2]
     assert first["gradient"] is None
@@ -324,7 +318,7 @@ def test_what_a_gradient_looked_like_is_told_with_its_step() -> None:
 
 
 def test_what_is_checkpointed_is_told_by_module() -> None:
-    state = run(*coop_run(3))
+    state = state_after(*coop_run(3))
     modules = len(state.tree.modules)
     again: tuple[int | None, ...] = (0, 5, None, *[0] * (modules - 3))
     inputs = (0, 0, 0, 7, *[0] * (modules - 4))
@@ -365,7 +359,7 @@ def test_the_first_bad_step() -> None:
 
 
 def test_every_module_has_what_autograd_saves_in_it_and_below_it() -> None:
-    rows = {row["path"]: row for row in round_trip(run(*coop_run(3)))["modules"]}
+    rows = {row["path"]: row for row in round_trip(state_after(*coop_run(3)))["modules"]}
     # In each block of the fake run six modules save half a MiB each: two norms, three linear layers and the GELU.
     assert (rows["text_encoder.blocks.0.mlp.1"]["type"], rows["text_encoder.blocks.0.mlp.1"]["saved_bytes"]) == (
         "GELU",
@@ -378,12 +372,12 @@ def test_every_module_has_what_autograd_saves_in_it_and_below_it() -> None:
     # Eight blocks and the last norm.
     assert rows[""]["subtree_saved_bytes"] == rows["text_encoder"]["subtree_saved_bytes"] == 8 * 3 * MIB + MIB // 2
     assert rows["image_encoder"]["subtree_saved_bytes"] == 0
-    before = round_trip(run(*coop_run(1)))["modules"][0]
+    before = round_trip(state_after(*coop_run(1)))["modules"][0]
     assert (before["saved_bytes"], before["subtree_saved_bytes"]) == (None, None)
 
 
 def test_graphs_that_no_backward_reaches_are_told_as_long_as_they_live() -> None:
-    state = run(*coop_run(3))
+    state = state_after(*coop_run(3))
     assert round_trip(state)["living_graphs"] is None
     apply(state, ev.GraphsAlive(9.0, 3, 12, True, 2, 5 * MIB))
     assert round_trip(state)["living_graphs"] == {
@@ -396,11 +390,11 @@ def test_graphs_that_no_backward_reaches_are_told_as_long_as_they_live() -> None
 def test_buffers_are_listed() -> None:
     found = coop_model()
     info = BufferInfo("token_prefix", (4, 256), "float32", 1024, 4096, 0, persistent=False)
-    state = run(*coop_run(1), replace(found, buffers=(info,)))
+    state = state_after(*coop_run(1), replace(found, buffers=(info,)))
     assert round_trip(state)["buffers"] == [
         {"path": "token_prefix", "shape": [4, 256], "dtype": "float32", "bytes": 4096, "persistent": False}
     ]
-    assert round_trip(run(*coop_run(1)))["buffers"] == []
+    assert round_trip(state_after(*coop_run(1)))["buffers"] == []
 
 
 def test_parts_of_gradtui_that_failed_are_listed() -> None:
@@ -416,7 +410,7 @@ def test_host_time_and_device_time_of_phases_and_of_our_own_operations() -> None
     progress = ev.Progress(1.0, 4, 4, 4, 0, (4,), times, 0.0, 1, 1)
     further = ev.Progress(2.0, 8, 4, 4, 0, (4,), times, 0.01, 1, 1, own_device_seconds=0.008)
     measured = [ev.DeviceTimesMeasured(1.0, step, ((Phase.FORWARD, 0.25),), 0.002) for step in (1, 2, 3)]
-    told = round_trip(run(progress, *measured, further))
+    told = round_trip(state_after(progress, *measured, further))
     forward, data = told["phases"]["forward"], told["phases"]["data"]
     assert (forward["seconds"], forward["device_seconds"], forward["device_steps"]) == (4.0, 0.75, 3)
     assert (data["seconds"], data["device_seconds"], data["device_steps"]) == (2.0, None, 0)
@@ -433,7 +427,7 @@ def test_losses_and_norms_of_each_optimizer_keep_their_extremes_over_a_long_run(
         ev.StepsMeasured(1.0, step, (ev.StepFigures(step, 0, loss, total=2 * loss),)) for step, loss in losses.items()
     ]
     bad = ev.StepsMeasured(1.0, count + 1, (ev.StepFigures(count + 1, 0, math.nan),))
-    summary = round_trip(run(*events, *figures, bad))
+    summary = round_trip(state_after(*events, *figures, bad))
     (loss,), (norm,) = summary["losses"], summary["gradient_norms"]
     low, high = min(losses, key=losses.__getitem__), max(losses, key=losses.__getitem__)
     assert (loss["min"], loss["min_step"], loss["max"], loss["max_step"]) == (losses[low], low, losses[high], high)
@@ -448,7 +442,7 @@ def test_losses_and_norms_of_each_optimizer_keep_their_extremes_over_a_long_run(
 
 
 def test_a_summary_is_read_as_it_was_written() -> None:
-    state = run(*coop_run())
+    state = state_after(*coop_run())
     apply(state, ev.CommandApplied(9.0, 120, SetTrainable(7, "ctx", True), "unfroze ctx", (0,)))
     apply(state, device_sample())
     written = round_trip(state)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from fakes import MIB, Node, coop_model, finding, found, large_model
+from helpers.states import state_after
 from report_runs import ended, record
 
 from gradtui.diagnostics import all_rules
 from gradtui.export.rule_pages import rule_page
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
-from gradtui.reducer import apply
 from gradtui.report.contents import Contents, contents_of
 from gradtui.report.memory_contents import duration_words
 from gradtui.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
@@ -26,13 +26,6 @@ from gradtui.state.run_state import RunState
 @pytest.fixture
 def contents(tmp_path: Path) -> Contents:
     return contents_of(recorded_run(record(tmp_path / "run.jsonl", ended())))
-
-
-def state_of(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 def mlp(layers: int) -> ev.ModelsFound:
@@ -84,7 +77,7 @@ def test_parameters_of_one_module_in_two_states_have_a_row_for_each(contents: Co
 
 def test_blocks_that_are_alike_share_a_row() -> None:
     model = stack(30)
-    rows = module_table(state_of(model, classified(model, "adapter"))).rows
+    rows = module_table(state_after(model, classified(model, "adapter"))).rows
     assert [(row.name, row.modules, row.elements) for row in rows] == [
         ("Net", 1, 30 * 96),
         ("blocks", 1, 30 * 96),
@@ -101,20 +94,20 @@ def test_a_block_that_differs_has_a_row_of_its_own() -> None:
         "1" if info.path.startswith("blocks.3.") else flag for info, flag in zip(model.parameters, event.trainable)
     )
     event = replace(event, trainable=flags, states=flags.replace("1", "T").replace("0", "F"))
-    rows = module_table(state_of(model, event)).rows
+    rows = module_table(state_after(model, event)).rows
     assert [(row.name, row.modules) for row in rows if row.depth == 2] == [("0 … 2", 3), ("3", 1), ("4 … 5", 2)]
 
 
 @pytest.mark.parametrize(("layers", "rows"), [(10, 12), (FEW_ROWS - 2, FEW_ROWS), (FEW_ROWS - 1, 2)])
 def test_layers_that_train_alike_have_rows_as_long_as_they_are_few(layers: int, rows: int) -> None:
     model = mlp(layers)
-    assert len(module_table(state_of(model, classified(model, ""))).rows) == rows
+    assert len(module_table(state_after(model, classified(model, ""))).rows) == rows
 
 
 def test_a_frozen_module_is_one_row_however_many_parts_it_has() -> None:
     model = mlp(10)
     event = classified(model, "nothing")
-    (row,) = module_table(state_of(model, event)).rows
+    (row,) = module_table(state_after(model, event)).rows
     assert (row.name, row.elements, row.states[0].tensors) == ("Net", 60, 20)
 
 
@@ -123,7 +116,7 @@ def test_a_large_model_has_few_rows_or_says_how_many_are_left_out() -> None:
     # Every second layer is frozen, so that no module is like its neighbour.
     flags = "".join("01"[(index // 2) % 2] for index in range(len(model.parameters)))
     states = flags.replace("1", "T").replace("0", "F")
-    table = module_table(state_of(model, ev.ParametersClassified(1.0, 2, states, flags)))
+    table = module_table(state_after(model, ev.ParametersClassified(1.0, 2, states, flags)))
     assert len(table.rows) == MAX_ROWS or table.omitted == 0
     assert sum(sum(each.tensors for each in row.states) for row in table.rows[:1]) == 20_000
 
@@ -134,7 +127,7 @@ def test_a_module_deeper_than_the_stack_of_python_has_its_rows() -> None:
         node = Node(f"m{depth}", "Wrapper", (), (node,))
     model = found(node)
     event = classified(model, "weight")
-    assert module_table(state_of(model, event)).rows[-1].name == "bias"
+    assert module_table(state_after(model, event)).rows[-1].name == "bias"
 
 
 def test_a_curve_leaves_out_what_is_not_finite_and_says_where(contents: Contents) -> None:
@@ -197,7 +190,7 @@ def test_the_parts_of_a_phase_add_up_to_its_total(contents: Contents) -> None:
 
 
 def test_a_finding_has_the_page_of_its_rule() -> None:
-    state = state_of(coop_model())
+    state = state_after(coop_model())
     state.findings = [finding("GT203", paths=tuple(map(str, range(30)))), finding("GT999")]
     known, unknown = contents_of(RecordedRun(state)).findings
     rule = next(rule for rule in all_rules() if rule.id == "GT203")
@@ -243,7 +236,7 @@ def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
 
 def test_a_state_that_is_not_known_says_whether_the_parameter_is_frozen() -> None:
     model = mlp(1)
-    (row,) = module_table(state_of(model, ev.ParametersClassified(1.0, 2, "--", "00"))).rows
+    (row,) = module_table(state_after(model, ev.ParametersClassified(1.0, 2, "--", "00"))).rows
     assert [(each.word, each.tensors) for each in row.states] == [("frozen", 2)]
-    (row,) = module_table(state_of(model)).rows
+    (row,) = module_table(state_after(model)).rows
     assert [(each.word, each.tensors) for each in row.states] == [("unknown", 2)]

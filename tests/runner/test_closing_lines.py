@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import step_memory
 from fakes import MIB, coop_model, coop_run, coop_states, started
+from helpers.states import state_after
 
 from gradtui.export.step_memory import step_memory as step_memory_of
 from gradtui.protocol import events as ev
@@ -25,19 +26,12 @@ from gradtui.tui.plots.memory import memory_plot
 from gradtui.tui.plots.options import PlotOptions
 
 
-def after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
-
-
 def finding(number: int, level: Level = Level.NOTE) -> Finding:
     return Finding(f"GT{number}", level, Status.CONFIRMED, f"wrong {number}", "why", "mend it", 1, 1)
 
 
 def test_labels_stand_in_a_column() -> None:
-    lines = closing_lines(after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None)))
+    lines = closing_lines(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None)))
     assert 5 < len(lines) <= 10
     assert lines[0] == "steps     5 steps, 5 micro-steps in 9.0 s"
     assert all(line[9] == " " and line[10] != " " for line in lines)
@@ -47,7 +41,7 @@ def test_labels_stand_in_a_column() -> None:
 
 
 def test_a_failure_begins_with_the_error() -> None:
-    rows = end_rows(after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\n  x\nValueError: boom\n\n")))
+    rows = end_rows(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\n  x\nValueError: boom\n\n")))
     assert (rows[0].label, rows[0].text, rows[0].level) == ("error", "ValueError: boom", Level.ERROR)
     assert rows[1].text.endswith("exit code 1")
 
@@ -57,7 +51,7 @@ def test_a_failure_shows_its_line_its_text_and_its_cause() -> None:
     text = ("Weights only load failed.", *(f"({number}) do this" for number in range(1, 9)))
     raised = Uncaught("pickle.UnpicklingError", text, 3, line, "KeyError: 'a'")
     rows = end_rows(
-        after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\n...\nCheck the documentation", uncaught=raised))
+        state_after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\n...\nCheck the documentation", uncaught=raised))
     )
     assert [(row.label, row.text) for row in rows[:8]] == [
         ("error", "pickle.UnpicklingError: Weights only load failed."),
@@ -72,7 +66,7 @@ def test_a_failure_shows_its_line_its_text_and_its_cause() -> None:
 
 
 def test_an_exception_without_a_text_has_its_class_alone() -> None:
-    rows = end_rows(after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback", uncaught=Uncaught("AssertionError"))))
+    rows = end_rows(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback", uncaught=Uncaught("AssertionError"))))
     assert [(row.label, row.text) for row in rows[:2]] == [
         ("error", "AssertionError"),
         ("steps", "5 steps, 5 micro-steps in 9.0 s, exit code 1"),
@@ -81,7 +75,7 @@ def test_an_exception_without_a_text_has_its_class_alone() -> None:
 
 @pytest.mark.parametrize("count", [1, 5, 30])
 def test_no_finding_is_left_out(count: int) -> None:
-    state = after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))
+    state = state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))
     state.findings = [finding(100 + number) for number in range(count)]
     lines = closing_lines(state)
     for number in range(count):
@@ -94,14 +88,14 @@ def test_no_finding_is_left_out(count: int) -> None:
 def test_a_freeze_that_moved_is_said() -> None:
     froze = ev.CommandApplied(2.0, 3, SetTrainable(1, "ctx", False), "froze ctx", (0,))
     moved = ev.FreezeVerified(3.0, 4, 1, 1, 10, ("ctx",))
-    rows = end_rows(after(*coop_run(5), froze, moved, ev.RunEnded(9.0, 5, 0, None)))
+    rows = end_rows(state_after(*coop_run(5), froze, moved, ev.RunEnded(9.0, 5, 0, None)))
     assert [row.level for row in rows if row.label == "moved"] == [Level.ERROR]
     assert rows[-1].label == "changed"
     assert rows[-1].text == "1 change, the last at step 3: froze ctx"
 
 
 def test_a_run_that_trained_nothing_says_why() -> None:
-    lines = closing_lines(after(started(), ev.RunEnded(1.0, 0, 0, None, 34.56)))
+    lines = closing_lines(state_after(started(), ev.RunEnded(1.0, 0, 0, None, 34.56)))
     assert lines[0].startswith("trained   the script ran to its end without training anything in this process")
     assert lines[1].startswith(" " * 10 + "its child processes used 34.6 s of CPU time")
     assert len(lines) == 2
@@ -134,7 +128,7 @@ def test_each_part_of_the_overhead_says_whether_the_budget_governs_it(parts: dic
     first = ev.Progress(1.0, 1, 1, 1, 0, (1,), (), 0.5, 1, 1)
     time = (ev.PhaseTime(Phase.FORWARD, 2.0, 100),)
     rest = replace(ev.Progress(9.0, 101, 100, 100, 0, (100,), time, 0.26, 1, 1), **parts)
-    assert [row.text for row in end_rows(after(start, first, rest)) if row.label == "overhead"] == [text]
+    assert [row.text for row in end_rows(state_after(start, first, rest)) if row.label == "overhead"] == [text]
 
 
 def memory_row(state: RunState) -> str:

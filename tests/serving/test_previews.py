@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from fakes import coop_run
+from helpers.states import state_after
 
 from gradtui.live.preview import Previews
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words
-from gradtui.reducer import apply
 from gradtui.state.forecast import gradient_bytes
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot
@@ -18,10 +18,7 @@ from gradtui.state.snapshot import snapshot
 
 @pytest.fixture(scope="module")
 def state() -> RunState:
-    made = RunState()
-    for event in coop_run(40):
-        apply(made, event)
-    return made
+    return state_after(*coop_run(40))
 
 
 def preview(state: RunState, /, **words: Any) -> dict[str, Any]:
@@ -79,7 +76,5 @@ def test_a_command_that_changes_no_figure_has_none(state: RunState, command: str
 
 
 def test_an_ended_run_refuses_all() -> None:
-    ended = RunState()
-    for event in (*coop_run(10), ev.RunEnded(9.0, 10, 0, None)):
-        apply(ended, event)
+    ended = state_after(*coop_run(10), ev.RunEnded(9.0, 10, 0, None))
     assert preview(ended, command="pause")["refused"] == "the run has ended"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from helpers.states import state_after
+
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, SetTrainable, Undo, ZeroGradients
 from gradtui.protocol.effects import Effect
@@ -14,13 +16,6 @@ def applied(
     return ev.CommandApplied(at, step, command, text, (), undone=undone)
 
 
-def state_of(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
-
-
 def freeze(number: int, path: str = "a") -> SetTrainable:
     return SetTrainable(number, path, False)
 
@@ -30,7 +25,7 @@ def unfreeze(number: int, path: str = "a") -> SetTrainable:
 
 
 def test_applied_refused_and_pending_changes_are_in_order_and_others_are_left_out() -> None:
-    state = state_of(
+    state = state_after(
         applied(1.0, 10, freeze(1)),
         ev.CommandRejected(2.0, 20, freeze(2), "why"),
         applied(3.0, 30, unfreeze(3)),
@@ -49,7 +44,7 @@ def test_applied_refused_and_pending_changes_are_in_order_and_others_are_left_ou
 
 
 def test_an_undo_marks_the_command_that_it_has_undone() -> None:
-    state = state_of(
+    state = state_after(
         *(applied(float(number), number, unfreeze(number)) for number in (1, 2, 3)),
         applied(4.0, 4, Undo(4), undone=3),
         applied(5.0, 5, Undo(5), undone=2),
@@ -65,32 +60,32 @@ def test_an_undo_marks_the_command_that_it_has_undone() -> None:
 def test_results_belong_to_their_command() -> None:
     receipt = ev.ReceiptTaken(3.0, 12, 1, "text", True, Effect())
     verified = ev.FreezeVerified(4.0, 20, 1, 2, 10, ())
-    first, second = changes(state_of(applied(1.0, 10, freeze(1)), applied(2.0, 11, freeze(2)), receipt, verified))
+    first, second = changes(state_after(applied(1.0, 10, freeze(1)), applied(2.0, 11, freeze(2)), receipt, verified))
     assert (first.receipt, first.verified) == (receipt, verified)
     assert (second.receipt, second.verified) == (None, None)
 
 
 def test_the_last_receipt_of_a_command_replaces_the_one_before() -> None:
     receipts = [ev.ReceiptTaken(float(at), 12, 1, f"{at}", True, Effect()) for at in (3, 4)]
-    (change,) = changes(state_of(applied(1.0, 10, freeze(1)), *receipts))
+    (change,) = changes(state_after(applied(1.0, 10, freeze(1)), *receipts))
     assert change.receipt == receipts[1]
 
 
 def test_the_freeze_of_an_undone_unfreeze_is_verified_beside_the_undo() -> None:
     verified = ev.FreezeVerified(4.0, 21, 1, 2, 10, ())
-    unfrozen, undo = changes(state_of(applied(1.0, 10, unfreeze(1)), applied(2.0, 11, Undo(2), undone=1), verified))
+    unfrozen, undo = changes(state_after(applied(1.0, 10, unfreeze(1)), applied(2.0, 11, Undo(2), undone=1), verified))
     assert (unfrozen.verified, undo.verified) == (None, verified)
 
 
 def test_the_verification_of_an_undone_freeze_stays_with_the_freeze() -> None:
     verified = ev.FreezeVerified(4.0, 20, 1, 2, 10, ())
-    frozen, undo = changes(state_of(applied(1.0, 10, freeze(1)), verified, applied(5.0, 25, Undo(2), undone=1)))
+    frozen, undo = changes(state_after(applied(1.0, 10, freeze(1)), verified, applied(5.0, 25, Undo(2), undone=1)))
     assert (frozen.verified, undo.verified) == (verified, None)
 
 
 def test_the_list_is_bounded() -> None:
     count = CHANGES_LISTED + 7
-    state = state_of(*(applied(float(number), number, freeze(number)) for number in range(1, count + 1)))
+    state = state_after(*(applied(float(number), number, freeze(number)) for number in range(1, count + 1)))
     assert [change.step for change in changes(state)] == list(range(8, count + 1))
     assert [change.step for change in changes(state, 2)] == [count - 1, count]
 

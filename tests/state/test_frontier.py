@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fakes import Node, coop_run, found, row_of
+from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,9 +112,7 @@ def test_many_places_are_told_by_what_they_have_in_common() -> None:
 
 
 def test_a_prompt_at_the_root_is_where_it_stops() -> None:
-    state = RunState()
-    for event in coop_run(3):
-        apply(state, event)
+    state = state_after(*coop_run(3))
     line = frontier(state.tree)
     assert line is not None
     tree = state.tree

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 from fakes import Node, coop_run, found
-from optimizer_runs import gan, loss_at, norm_at, state_after
+from helpers.states import state_after
+from optimizer_runs import gan, loss_at, norm_at
 from scripted_run import linear, run
 
 from gradtui.protocol import commands
@@ -78,9 +79,7 @@ def test_before_a_sample_it_says_what_is_trainable() -> None:
 
 
 def test_a_parameter_beside_child_modules_has_a_row_and_memory_a_unit() -> None:
-    state = RunState()
-    for event in coop_run(40):
-        apply(state, event)
+    state = state_after(*coop_run(40))
     page = Page(state)
     assert ["ctx", "1,024", "trains"] in [row[:3] for row in page.rows]
     assert re.search(r"memory \d+\.\d MiB, peak ≥ \d+\.\d MiB", page.text)
@@ -89,7 +88,7 @@ def test_a_parameter_beside_child_modules_has_a_row_and_memory_a_unit() -> None:
 
 
 def test_values_of_several_optimizers_have_their_names_and_steps() -> None:
-    text = Page(state_after(gan(40))).text
+    text = Page(state_after(*gan(40))).text
     d, g = loss_at(1, 39), loss_at(0, 40)
     assert f"loss Discriminator {d:.4g} (step 39), Generator {g:.4g} · " in text
     assert f"gradient norm Discriminator {norm_at(1, 39):.3g} (step 39), Generator {norm_at(0, 40):.3g} · " in text

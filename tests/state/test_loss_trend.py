@@ -6,7 +6,8 @@ import math
 import random
 
 import pytest
-from optimizer_runs import gan, state_after
+from helpers.states import state_after
+from optimizer_runs import gan
 
 from gradtui.state.loss_trend import COMPARED, LossDirection, LossTrend, direction_of, loss_trend
 from gradtui.state.run_state import ModelChange, RunState
@@ -55,6 +56,6 @@ def test_the_losses_of_a_former_model_do_not_count() -> None:
 
 
 def test_optimizers_that_step_in_turns_have_no_common_direction() -> None:
-    state = state_after(gan(40))
+    state = state_after(*gan(40))
     assert len(state.loss) >= 20
     assert loss_trend(state) is None

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node, started
-from optimizer_runs import linear, loss_at, models, norm_at, owner, run_of, state_after, steps
+from helpers.states import state_after
+from optimizer_runs import linear, loss_at, models, norm_at, owner, run_of, steps
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
@@ -41,7 +42,7 @@ def norms_of(optimizer: int, numbers: list[int]) -> list[tuple[int, float]]:
 def test_optimizers_that_step_in_blocks_take_turns(block: int, rounds: float) -> None:
     """As of PPO: 80 steps of the policy, then 80 of the value function."""
     order = (([0] * block + [1] * block) * 4)[: round(2 * block * rounds)]
-    state = state_after(two(steps(order, 2)))
+    state = state_after(*two(steps(order, 2)))
     own = [step for step, optimizer in enumerate(order, 1) if optimizer == 0]
     assert (state.main_optimizer, state.main_since) == (0, 0)
     assert [*state.loss] == losses_of(0, own) == [*state.of_optimizers[0].loss]
@@ -55,7 +56,7 @@ def test_optimizers_that_step_in_blocks_take_turns(block: int, rounds: float) ->
 def test_blocks_of_three_optimizers_begin_again_with_the_first() -> None:
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in "abc"))
     order = ([0] * 10 + [1] * 10 + [2] * 10) * 3
-    state = state_after(run_of(listed, [owner(listed, name) for name in "abc"], steps(order, 3)))
+    state = state_after(*run_of(listed, [owner(listed, name) for name in "abc"], steps(order, 3)))
     assert (state.main_optimizer, state.main_since) == (0, 0)
     assert [*state.loss] == [*state.of_optimizers[0].loss]
 
@@ -63,20 +64,20 @@ def test_blocks_of_three_optimizers_begin_again_with_the_first() -> None:
 def test_a_third_optimizer_takes_over_from_two_that_took_turns() -> None:
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in "abc"))
     order = ([0] * 10 + [1] * 10) * 2 + [2] * 10
-    state = state_after(run_of(listed, [owner(listed, name) for name in "abc"], steps(order, 3)))
+    state = state_after(*run_of(listed, [owner(listed, name) for name in "abc"], steps(order, 3)))
     assert (state.main_optimizer, state.main_since) == (2, 41)
 
 
 def test_figures_of_the_last_steps_that_come_late_are_no_further_steps() -> None:
     """The losses of many steps come first in an event, by optimizer, and their norms after them."""
     order = [0] * 20 + [1] * 20
-    state = state_after(two(together(order)))
+    state = state_after(*two(together(order)))
     assert (state.main_optimizer, state.main_since, state.main_changes.in_turns) == (1, 21, set())
     assert [*state.loss] == losses_of(0, [*range(1, 21)]) + losses_of(1, [*range(21, 41)])
 
 
 def test_blocks_in_one_event_take_turns() -> None:
-    state = state_after(two(together(([0] * 10 + [1] * 10) * 2), together([0] * 10, 41)))
+    state = state_after(*two(together(([0] * 10 + [1] * 10) * 2), together([0] * 10, 41)))
     assert (state.main_optimizer, state.main_since) == (0, 0)
     assert [*state.loss] == losses_of(0, [*range(1, 11), *range(21, 31), *range(41, 51)])
     assert [*state.gradient_norm] == norms_of(0, [*range(1, 11), *range(21, 31), *range(41, 51)])
@@ -100,7 +101,7 @@ def together(order: list[int], first: int = 1) -> list[ev.Event]:
 @pytest.mark.parametrize(("count", "main"), [(4, 0), (7, 0), (8, 1)])
 def test_eight_steps_are_eight_steps(count: int, main: int) -> None:
     """Each of them has a loss and a norm."""
-    state = state_after(two(steps([0] * 10, 2), together([1] * count, 11)))
+    state = state_after(*two(steps([0] * 10, 2), together([1] * count, 11)))
     assert state.main_optimizer == main
 
 
@@ -109,7 +110,7 @@ def test_the_curves_begin_with_an_optimizer_without_curves_of_its_own_that_takes
     listed = models(*(Node(f"m{index}", "M", (), (linear("l1"),)) for index in range(count)))
     owners = [owner(listed, f"m{index}") for index in range(count)]
     state = state_after(
-        run_of(listed, owners, steps([*range(count - 1)], count), steps([count - 1] * 12, count, first=count))
+        *run_of(listed, owners, steps([*range(count - 1)], count), steps([count - 1] * 12, count, first=count))
     )
     assert (state.main_optimizer, state.main_since) == (count - 1, count)
     assert state.norm_summary.since_step == count
@@ -118,7 +119,7 @@ def test_the_curves_begin_with_an_optimizer_without_curves_of_its_own_that_takes
 
 def folds(each: int, count: int = 3) -> RunState:
     """A cross-validation: each fold has a new model of the same class and a new optimizer."""
-    state = state_after([started("folds.py")])
+    state = state_after(*[started("folds.py")])
     gone = OptimizerInfo("Adam", 1, (), 2, freed=True)
     for fold in range(count):
         listed = models(Node("Net", "Net", (), (linear("l1"),)), step=fold * each)
@@ -158,7 +159,7 @@ def test_a_model_that_alone_is_replaced_begins_a_row() -> None:
     norms = ev.GradientsMeasured(1.5, 20, norm_at(1, 20), None, (1.0,) * len(listed.parameters), optimizer=1)
     made = ev.OptimizersFound(2.0, 20, (owners[0], gone, owners[1]))
     events = run_of(listed, owners, steps([0, 1] * 10, 2), [norms, again, made], steps([0, 2] * 10, 3, first=21))
-    state = state_after(events)
+    state = state_after(*events)
     assert [*state.of_optimizers] == [0, 1, 2]
     assert [step for step, _ in state.of_optimizers[2].loss] == [*range(22, 41, 2)]
     assert [each.name for each in optimizer_turns(state).shown[:1]] == ["Generator"]
@@ -169,7 +170,7 @@ def test_optimizers_beyond_those_with_curves_are_looked_up_once(monkeypatch: pyt
 
     count = MAX_OPTIMIZERS + 40
     listed = models(*(Node(f"m{index}", "M", (), (linear("l1"),)) for index in range(count)))
-    state = state_after(run_of(listed, [owner(listed, f"m{index}") for index in range(count)]))
+    state = state_after(*run_of(listed, [owner(listed, f"m{index}") for index in range(count)]))
     asked: list[int] = []
     original = step_figures._gone
     monkeypatch.setattr(step_figures, "_gone", lambda state, index: asked.append(index) or original(state, index))
@@ -183,7 +184,7 @@ def test_what_is_kept_of_optimizers_that_are_gone_is_bounded() -> None:
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     freed = OptimizerInfo("Adam", 1, (), 2, freed=True)
     described, count = 15, MAX_FORMER + 500
-    state = state_after([started("renewed.py"), listed])
+    state = state_after(*[started("renewed.py"), listed])
     for step in range(1, count + 1):
         if step <= described:
             apply(state, ev.OptimizersFound(1.0, step - 1, (*[freed] * (step - 1), owner(listed, "Net"))))
@@ -221,7 +222,7 @@ def test_the_order_of_the_former_main_optimizers_stays_if_one_is_made_anew() -> 
     gone = replace(owners[0], parameters=(), unknown_parameters=2, freed=True)
     again = ev.OptimizersFound(2.0, 30, (gone, *owners[1:], owners[0]))
     first, second = steps([0] * 10 + [1] * 10 + [2] * 10, 3), steps([3] * 10 + [1] * 10, 4, first=31)
-    state = state_after(run_of(listed, owners, first, [again], second))
+    state = state_after(*run_of(listed, owners, first, [again], second))
     assert (state.main_optimizer, state.main_since) == (3, 0)
     assert [step for step, _ in state.loss] == [*range(1, 11), *range(31, 41)]
     assert state.main_changes.in_turns == {1, 2}

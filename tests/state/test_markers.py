@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -32,13 +33,6 @@ def applied(step: int, command: Intervention, *changed: Changed, undone: int | N
 
 def rates(step: int, before: int | None, *values: float) -> ev.GroupsRead:
     return ev.GroupsRead(float(step), step, (tuple(GroupSettings(value, 0.0) for value in values),), before)
-
-
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 def seen(state: RunState) -> list[tuple[int, str, str]]:

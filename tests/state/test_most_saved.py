@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fakes import MIB, coop_model, coop_run, row_of
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState, TreeState
+from gradtui.state.run_state import TreeState
 from gradtui.state.selectors import most_saved
 from gradtui.text.memory import most_saved_text
 
 
 def tree_of(*events: ev.Event) -> TreeState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
+    state = state_after(*events)
     return state.tree
 
 

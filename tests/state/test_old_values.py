@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node, found
+from helpers.states import state_after
 from jobs import Job
 
 from gradtui.protocol import events as ev
@@ -27,10 +28,7 @@ EVERY = range(3)
 
 
 def state_of(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in (MODEL, *events):
-        apply(state, event)
-    return state
+    return state_after(MODEL, *events)
 
 
 def progress(step: int, rate: float, steps: int = 1) -> ev.Progress:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node
+from helpers.states import state_after
 from optimizer_runs import (
     gan,
     linear,
@@ -17,7 +18,6 @@ from optimizer_runs import (
     run_of,
     sac,
     stages,
-    state_after,
     steps,
     two_of_one_model,
 )
@@ -51,7 +51,7 @@ def of_norm(optimizer: int, first: int, last: int) -> str:
 
 
 def test_the_optimizers_of_a_gan_step_in_turns() -> None:
-    turns = optimizer_turns(state_after(gan(40)))
+    turns = optimizer_turns(state_after(*gan(40)))
     assert [(each.name, each.steps, each.has_own_loss) for each in turns.shown] == [
         ("Discriminator", 20, True),
         ("Generator", 20, True),
@@ -62,17 +62,17 @@ def test_the_optimizers_of_a_gan_step_in_turns() -> None:
 def test_one_optimizer_and_training_in_stages_are_no_turns() -> None:
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     alone = run_of(listed, [owner(listed, "Net")], steps([0] * 9, 1))
-    assert optimizer_turns(state_after(alone)) == OptimizerTurns()
+    assert optimizer_turns(state_after(*alone)) == OptimizerTurns()
     events = stages(20)
     # Also before the second stage has taken over.
     for count in range(len(events)):
-        assert not optimizer_turns(state_after(events[:count])).shown
+        assert not optimizer_turns(state_after(*events[:count])).shown
 
 
 def test_an_optimizer_that_no_longer_steps_is_left_out_once_another_has_taken_over() -> None:
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in ("vae", "g", "d")))
     owners = [owner(listed, name) for name in ("vae", "g", "d")]
-    state = state_after(run_of(listed, owners, steps([0] * 30 + [1, 2] * 30, 3)))
+    state = state_after(*run_of(listed, owners, steps([0] * 30 + [1, 2] * 30, 3)))
     assert [each.name for each in optimizer_turns(state).shown] == ["g", "d"]
     assert (state.main_optimizer, state.main_since) == (1, 31)
     assert texts_of(state, "loss") == [f"g {of_loss(1, 31, 89)}", f"d {of_loss(2, 32, 90)}"]
@@ -81,7 +81,7 @@ def test_an_optimizer_that_no_longer_steps_is_left_out_once_another_has_taken_ov
 def test_more_than_four_are_counted() -> None:
     names = [f"agent{index}" for index in range(6)]
     listed = models(*(Node(name, "Agent", (), (linear("l1"),)) for name in names))
-    state = state_after(run_of(listed, [owner(listed, name) for name in names], steps([*range(6)] * 4, 6)))
+    state = state_after(*run_of(listed, [owner(listed, name) for name in names], steps([*range(6)] * 4, 6)))
     turns = optimizer_turns(state)
     assert [each.name for each in turns.shown] == names[:MAX_SHOWN]
     assert turns.omitted == 2
@@ -93,7 +93,7 @@ def test_more_than_four_are_counted() -> None:
 
 @pytest.mark.parametrize("layers", [1, 20])
 def test_optimizers_of_single_parameters_are_counted_as_parts_of_one(layers: int) -> None:
-    state = state_after(per_parameter(layers))
+    state = state_after(*per_parameter(layers))
     assert optimizer_turns(state) == OptimizerTurns(parts=2 * layers)
     count, (loss,), (norm,) = 2 * layers, texts_of(state, "loss"), texts_of(state, "norm")
     # The first optimizer steps once in each iteration, and the loss of all of them is the same.
@@ -105,7 +105,7 @@ def test_optimizers_of_single_parameters_are_counted_as_parts_of_one(layers: int
 
 
 def test_two_optimizers_of_one_backward_have_one_loss_and_two_norms() -> None:
-    state = state_after(two_of_one_model())
+    state = state_after(*two_of_one_model())
     assert [(each.name, each.has_own_loss) for each in optimizer_turns(state).shown] == [
         ("gpt (Muon)", True),
         ("gpt (AdamW)", False),
@@ -115,7 +115,7 @@ def test_two_optimizers_of_one_backward_have_one_loss_and_two_norms() -> None:
 
 
 def test_losses_and_norms_of_different_optimizers_are_never_in_one_row() -> None:
-    state = state_after(sac(40))
+    state = state_after(*sac(40))
     assert texts_of(state, "loss") == [
         f"qf1 + qf2 {of_loss(0, 1, 38)}",
         f"actor {of_loss(1, 3, 39)}",
@@ -130,33 +130,33 @@ def test_losses_and_norms_of_different_optimizers_are_never_in_one_row() -> None
 
 
 def test_rows_of_stages_begin_with_the_last_stage() -> None:
-    state = state_after(stages(20))
+    state = state_after(*stages(20))
     assert (state.main_optimizer, state.main_since) == (1, 21)
     assert texts_of(state, "loss") == [of_loss(1, 21, 40)]
     assert texts_of(state, "norm") == [of_norm(1, 21, 40)]
 
 
 def test_how_a_loss_combines_several_backwards_is_said_once() -> None:
-    both = texts_of(state_after(gan(8, of=("mean", "mean"))), "loss")
+    both = texts_of(state_after(*gan(8, of=("mean", "mean"))), "loss")
     assert [text.endswith(", each the mean of a step's micro-steps") for text in both] == [True, False]
-    one = texts_of(state_after(gan(8, of=("", "sum"))), "loss")
+    one = texts_of(state_after(*gan(8, of=("", "sum"))), "loss")
     assert [text.endswith(", each the sum of a step's micro-steps") for text in one] == [True, False]
-    other = texts_of(state_after(gan(8, of=("sum", ""))), "loss")
+    other = texts_of(state_after(*gan(8, of=("sum", ""))), "loss")
     assert [text.endswith(", each the sum of a step's micro-steps") for text in other] == [False, True]
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     alone = run_of(listed, [owner(listed, "Net")], steps([0] * 9, 1, of=("mean",)))
-    assert texts_of(state_after(alone), "loss") == [f"{of_loss(0, 1, 9)}, each the mean of a step's micro-steps"]
+    assert texts_of(state_after(*alone), "loss") == [f"{of_loss(0, 1, 9)}, each the mean of a step's micro-steps"]
 
 
 def test_the_line_of_progress_names_the_optimizer_of_each_value() -> None:
-    line = progress_line(state_after(gan(40)))
+    line = progress_line(state_after(*gan(40)))
     d, g = loss_at(1, 39), loss_at(0, 40)
     assert f"loss Discriminator {d:.4g} (step 39), Generator {g:.4g}  " in line
     assert f"gradient norm Discriminator {norm_at(1, 39):.3g} (step 39), Generator {norm_at(0, 40):.3g}  " in line
 
 
 def test_the_report_says_whose_norms_it_describes() -> None:
-    lines = report_lines(state_after(gan(40)))
+    lines = report_lines(state_after(*gan(40)))
     assert lines[0].startswith("40 steps (Discriminator 20, Generator 20)")
     (main,) = (line for line in lines if line.startswith("gradient norm ") and "read at" in line)
     assert main.endswith("read at 20 of 20 steps of Discriminator")
@@ -164,12 +164,12 @@ def test_the_report_says_whose_norms_it_describes() -> None:
 
 
 def test_the_report_on_stages_says_since_when() -> None:
-    (line,) = (line for line in report_lines(state_after(stages(20))) if line.startswith("gradient norm "))
+    (line,) = (line for line in report_lines(state_after(*stages(20))) if line.startswith("gradient norm "))
     assert line.endswith("read at 20 of 20 steps since another optimizer began at step 21")
 
 
 def test_norms_of_the_parts_that_a_rank_has_are_lower_bounds() -> None:
-    alone, several = state_after(stages(20)[:43]), state_after(gan(40))
+    alone, several = state_after(*stages(20)[:43]), state_after(*gan(40))
     for state in (alone, several):
         whole = (progress_line(state), *texts_of(state, "norm"), *report_lines(state))
         assert not any("≥" in line or "of the parts" in line for line in whole if "norm" in line)
@@ -191,15 +191,15 @@ def of_steps(state: RunState) -> tuple[int, int]:
 
 
 def test_norms_are_counted_of_the_steps_of_their_optimizer() -> None:
-    assert of_steps(state_after(gan(40))) == (20, 20)
-    assert of_steps(state_after(stages(20))) == (20, 20)
-    assert of_steps(state_after(per_parameter(layers=3, count=5))) == (5, 5)
+    assert of_steps(state_after(*gan(40))) == (20, 20)
+    assert of_steps(state_after(*stages(20))) == (20, 20)
+    assert of_steps(state_after(*per_parameter(layers=3, count=5))) == (5, 5)
 
 
 def test_norms_of_a_later_stage_are_not_counted_of_earlier_steps_of_the_optimizer() -> None:
     listed = models(Node("Generator", "G", (), (linear("l1"),)), Node("Discriminator", "D", (), (linear("l1"),)))
     owners = owner(listed, "Generator"), owner(listed, "Discriminator")
-    state = state_after(run_of(listed, owners, steps([0, 1] * 10 + [1] * 12, 2)))
+    state = state_after(*run_of(listed, owners, steps([0, 1] * 10 + [1] * 12, 2)))
     assert (state.main_optimizer, state.main_since) == (1, 20)
     assert of_steps(state) == (13, 13)
 
@@ -210,7 +210,7 @@ def test_norms_of_new_models_are_not_counted_of_the_steps_of_earlier_ones() -> N
     named = ev.GradientsMeasured(1.5, 10, norm_at(0, 10), None, (1.0,) * len(listed.parameters), optimizer=0)
     other = replace(listed, step=10, models=(replace(listed.models[0], number=9),))
     first, second = steps([0] * 10, 1), steps([0] * 30, 1, first=11)
-    state = state_after(run_of(listed, [owner(listed, "Net")], first, [named, other], second))
+    state = state_after(*run_of(listed, [owner(listed, "Net")], first, [named, other], second))
     assert state.norm_summary.since_step == 10
     assert of_steps(state) == (30, 30)
 
@@ -224,7 +224,7 @@ def renewed(listed: ev.ModelsFound, gone: int, *, are_described: bool = True) ->
 def test_a_new_optimizer_of_the_same_models_continues_the_curves_of_one_that_is_gone() -> None:
     """As in a script that makes one for each batch."""
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
-    state = state_after([listed, renewed(listed, 0)])
+    state = state_after(*[listed, renewed(listed, 0)])
     for step in range(1, 101):
         # After some time the probe describes them only now and then.
         if step < 15:
@@ -239,7 +239,7 @@ def test_a_new_optimizer_of_the_same_models_continues_the_curves_of_one_that_is_
 
 
 def test_a_new_generator_optimizer_keeps_its_place_and_its_steps() -> None:
-    state = state_after(gan(40))
+    state = state_after(*gan(40))
     old, other = state.optimizers
     apply(
         state, ev.OptimizersFound(3.0, 40, (replace(old, parameters=(), unknown_parameters=2, freed=True), other, old))
@@ -255,8 +255,8 @@ def test_a_new_generator_optimizer_keeps_its_place_and_its_steps() -> None:
 
 
 def test_the_stride_of_an_optimizer_is_the_distance_of_its_steps() -> None:
-    state = state_after(sac(40))
+    state = state_after(*sac(40))
     strides = [stride_of(state, each.index) for each in optimizer_turns(state).shown]
     assert strides == [2, 4, 4], "the critics make two of four steps"
-    assert stride_of(state_after(per_parameter(20, 5))) == 40
+    assert stride_of(state_after(*per_parameter(20, 5))) == 40
     assert stride_of(RunState()) == 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from helpers.states import state_after
 from jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
 
 
 def progress(step: int, steps: int = 1) -> ev.Progress:
@@ -76,9 +76,7 @@ def test_no_other_rank_is_shown_in_its_place() -> None:
 
 
 def test_children_take_the_place_of_a_process_that_is_no_rank() -> None:
-    state = RunState()
-    for event in (model(), progress(3, 3), joined(1)):
-        apply(state, event)
+    state = state_after(model(), progress(3, 3), joined(1))
     assert state.step == 0
     assert state.tree.parameters == ()
     apply(state, ev.RankEvent(2.0, 7, 1, 0, progress(7)))

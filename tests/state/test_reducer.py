@@ -7,6 +7,7 @@ import math
 
 import pytest
 from fakes import Node, coop_model, coop_run, coop_states, device_sample, found, held, started
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
@@ -23,13 +24,6 @@ from gradtui.text import nonfinite_text, nvml_trouble_text
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
 
 
-def state_of(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
-
-
 def progress(step: int, steps: int = 1, **changes: object) -> ev.Progress:
     base = ev.Progress(float(step), step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
     return dataclasses.replace(base, **changes)
@@ -41,12 +35,12 @@ def test_every_event_has_its_change() -> None:
 
 
 def test_version_and_time_grow_with_whatever_comes() -> None:
-    state = state_of(ev.PauseChanged(2.0, 5, False), ev.PauseChanged(1.0, 4, False))
+    state = state_after(ev.PauseChanged(2.0, 5, False), ev.PauseChanged(1.0, 4, False))
     assert (state.version, state.seconds) == (2, 2.0)
 
 
 def test_steps_and_micro_steps_are_of_one_moment() -> None:
-    state = state_of(progress(2, 2), ev.DeviceSampled(3.0, 5, "host", *[None] * 8))
+    state = state_after(progress(2, 2), ev.DeviceSampled(3.0, 5, "host", *[None] * 8))
     assert (state.step, state.micro_steps) == (2, 2), "the micro-steps of step 5 are not known yet"
     apply(state, progress(5, 3))
     assert (state.step, state.micro_steps) == (5, 5)
@@ -55,14 +49,14 @@ def test_steps_and_micro_steps_are_of_one_moment() -> None:
 
 
 def test_a_step_counts_once_it_is_done_not_when_its_gradients_are_read() -> None:
-    state = state_of(progress(1), ev.GradientsMeasured(1.5, 2, 1.0, 0.5, None))
+    state = state_after(progress(1), ev.GradientsMeasured(1.5, 2, 1.0, 0.5, None))
     assert state.step == 1
     apply(state, progress(2))
     assert state.step == 2
 
 
 def test_a_new_tree_replaces_everything_aligned_with_the_old() -> None:
-    state = state_of(
+    state = state_after(
         found(MLP),
         ev.GradientsMeasured(1.0, 1, 5.0, 0.5, (3.0, 4.0)),
         ev.SavedBytesMeasured(1.0, 1, (0, 64), 72),
@@ -78,7 +72,7 @@ def test_a_new_tree_replaces_everything_aligned_with_the_old() -> None:
 
 
 def test_figures_of_another_tree_are_left_out() -> None:
-    state = state_of(
+    state = state_after(
         found(MLP),
         ev.GradientsMeasured(1.0, 1, 5.0, None, (1.0, 2.0, 3.0)),
         ev.SavedBytesMeasured(1.0, 1, (1, 2, 3), 6),
@@ -90,7 +84,7 @@ def test_figures_of_another_tree_are_left_out() -> None:
 
 def test_progress_adds_up() -> None:
     phases = (ev.PhaseTime(Phase.FORWARD, 0.5, 1), ev.PhaseTime(Phase.BACKWARD, 1.0, 2))
-    state = state_of(
+    state = state_after(
         progress(1, phases=phases, own_seconds=0.25),
         progress(4, 3, micro_steps=6, skipped_steps=1, optimizer_steps=(1, 2), phases=phases, own_seconds=0.03),
     )
@@ -103,7 +97,7 @@ def test_progress_adds_up() -> None:
 
 
 def test_the_rate_of_a_step_told_in_parts_is_that_of_the_whole() -> None:
-    state = state_of(progress(1))
+    state = state_after(progress(1))
     for step in (2, 3):
         apply(state, progress(step - 1, 0, phases=(ev.PhaseTime(Phase.FORWARD, 0.3, 1),), own_seconds=0.03))
         apply(state, progress(step, 1, phases=(ev.PhaseTime(Phase.OPTIMIZER, 0.2, 1),), own_seconds=0.02))
@@ -114,7 +108,7 @@ def test_the_rate_of_a_step_told_in_parts_is_that_of_the_whole() -> None:
 @pytest.mark.parametrize("short", [0.002, 0.05, 2.0])
 def test_rates_weigh_steps_by_the_time_they_take(short: float) -> None:
     """Steps of 4 s and shorter ones by turns, as on a busy machine: the mean of their rates would be far too high."""
-    state = state_of(progress(1))
+    state = state_after(progress(1))
     for pair in range(60):
         for step, seconds in ((2 * pair + 2, short), (2 * pair + 3, 4.0)):
             apply(state, progress(step, phases=(ev.PhaseTime(Phase.FORWARD, seconds, 1),), own_seconds=seconds / 10))
@@ -126,7 +120,7 @@ def test_rates_weigh_steps_by_the_time_they_take(short: float) -> None:
 
 def test_steps_exempt_from_the_budget_are_kept_apart() -> None:
     phases = (ev.PhaseTime(Phase.FORWARD, 1.0, 1),)
-    state = state_of(
+    state = state_after(
         progress(1, phases=phases, own_seconds=0.5, exempt_steps=1, exempt_seconds=0.5),
         progress(4, 3, phases=phases, own_seconds=0.3, exempt_steps=2, exempt_seconds=0.25),
         progress(8, 4, phases=phases, own_seconds=0.01, exempt_steps=1, exempt_seconds=0.04),
@@ -139,7 +133,7 @@ def test_steps_exempt_from_the_budget_are_kept_apart() -> None:
 
 def test_what_is_done_once_is_no_part_of_the_steps() -> None:
     phases = (ev.PhaseTime(Phase.FORWARD, 1.0, 1),)
-    state = state_of(
+    state = state_after(
         progress(1, phases=phases, own_seconds=0.5),
         progress(4, 3, phases=phases, own_seconds=0.3, listing_seconds=0.2, paid_steps=1, paid_seconds=0.04),
     )
@@ -150,14 +144,14 @@ def test_what_is_done_once_is_no_part_of_the_steps() -> None:
 
 
 def test_progress_without_a_step_leaves_the_rates_alone() -> None:
-    state = state_of(progress(1), progress(2, phases=(ev.PhaseTime(Phase.DATA, 0.1, 1),)))
+    state = state_after(progress(1), progress(2, phases=(ev.PhaseTime(Phase.DATA, 0.1, 1),)))
     rate = state.steps_per_second
     apply(state, progress(2, 0, optimizer_steps=(0,), phases=(ev.PhaseTime(Phase.EVAL, 9.0, 1),), own_seconds=1.0))
     assert state.steps_per_second == rate
 
 
 def test_extremes_of_the_norm_leave_out_what_is_not_finite() -> None:
-    state = state_of(
+    state = state_after(
         *(
             ev.GradientsMeasured(float(i), i, total, None, None)
             for i, total in enumerate([2.0, math.nan, 8.0, math.inf, 1.0])
@@ -171,7 +165,7 @@ def test_extremes_of_the_norm_leave_out_what_is_not_finite() -> None:
 
 
 def test_the_newest_norms_stand_and_a_step_read_twice_is_one_row() -> None:
-    state = state_of(
+    state = state_after(
         found(MLP),
         ev.GradientsMeasured(1.0, 1, 3.0, None, (3.0, None)),
         ev.GradientsMeasured(1.1, 1, 5.0, None, (3.0, 4.0)),
@@ -182,7 +176,7 @@ def test_the_newest_norms_stand_and_a_step_read_twice_is_one_row() -> None:
 
 
 def test_unknown_totals_and_losses_are_no_points() -> None:
-    state = state_of(ev.GradientsMeasured(1.0, 1, None, None, None))
+    state = state_after(ev.GradientsMeasured(1.0, 1, None, None, None))
     assert (len(state.gradient_norm), len(state.loss), state.norm_summary.measured_steps) == (0, 0, 0)
 
 
@@ -198,7 +192,7 @@ def step_totals(
 
 
 def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
-    state = state_of(
+    state = state_after(
         ledger(1, Phase.FORWARD, 100, 300, peak_exact=True),
         ledger(2, Phase.FORWARD, 120, 200),
         ledger(3, Phase.FORWARD, 110, None),
@@ -216,7 +210,7 @@ def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
 
 
 def test_an_exact_peak_of_a_step_is_that_of_the_phase_with_the_highest_total() -> None:
-    state = state_of(step_totals(1, 100, 120, peak=500, exact=True), step_totals(2, 130, 110, peak=400, exact=True))
+    state = state_after(step_totals(1, 100, 120, peak=500, exact=True), step_totals(2, 130, 110, peak=400, exact=True))
     forward, optimizer = state.phases[Phase.FORWARD], state.phases[Phase.OPTIMIZER]
     assert (optimizer.peak, optimizer.peak_exact) == (500, True)
     assert (forward.peak, forward.peak_exact) == (400, True)
@@ -224,7 +218,7 @@ def test_an_exact_peak_of_a_step_is_that_of_the_phase_with_the_highest_total() -
 
 def test_totals_over_steps_are_of_every_step_whether_or_not_it_was_sampled() -> None:
     figures = tuple(ev.StepTotals(step, 100 + step, None, 50, 100 + step) for step in range(2, 5))
-    state = state_of(
+    state = state_after(
         step_totals(1, 100, 60, peak=100),
         ledger(1, Phase.FORWARD, 100, 300, peak_exact=True),
         ev.StepMemoryMeasured(4.0, 4, figures),
@@ -237,7 +231,7 @@ def test_totals_over_steps_are_of_every_step_whether_or_not_it_was_sampled() -> 
 
 
 def test_an_answered_command_is_no_longer_pending() -> None:
-    state = state_of(found(MLP))
+    state = state_after(found(MLP))
     freeze, again, pause = SetTrainable(1, "fc", False), SetTrainable(2, "fc", False), Pause(3)
     for command in (freeze, again, pause):
         state.note_submitted(command)
@@ -251,7 +245,7 @@ def test_an_answered_command_is_no_longer_pending() -> None:
 
 
 def test_a_refusal_names_what_was_refused() -> None:
-    state = state_of(found(MLP))
+    state = state_after(found(MLP))
     asked = [
         SetTrainable(1, "fc", False),
         SetTrainable(2, "", True),
@@ -274,7 +268,7 @@ def test_a_refusal_names_what_was_refused() -> None:
 
 
 def test_holding_and_going_on_are_one_line_each() -> None:
-    state = state_of(found(MLP))
+    state = state_after(found(MLP))
     del state.log[:]
 
     def ask(command: Pause | Resume | RunSteps, *then: bool) -> list[str]:
@@ -295,7 +289,7 @@ def test_holding_and_going_on_are_one_line_each() -> None:
 
 
 def test_norms_of_other_models_are_summed_up_apart() -> None:
-    state = state_of(found(MLP), ev.GradientsMeasured(1.0, 1, 8.0, None, None))
+    state = state_after(found(MLP), ev.GradientsMeasured(1.0, 1, 8.0, None, None))
     apply(state, coop_model())
     assert state.norm_summary.last == 8.0, "until there is another norm"
     for step, norm in ((5, 2.0), (6, 3.0)):
@@ -308,13 +302,13 @@ def test_norms_of_other_models_are_summed_up_apart() -> None:
 
 
 def test_tensors_are_called_tensors() -> None:
-    assert state_of(found(MLP)).log[-1].text == "found Mlp (2 tensors)"
+    assert state_after(found(MLP)).log[-1].text == "found Mlp (2 tensors)"
     one = Node("Scale", "Scale", (("s", ()),))
-    assert state_of(found(one)).log[-1].text == "found Scale (1 tensor)"
+    assert state_after(found(one)).log[-1].text == "found Scale (1 tensor)"
 
 
 def test_interventions_that_nobody_here_asked_for_are_known_and_of_many_only_the_newest_are_kept() -> None:
-    state = state_of(found(MLP))
+    state = state_after(found(MLP))
     count = INTERVENTIONS_KEPT + 7
     for number in range(count):
         asked = SetTrainable(number, "fc", bool(number % 2))
@@ -324,7 +318,7 @@ def test_interventions_that_nobody_here_asked_for_are_known_and_of_many_only_the
 
 
 def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
-    state = state_of(
+    state = state_after(
         ev.FreezeVerified(1.0, 11, 1, 12, 10, ()),
         ev.FreezeVerified(1.0, 11, 1, 1, 10, ()),
         ev.FreezeVerified(1.0, 11, 1, 12, 10, ("a", "b", "c", "d")),
@@ -337,14 +331,14 @@ def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
 
 
 def test_a_failed_part_is_remembered() -> None:
-    state = state_of(ev.ProbeFailed(1.0, 3, "forward", "ValueError: x", True))
+    state = state_after(ev.ProbeFailed(1.0, 3, "forward", "ValueError: x", True))
     assert state.problems == {"forward": Problem("ValueError: x", 1)}
     assert "training was not touched" in state.log[-1].text
 
 
 def test_failures_of_a_part_are_counted_and_noted_once_until_they_are_no_longer_reported() -> None:
     failed = [ev.ProbeFailed(1.0, step, "forward", f"ValueError: {step}", step == 3) for step in (1, 2, 3)]
-    state = state_of(*failed)
+    state = state_after(*failed)
     assert state.problems == {"forward": Problem("ValueError: 3", 3)}
     first, last = [entry.text for entry in state.log if entry.kind == "probe"]
     assert "ValueError: 1; training" in first
@@ -356,7 +350,7 @@ LOST, HIDDEN = NvmlTrouble(NvmlTroubleKind.LOST), NvmlTrouble(NvmlTroubleKind.PR
 
 def sampled(*troubles: NvmlTrouble | None) -> RunState:
     samples = (dataclasses.replace(device_sample(step=step), trouble=trouble) for step, trouble in enumerate(troubles))
-    return state_of(started(), *samples)
+    return state_after(started(), *samples)
 
 
 def noted(state: RunState) -> list[tuple[int, str]]:
@@ -389,7 +383,7 @@ def test_a_machine_without_a_device_has_no_trouble() -> None:
 
 
 def test_the_end_leaves_nothing_pending_or_paused() -> None:
-    state = state_of(started(), ev.PauseChanged(1.0, 1, True))
+    state = state_after(started(), ev.PauseChanged(1.0, 1, True))
     state.note_submitted(Pause(1))
     assert state.paused
     apply(state, ev.RunEnded(2.0, 1, 3, "Traceback"))
@@ -399,14 +393,14 @@ def test_the_end_leaves_nothing_pending_or_paused() -> None:
 
 
 def test_the_device_that_is_found_replaces_the_assumed_one() -> None:
-    state = state_of(started(), ev.DeviceFound(1.0, 1, "NVIDIA H100", "CUDA allocator"))
+    state = state_after(started(), ev.DeviceFound(1.0, 1, "NVIDIA H100", "CUDA allocator"))
     assert state.started is not None
     assert (state.started.device, state.started.ledger) == ("NVIDIA H100", "CUDA allocator")
     apply(RunState(), ev.DeviceFound(1.0, 1, "x", "y"))
 
 
 def test_figures_of_another_device_are_no_longer_those_of_this_run() -> None:
-    state = state_of(
+    state = state_after(
         started(),
         ledger(1, Phase.FORWARD, 1000, 3000),
         ledger(1, Phase.OPTIMIZER, 1000, 2000),
@@ -431,13 +425,13 @@ def test_the_log_is_bounded() -> None:
 
 def test_new_optimizers_are_named_once() -> None:
     adam, sgd = OptimizerInfo("Adam", 1, (0,), 0), OptimizerInfo("SGD", 1, (1,), 0)
-    state = state_of(ev.OptimizersFound(0.0, 0, (adam,)), ev.OptimizersFound(0.0, 0, (adam, sgd)))
+    state = state_after(ev.OptimizersFound(0.0, 0, (adam,)), ev.OptimizersFound(0.0, 0, (adam, sgd)))
     assert [entry.text for entry in state.log] == ["found optimizer Adam", "found optimizer SGD"]
     assert state.optimizer_steps == [0, 0]
 
 
 def test_a_whole_run_folds_into_a_consistent_state() -> None:
-    state = state_of(*coop_run())
+    state = state_after(*coop_run())
     assert state.step == 120
     assert state.optimizer_steps == [120]
     assert len(state.tree.states) == len(state.tree.parameters)
@@ -449,7 +443,7 @@ def test_the_first_bad_step_is_kept_whatever_comes_after_it_and_each_is_noted() 
     first = ev.NonFiniteFound(1.0, 8, 1, "Inf", Phase.BACKWARD, 7, parameter="fc.bias")
     later = ev.NonFiniteFound(2.0, 9, 2, "NaN", Phase.DATA, 8)
     readings = [ev.GradientsMeasured(3.0 + i, 10 + i, math.nan, math.nan, (math.nan,) * 2) for i in range(3)]
-    state = state_of(found(MLP), first, later, *readings, found(MLP, at=9.0, step=13))
+    state = state_after(found(MLP), first, later, *readings, found(MLP, at=9.0, step=13))
     assert state.bad_step == first
     noted = [(entry.step, entry.text) for entry in state.log if entry.kind == "not finite"]
     assert noted == [(8, nonfinite_text(first)), (9, nonfinite_text(later))]
@@ -457,7 +451,7 @@ def test_the_first_bad_step_is_kept_whatever_comes_after_it_and_each_is_noted() 
 
 def test_the_pause_at_a_bad_step_is_known_until_it_has_held() -> None:
     on = ev.CommandApplied(1.0, 0, PauseAtBadStep(1, True), "pauses", ())
-    state = state_of(on)
+    state = state_after(on)
     assert state.pauses_at_bad_step
     apply(state, ev.NonFiniteFound(2.0, 3, 1, "NaN", Phase.DATA, 2, holds=True))
     assert not state.pauses_at_bad_step
@@ -471,7 +465,7 @@ def histogram(parameter: int) -> GradientHistogram:
 
 
 def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_models_come() -> None:
-    state = state_of(found(MLP))
+    state = state_after(found(MLP))
     for step, ratio in ((3, 0.5), (5, None), (8, 0.25)):
         figures = GradientStats(1, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures,)))
@@ -485,7 +479,7 @@ def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_mode
 
 def test_histograms_are_bounded_and_the_one_of_longest_ago_gives_way() -> None:
     weights = tuple((f"p{i}", (2,)) for i in range(HISTOGRAMS_KEPT + 5))
-    state = state_of(found(Node("Many", "Many", weights)))
+    state = state_after(found(Node("Many", "Many", weights)))
     for index in (*range(HISTOGRAMS_KEPT), 0, *range(HISTOGRAMS_KEPT, HISTOGRAMS_KEPT + 5)):
         apply(state, ev.GradientHistogramsMeasured(1.0, 1, (histogram(index),)))
     assert len(state.tree.histograms) == HISTOGRAMS_KEPT
@@ -494,7 +488,7 @@ def test_histograms_are_bounded_and_the_one_of_longest_ago_gives_way() -> None:
 
 
 def test_the_clip_threshold_is_a_curve() -> None:
-    state = state_of(found(MLP))
+    state = state_after(found(MLP))
     for step, at in ((1, 1.0), (2, None), (3, 0.5)):
         before = 9.0 if at is not None else None
         apply(state, ev.GradientsMeasured(1.0, step, 1.0, None, None, before, at))
@@ -502,7 +496,7 @@ def test_the_clip_threshold_is_a_curve() -> None:
 
 
 def test_watching_is_noted_nowhere() -> None:
-    state = state_of(found(MLP))
+    state = state_after(found(MLP))
     entries = len(state.log)
     apply(state, ev.CommandApplied(1.0, 1, Watch(1, ("fc.weight",)), "measure gradients in detail", ()))
     assert len(state.log) == entries
@@ -515,9 +509,7 @@ def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() 
     norms: list[float | None] = [None] * len(model.parameters)
 
     def seen(*values: float) -> str:
-        state = RunState()
-        for event in (model, ev.ParametersClassified(1.0, 1, letters, trainable)):
-            apply(state, event)
+        state = state_after(model, ev.ParametersClassified(1.0, 1, letters, trainable))
         for step, value in enumerate(values, 2):
             norms[trained] = value
             apply(state, ev.GradientsMeasured(float(step), step, value, None, tuple(norms)))
@@ -531,7 +523,7 @@ def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() 
 def test_each_reading_tells_trained_parameters_from_those_with_a_zero_gradient() -> None:
     # As LoRA's first matrix: its gradient is zero in the first step, since the second matrix is.
     def after(*readings: tuple[tuple[float | None, ...], tuple[int | None, ...] | None], states: str = "ZT") -> str:
-        state = state_of(found(MLP), ev.ParametersClassified(1.0, 1, states, "11"))
+        state = state_after(found(MLP), ev.ParametersClassified(1.0, 1, states, "11"))
         for step, (norms, steps) in enumerate(readings, 2):
             total = math.hypot(*(norm for norm in norms if norm is not None))
             apply(state, ev.GradientsMeasured(float(step), step, total, None, norms, norm_steps=steps))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, row_of
+from helpers.states import state_after
 from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
@@ -36,9 +37,7 @@ def toggled(state: RunState, path: str = "", parameters: range = ROOT) -> Toggle
 
 def test_it_freezes_if_anything_trains_or_is_about_to() -> None:
     model = coop_model()
-    state = RunState()
-    for event in coop_run(3):
-        apply(state, event)
+    state = state_after(*coop_run(3))
     ctx = ~row_of(model, "ctx")
     everything, own = range(len(model.parameters)), range(ctx, ctx + 1)
     assert toggle_of(state, "", everything) == Toggle(False, everything)

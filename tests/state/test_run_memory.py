@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import MIB, coop_run, held, started
+from helpers.states import state_after
 from step_memory import BEFORE, events, state, totals
 
 from gradtui.protocol import events as ev
@@ -33,9 +34,7 @@ def test_nothing_is_known_at_first() -> None:
 
 
 def test_the_highest_peak_is_over_all_phases() -> None:
-    run = RunState()
-    for event in coop_run(5):
-        apply(run, event)
+    run = state_after(*coop_run(5))
     found = highest_peak(run)
     assert found is not None
     peaks = [event.peak for event in coop_run(5) if isinstance(event, ev.MemoryMeasured) and event.peak is not None]
@@ -115,9 +114,7 @@ def test_the_models_of_a_peak_are_forgotten_with_it(first: int) -> None:
 
 
 def test_another_device_starts_again() -> None:
-    run = RunState()
-    for event in (started(), *events(20)[1:], ev.DeviceFound(9.0, 20, "cuda:0", "CUDA")):
-        apply(run, event)
+    run = state_after(started(), *events(20)[1:], ev.DeviceFound(9.0, 20, "cuda:0", "CUDA"))
     assert run_peak(run) is None
     assert run.phases[Phase.FORWARD].peak_step == 0
     assert run.step_memory.peaks_exact

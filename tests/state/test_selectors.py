@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import coop_model, coop_run, row_of, started
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
@@ -13,13 +14,6 @@ from gradtui.state.selectors import RunStatus
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
-
-
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 def running(*more: ev.Event) -> RunState:

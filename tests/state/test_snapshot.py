@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fakes import coop_chain, coop_model, coop_run, finding, started
+from helpers.states import state_after
 from summaries import summarised
 
 from gradtui.protocol import events as ev
@@ -32,20 +33,13 @@ MORE: list[ev.Event] = [
 ]
 
 
-def state_of(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
-
-
 def read_again(state: RunState) -> RunState:
     return restored(json.loads(to_line(snapshot(state))))
 
 
 @pytest.mark.parametrize("steps", [0, 3, 120])
 def test_a_state_comes_back_as_it_was(steps: int) -> None:
-    state = state_of(*(coop_run(steps) if steps else [started()]), *(MORE if steps == 120 else ()))
+    state = state_after(*(coop_run(steps) if steps else [started()]), *(MORE if steps == 120 else ()))
     state.findings.append(finding())
     again = read_again(state)
     assert summarised(again, dropped=1) == summarised(state, dropped=1)
@@ -59,7 +53,7 @@ def test_a_curve_that_an_older_version_has_written_goes_on() -> None:
     fields = fields_of(Series)
     convert = encoder(Series)
     assert convert is not None
-    written = convert(state_of(*coop_run(40)).loss)
+    written = convert(state_after(*coop_run(40)).loss)
     assert fields[-1] == "_means"
     loss: Series = Decoders({"Series": fields[:-1]}).of(Series)(written[:-1])
     assert loss.means == loss.values
@@ -71,7 +65,7 @@ def test_a_curve_that_an_older_version_has_written_goes_on() -> None:
 @pytest.mark.parametrize("at", [1, 10, 77])
 def test_what_follows_is_applied_as_before(at: int) -> None:
     events = [*coop_run(120), *MORE]
-    whole, again = state_of(*events), read_again(state_of(*events[:at]))
+    whole, again = state_after(*events), read_again(state_after(*events[:at]))
     for event in events[at:]:
         apply(again, event)
     assert to_line(snapshot(again)) == to_line(snapshot(whole))
@@ -79,7 +73,7 @@ def test_what_follows_is_applied_as_before(at: int) -> None:
 
 def test_operations_and_secrets_stay_in_the_process() -> None:
     secret = ev.RunStarted(0.0, 0, "a.py", ("--token", "abc"), 1, "cpu", "", "", None)
-    line = to_line(snapshot(state_of(secret, *MORE[-2:-1])))
+    line = to_line(snapshot(state_after(secret, *MORE[-2:-1])))
     assert "abc" not in line
     assert "aten.relu" not in line
 

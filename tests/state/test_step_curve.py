@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import pytest
 from fakes import MIB, coop_model, held
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import PhaseTotals, steady_shares, step_curve, time_shares
 
 MODEL = coop_model()
 F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
-
-
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 def profile(curve: tuple[int, ...], phases: tuple[tuple[Phase, int], ...]) -> ev.StepMemoryProfiled:

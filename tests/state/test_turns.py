@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from helpers.states import state_after
+
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
 from gradtui.reducer import apply
@@ -28,10 +30,7 @@ def step(number: int, optimizer: int, reach: str, saved: tuple[int, int], traina
 
 
 def state_of(*steps: list[ev.Event]) -> RunState:
-    state = RunState()
-    for event in (FOUND, OPTIMIZERS, *(event for each in steps for event in each)):
-        apply(state, event)
-    return state
+    return state_after(FOUND, OPTIMIZERS, *(event for each in steps for event in each))
 
 
 def shown(state: RunState) -> list[tuple[int | None, int]]:

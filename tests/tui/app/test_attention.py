@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from app_session import Session, session
 from fakes import coop_run, started
+from helpers.states import state_after
 from textual import events
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text import Notice, notice_facts, notice_of, notice_text
 from gradtui.tui.app import attention
@@ -34,9 +34,7 @@ SAID = {
 
 
 def after(event: ev.Event) -> tuple[RunState, Notice | None]:
-    state = RunState()
-    for each in (started(), ev.Progress(1.0, 8, 0, 0, 0, (), (), 0.0, 1, 1), event):
-        apply(state, each)
+    state = state_after(started(), ev.Progress(1.0, 8, 0, 0, 0, (), (), 0.0, 1, 1), event)
     return state, notice_of(state, event)
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_model, coop_run, coop_states, row_of
+from fakes import coop_model, coop_states, row_of
+from helpers.states import coop_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -24,13 +25,6 @@ from gradtui.tui.rendering.lines import detail_lines, line_width
 MODEL = coop_model()
 
 
-def state_after(*more: ev.Event, steps: int = 10) -> RunState:
-    state = RunState()
-    for event in (*coop_run(steps), *more):
-        apply(state, event)
-    return state
-
-
 def words(state: RunState, path: str) -> str:
     lines = detail_lines(explain(state, row_of(MODEL, path)), 400)
     return "\n".join("".join(text for text, _ in line) for line in lines)
@@ -43,7 +37,7 @@ def test_every_state_has_a_meaning() -> None:
 @pytest.mark.parametrize("letter", list(ParameterState))
 def test_a_parameter_is_explained_by_its_state(letter: ParameterState) -> None:
     count = len(MODEL.parameters)
-    state = state_after(ev.ParametersClassified(9.0, 9, letter.value * count, "1" * count))
+    state = coop_after(ev.ParametersClassified(9.0, 9, letter.value * count, "1" * count))
     shown = words(state, "ctx")
     shown_as = "–" if letter is ParameterState.UNKNOWN else letter.value
     assert f"{shown_as} {STATE_NAMES[letter]}" in shown
@@ -51,23 +45,23 @@ def test_a_parameter_is_explained_by_its_state(letter: ParameterState) -> None:
 
 
 def test_a_parameter_comes_with_its_numbers() -> None:
-    shown = words(state_after(), "text_encoder.text_projection")
+    shown = words(coop_after(), "text_encoder.text_projection")
     path = "text_encoder.text_projection"
     for part in ("256×256", "float32", "65,536 elements", "256 KiB", path, "text_encoder (TextEncoder)"):
         assert part in shown
 
 
 def test_tied_names_are_all_named() -> None:
-    shown = words(state_after(), "text_encoder.token_embedding.weight")
+    shown = words(coop_after(), "text_encoder.token_embedding.weight")
     assert "text_encoder.token_embedding.weight, text_encoder.head.weight" in shown
     assert "2 names" in shown
 
 
 def test_the_optimizer_that_owns_it_is_named_and_an_orphan_said() -> None:
-    assert "In AdamW." in words(state_after(), "ctx")
-    assert "In no optimizer" in words(state_after(), "logit_scale")
+    assert "In AdamW." in words(coop_after(), "ctx")
+    assert "In no optimizer" in words(coop_after(), "logit_scale")
     states, _ = coop_states(MODEL)
-    frozen = state_after(ev.ParametersClassified(9.0, 9, states, "0" * len(states)))
+    frozen = coop_after(ev.ParametersClassified(9.0, 9, states, "0" * len(states)))
     assert "In AdamW, which keeps the state it has for it." in words(frozen, "ctx")
     assert "None has been seen yet" in words(_only_model(), "ctx")
 
@@ -86,7 +80,7 @@ def test_before_anything_is_measured_nothing_is_made_up() -> None:
 
 
 def test_the_last_norm_is_told_with_its_step() -> None:
-    state = state_after(steps=10)
+    state = coop_after(steps=10)
     norm = state.tree.norms[~row_of(MODEL, "ctx")] if state.tree.norms else None
     assert norm is not None
     assert f"L2 norm {norm:.3f}" + " at step 10" in words(state, "ctx")
@@ -97,7 +91,7 @@ def test_the_last_norm_is_told_with_its_step() -> None:
 
 def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
     ctx = ~row_of(MODEL, "ctx")
-    state = state_after(ev.CommandApplied(2.0, 8, SetTrainable(1, "ctx", False), "froze ctx", (ctx,)))
+    state = coop_after(ev.CommandApplied(2.0, 8, SetTrainable(1, "ctx", False), "froze ctx", (ctx,)))
     assert "At step 8: froze ctx" in words(state, "ctx")
     assert "At step 8: froze ctx" in words(state, "")
     for other in ("logit_scale", "text_encoder"):
@@ -108,7 +102,7 @@ def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
 
 
 def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
-    shown = words(state_after(), "")
+    shown = words(coop_after(), "")
     elements = sum(info.count for info in MODEL.parameters)
     assert f"{len(MODEL.parameters)} tensors, {elements:,} elements (1,024 trainable)" in shown
     assert "T 1 trains" in shown
@@ -117,7 +111,7 @@ def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
 
 
 def test_kept_bytes_are_told_with_their_share_and_step() -> None:
-    state = state_after()
+    state = coop_after()
     assert state.tree.saved is not None
     shown = words(state, "text_encoder")
     assert (
@@ -131,7 +125,7 @@ def test_kept_bytes_are_told_with_their_share_and_step() -> None:
 
 @pytest.mark.parametrize("width", [30, 60, 90])
 def test_lines_keep_to_the_width(width: int) -> None:
-    state = state_after()
+    state = coop_after()
     for path in ("ctx", "text_encoder.token_embedding.weight", "text_encoder", ""):
         assert all(line_width(line) <= width for line in detail_lines(explain(state, row_of(MODEL, path)), width))
 
@@ -143,7 +137,7 @@ def test_a_script_without_an_optimizer_updates_its_parameters_itself() -> None:
 
 
 def test_why_autograd_keeps_anything_there() -> None:
-    state = state_after()
+    state = coop_after()
     block = row_of(MODEL, "text_encoder.blocks.3")
     assert state.tree.saved is not None
     upstream = tuple(0 if index == block else -1 for index in range(len(MODEL.modules)))
@@ -154,7 +148,7 @@ def test_why_autograd_keeps_anything_there() -> None:
 
 
 def test_how_high_memory_was_while_a_module_ran() -> None:
-    state = state_after()
+    state = coop_after()
     block = row_of(MODEL, "text_encoder.blocks.3")
     assert "were held in all" not in words(state, "text_encoder.blocks.3")
     highest: list[int | None] = [None] * len(MODEL.modules)
@@ -190,50 +184,50 @@ def test_a_checkpointed_module_says_what_is_computed_again_and_what_is_kept_for_
     index, nothing = row_of(MODEL, "text_encoder.blocks.3"), (0,) * len(MODEL.modules)
     recomputed = (*nothing[:index], again, *nothing[index + 1 :])
     kept = (*nothing[:index], inputs, *nothing[index + 1 :])
-    state = state_after(ev.SavedBytesMeasured(9.0, 9, nothing, 0, (), recomputed, kept))
+    state = coop_after(ev.SavedBytesMeasured(9.0, 9, nothing, 0, (), recomputed, kept))
     assert said in words(state, "text_encoder.blocks.3")
     assert said in words(state, "text_encoder")
     assert "computes it again" not in words(state, "image_encoder")
-    assert "computes it again" not in words(state_after(), "text_encoder")
+    assert "computes it again" not in words(coop_after(), "text_encoder")
 
 
 def test_the_group_with_its_settings_and_the_bytes_of_its_state() -> None:
     ctx = ~row_of(MODEL, "ctx")
-    assert "Its only group" not in words(state_after(), "ctx"), "nothing was read yet"
+    assert "Its only group" not in words(coop_after(), "ctx"), "nothing was read yet"
     groups = ev.GroupsRead(1.0, 3, ((GroupSettings(2e-3, 0.01),),))
-    state = state_after(groups, ev.OptimizerStateRead(2.0, 9, "ctx", 8196, (("exp_avg", 8192), ("", 4))))
+    state = coop_after(groups, ev.OptimizerStateRead(2.0, 9, "ctx", 8196, (("exp_avg", 8192), ("", 4))))
     shown = words(state, "ctx")
     assert "Its only group: learning rate 0.002, weight decay 0.01 (since step 3)." in shown
     assert "State 8.00 KiB: exp_avg 8.00 KiB, the rest 4 B (step 9)." in shown
     two = ev.OptimizersFound(1.0, 3, (OptimizerInfo("AdamW", 2, (ctx,), 0, (1,)),))
-    state = state_after(two, ev.GroupsRead(1.0, 3, ((GroupSettings(1e-3, 0.0), GroupSettings(None, 0.5)),)))
+    state = coop_after(two, ev.GroupsRead(1.0, 3, ((GroupSettings(1e-3, 0.0), GroupSettings(None, 0.5)),)))
     assert "Group 1 (of 2, counted from 0): weight decay 0.5 (since step 3)." in words(state, "ctx")
     momentum = GroupSettings(
         2e-3, 0.01, (("momentum", 0.9), ("nesterov", True), ("maximize", False), ("betas", (0.9, 0.99)))
     )
-    state = state_after(groups, ev.GroupsRead(2.0, 25, ((momentum,),), 20))
+    state = coop_after(groups, ev.GroupsRead(2.0, 25, ((momentum,),), 20))
     assert "weight decay 0.01, momentum 0.9, nesterov, betas (0.9, 0.99) (since a step from 21 to 25)." in words(
         state, "ctx"
     )
-    none = state_after(ev.OptimizerStateRead(2.0, 9, "ctx", 0, ()))
+    none = coop_after(ev.OptimizerStateRead(2.0, 9, "ctx", 0, ()))
     assert "No optimizer keeps any state for it (step 9)." in words(none, "ctx")
 
 
 def test_the_history_of_norm_and_ratio_and_every_toggle() -> None:
     ctx = ~row_of(MODEL, "ctx")
-    assert "steps 1 to 10" in words(state_after(steps=10), "ctx")
-    narrow = detail_lines(explain(state_after(steps=40), row_of(MODEL, "ctx")), 68)
+    assert "steps 1 to 10" in words(coop_after(steps=10), "ctx")
+    narrow = detail_lines(explain(coop_after(steps=40), row_of(MODEL, "ctx")), 68)
     assert any("".join(text for text, _ in line).rstrip().endswith("steps 9 to 40") for line in narrow)
     figures = GradientStats(ctx, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 1e-3, True)
     measured = [
         ev.GradientFiguresMeasured(9.0, step, (dataclasses.replace(figures, update_ratio=ratio),))
         for step, ratio in ((3, 1e-3), (6, 0.0), (9, 4e-3))
     ]
-    assert "ratio 0 to 0.0040, steps 3 to 9" in words(state_after(*measured), "ctx")
+    assert "ratio 0 to 0.0040, steps 3 to 9" in words(coop_after(*measured), "ctx")
     toggles = [
         ev.CommandApplied(2.0, step, SetTrainable(step, "ctx", False), f"toggle {step}", (ctx,)) for step in range(11)
     ]
-    shown = words(state_after(*toggles), "ctx")
+    shown = words(coop_after(*toggles), "ctx")
     told = [line.rpartition(": toggle ")[2] for line in shown.splitlines() if ": toggle " in line]
     assert told == ["10", "9", "8", "7", "6", "5", "4", "3"]
     assert "and 3 times before." in shown

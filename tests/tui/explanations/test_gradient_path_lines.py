@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from app_session import session
 from fakes import coop_chain, coop_model, coop_run, row_of
+from helpers.states import coop_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, TraceGradient
@@ -20,20 +21,13 @@ MODEL = coop_model()
 WIDE = 200
 
 
-def state_after(*more: ev.Event) -> RunState:
-    state = RunState()
-    for event in (*coop_run(10), *more):
-        apply(state, event)
-    return state
-
-
 def lines(state: RunState, path: str, width: int = WIDE) -> list[str]:
     laid = detail_lines(chain_facts(state, row_of(MODEL, path)), width)
     return [" ".join("".join(text for text, _ in line).split()) for line in laid]
 
 
 def test_the_loss_above_the_parameter_below_and_stacks_of_blocks_in_one_line() -> None:
-    state = state_after(coop_chain(MODEL))
+    state = coop_after(coop_chain(MODEL))
     norm = state.tree.norms[~row_of(MODEL, "ctx")] if state.tree.norms else None
     assert norm is not None
     shown = lines(state, "ctx")
@@ -53,7 +47,7 @@ def test_the_loss_above_the_parameter_below_and_stacks_of_blocks_in_one_line() -
 
 
 def test_through_a_frozen_module_and_on_to_the_prompt() -> None:
-    shown = lines(state_after(coop_chain(MODEL, "text_encoder.blocks.3")), "text_encoder.blocks.3")
+    shown = lines(coop_after(coop_chain(MODEL, "text_encoder.blocks.3")), "text_encoder.blocks.3")
     assert shown[0].endswith(": here it only passes, on its way to ctx (step 118).")
     assert [line.split(" ")[0] for line in shown[1:]] == ["●", "↓", "↓", "↓", "◆", "↓", "↓", "●"]
     assert shown[4] == "↓ F text_encoder.blocks.7 … 4 4 blocks, 8 operations"
@@ -62,18 +56,18 @@ def test_through_a_frozen_module_and_on_to_the_prompt() -> None:
 
 
 def test_a_block_that_trains_is_not_among_the_frozen_ones() -> None:
-    letters, flags = list(state_after().tree.states), list(state_after().tree.trainable)
+    letters, flags = list(coop_after().tree.states), list(coop_after().tree.trainable)
     block = MODEL.modules[row_of(MODEL, "text_encoder.blocks.7")]
     for index in range(block.first_parameter, block.first_parameter + block.subtree_parameters):
         letters[index], flags[index] = "T", "1"
     trained = ev.ParametersClassified(9.0, 9, "".join(letters), "".join(flags))
-    shown = lines(state_after(trained, coop_chain(MODEL)), "ctx")
+    shown = lines(coop_after(trained, coop_chain(MODEL)), "ctx")
     assert shown[4] == "↓ T text_encoder.blocks.7 Add"
     assert shown[5] == "↓ F text_encoder.blocks.6 … 0 7 blocks, 14 operations"
 
 
 def test_a_module_whose_own_parameters_train_does_more_than_pass_the_gradient_on() -> None:
-    before = state_after().tree
+    before = coop_after().tree
     path = "text_encoder.blocks.3"
     block = MODEL.modules[row_of(MODEL, path)]
     own = range(block.first_parameter, block.first_parameter + block.subtree_parameters)
@@ -84,7 +78,7 @@ def test_a_module_whose_own_parameters_train_does_more_than_pass_the_gradient_on
     ):
         letters = "".join(letter if index in own else old for index, old in enumerate(before.states))
         trained = ev.ParametersClassified(9.0, 9, letters, flags)
-        assert lines(state_after(trained, coop_chain(MODEL, path)), path)[0].endswith(words)
+        assert lines(coop_after(trained, coop_chain(MODEL, path)), path)[0].endswith(words)
 
 
 def never(path: str, **changes: object) -> ev.GradientPathFound:
@@ -102,14 +96,14 @@ def counted(**changes: int) -> ev.GradientPathFound:
 def test_where_it_never_comes_the_reason_and_how_far_it_comes() -> None:
     path = "image_encoder.conv1.weight"
     hops = (GradientHop(-1, 1, ("MeanBackward0",)), GradientHop(0, 2, ("MmBackward0",)))
-    shown = lines(state_after(never(path, hops=hops)), path)
+    shown = lines(coop_after(never(path, hops=hops)), path)
     assert shown[0].startswith("chain The gradient never comes here: nothing in it or before it needs a gradient")
     assert shown[1:] == ["● loss Mean", "↓ TC CoOp Mm", "× C image_encoder.conv1.weight never comes here"]
 
 
 def test_what_was_not_called() -> None:
     path = "image_encoder.conv1.weight"
-    state = state_after(never(path))
+    state = coop_after(never(path))
     reach = state.tree.reach
     assert reach is not None
     index = MODEL.parameters[~row_of(MODEL, path)].module
@@ -130,31 +124,31 @@ def test_what_was_not_called() -> None:
     ],
 )
 def test_what_cannot_be_told_is_not_made_up(path: str, changes: dict[str, object], said: str) -> None:
-    assert said in lines(state_after(never(path, **changes)), path)[0]
+    assert said in lines(coop_after(never(path, **changes)), path)[0]
 
 
 def test_shared_tensors_say_that_gradients_add_up() -> None:
-    shown = lines(state_after(counted(path_count=2, use_count=2)), "ctx")
+    shown = lines(coop_after(counted(path_count=2, use_count=2)), "ctx")
     assert "the shortest of 2 ways; 2 operations take it, and its gradient is the sum" in shown[0]
-    assert "the only way" in lines(state_after(counted(path_count=1)), "ctx")[0]
+    assert "the only way" in lines(coop_after(counted(path_count=1)), "ctx")[0]
 
 
 @pytest.mark.parametrize("width", [24, 40, 57, 90])
 def test_lines_keep_to_the_width(width: int) -> None:
     for path in ("ctx", "text_encoder.blocks.3", "text_encoder.blocks.3.mlp.0.weight"):
         event = coop_chain(MODEL, "text_encoder.blocks.3" if "." in path else path)
-        state = state_after(dataclasses.replace(event, path=path))
+        state = coop_after(dataclasses.replace(event, path=path))
         facts = chain_facts(state, row_of(MODEL, path))
         assert facts
         assert all(line_width(line) <= width for line in detail_lines(facts, width))
 
 
 def test_nothing_is_said_where_nobody_asked() -> None:
-    assert chain_facts(state_after(), row_of(MODEL, "ctx")) == []
+    assert chain_facts(coop_after(), row_of(MODEL, "ctx")) == []
 
 
 def test_it_is_waited_for_and_forgotten_with_the_model() -> None:
-    state = state_after()
+    state = coop_after()
     command = TraceGradient(7, "ctx")
     state.note_submitted(command)
     assert "in the next step" in lines(state, "ctx")[0]
@@ -171,7 +165,7 @@ def test_it_is_waited_for_and_forgotten_with_the_model() -> None:
 
 
 def test_only_the_newest_are_kept() -> None:
-    state = state_after(*(dataclasses.replace(coop_chain(MODEL), path=f"p{i}") for i in range(100)))
+    state = coop_after(*(dataclasses.replace(coop_chain(MODEL), path=f"p{i}") for i in range(100)))
     state_bytes = [ev.OptimizerStateRead(9.0, 9, f"p{i}", 8, (("exp_avg", 8),)) for i in range(100)]
     for event in state_bytes:
         apply(state, event)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 from fakes import coop_run
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
@@ -20,10 +21,7 @@ from gradtui.text.gradients import (
 
 
 def seen(figures: GradientStats) -> RunState:
-    state = RunState()
-    for event in (*coop_run(3), ev.GradientFiguresMeasured(9.0, 12, (figures,))):
-        apply(state, event)
-    return state
+    return state_after(*coop_run(3), ev.GradientFiguresMeasured(9.0, 12, (figures,)))
 
 
 def test_what_nobody_looked_at_is_not_mentioned() -> None:

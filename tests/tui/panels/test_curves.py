@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from app_session import session
 from fakes import Node, coop_model, coop_run, found
+from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.content import Content
@@ -29,14 +30,6 @@ from gradtui.tui.panels.curves import (
 from gradtui.tui.panels.curves_legend import RowNorms, legend_line, step_shown
 from gradtui.tui.plots.rows import NormCurve
 from gradtui.tui.rendering import MARKERS, STALE, Line, line_width, width_of
-
-
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
-
 
 any_float = st.floats() | st.sampled_from([0.0, -0.0, 5e-324, 1.7e308, math.nan, math.inf, -math.inf, 1e-200])
 PLOTTER = Plotter()

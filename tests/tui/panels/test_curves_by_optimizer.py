@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from app_session import session
-from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, state_after, steps
+from helpers.states import state_after
+from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, steps
 
 from gradtui.protocol import events as ev
 from gradtui.state.optimizer_turns import optimizer_turns
@@ -35,7 +36,7 @@ def legend(state: RunState, width: int, most: int = 1, row: RowNorms | None = No
 
 
 def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
-    request = curves_request(state_after(gan(40)), None, 60, 12)
+    request = curves_request(state_after(*gan(40)), None, 60, 12)
     d, g = ROLES[:2]
     own = {1: tuple(map(float, range(1, 41, 2))), 0: tuple(map(float, range(2, 41, 2)))}
     for lane, value in ((request.above, loss_at), (request.series, norm_at)):
@@ -47,13 +48,13 @@ def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
 
 
 def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() -> None:
-    state = state_after(sac(40, sizes=(100.0, 1.0, 0.01)))
+    state = state_after(*sac(40, sizes=(100.0, 1.0, 0.01)))
     request = curves_request(state, None, 60, 12)
     assert request.has_lanes
     assert [series.color for series in request.above] == [*ROLES[:3]]
     assert curves_title(state) == "separate scales · L2"
-    assert not curves_request(state_after(gan(40)), None, 60, 12).has_lanes
-    assert curves_title(state_after(gan(40))) == "L2"
+    assert not curves_request(state_after(*gan(40)), None, 60, 12).has_lanes
+    assert curves_title(state_after(*gan(40))) == "L2"
 
 
 @pytest.mark.parametrize(
@@ -73,27 +74,27 @@ def test_when_losses_can_be_read_on_one_axis(curves: list[list[float | None]], i
 
 
 def test_one_optimizer_and_stages_look_as_they_do() -> None:
-    request = curves_request(state_after(stages(20)), None, 60, 12)
+    request = curves_request(state_after(*stages(20)), None, 60, 12)
     assert [series.color for series in request.above] == [LOSS_ROLE]
     assert [series.color for series in request.series] == [TOTAL_ROLE]
     assert request.above[0].xs == tuple(map(float, range(1, 41)))
 
 
 def test_of_an_optimizer_for_each_parameter_the_main_one_is_drawn_and_counted() -> None:
-    state = state_after(per_parameter(20))
+    state = state_after(*per_parameter(20))
     request = curves_request(state, None, 60, 12)
     assert [len(request.above), len(request.series)] == [1, 1]
     assert curves_title(state) == "L2 of 1 of 40 optimizers"
 
 
 def test_the_title_says_how_a_loss_combines_several_backwards() -> None:
-    assert curves_title(state_after(gan(8, of=("mean", "mean")))) == "loss: mean of micro-steps · L2"
+    assert curves_title(state_after(*gan(8, of=("mean", "mean")))) == "loss: mean of micro-steps · L2"
 
 
 @pytest.mark.parametrize(("width", "most"), [(100, 1), (70, 2), (52, 1), (52, 2), (27, 1), (20, 1), (12, 1)])
 def test_the_legend_fits(width: int, most: int) -> None:
     for events in (gan(40), sac(40)):
-        lines = legend(state_after(events), width, most)
+        lines = legend(state_after(*events), width, most)
         assert 1 <= len(lines) <= most
         assert all(line_width(line) <= width for line in lines)
 
@@ -102,14 +103,14 @@ def test_the_legend_fits(width: int, most: int) -> None:
 def test_where_nothing_fits_the_first_name_is_left(width: int) -> None:
     """The panel cuts it."""
     for events, name in ((gan(40), "Dis"), (sac(40), "qf1")):
-        (line,) = legend(state_after(events), width, 1)
+        (line,) = legend(state_after(*events), width, 1)
         assert text_of(line).startswith(name)
 
 
 @pytest.mark.parametrize("width", range(12, 120))
 def test_values_of_different_steps_never_stand_side_by_side_without_them(width: int) -> None:
     row = RowNorms("Generator.net.weight", [38], [0.123])
-    (line,) = legend(state_after(gan(40)), width, 1, row)
+    (line,) = legend(state_after(*gan(40)), width, 1, row)
     text = text_of(line)
     if number(loss_at(1, 39)) in text:
         assert "@39–40" in text or ("@39" in text and "@40" in text)
@@ -121,13 +122,13 @@ def test_values_of_different_steps_never_stand_side_by_side_without_them(width: 
 def test_the_range_of_the_steps_leaves_out_what_both_begin_with() -> None:
     events = [*gan(40), *steps([1, 0], 2, first=12_345)]
     for width in (29, 34):
-        (line,) = legend(state_after(events), width, 1)
+        (line,) = legend(state_after(*events), width, 1)
         assert text_of(line).endswith(" @12,345–6")
         assert line_width(line) <= width
 
 
 def test_values_have_the_step_of_their_optimizer() -> None:
-    (line,) = legend(state_after(gan(40)), 100)
+    (line,) = legend(state_after(*gan(40)), 100)
     d, g = number(loss_at(1, 39)), number(loss_at(0, 40))
     dn, gn = number(norm_at(1, 39)), number(norm_at(0, 40))
     assert text_of(line).split() == [
@@ -139,14 +140,14 @@ def test_values_have_the_step_of_their_optimizer() -> None:
 
 
 def test_where_norms_are_read_less_often_the_loss_is_that_of_their_step_and_nothing_moves() -> None:
-    before = text_of(legend(state_after(gan(40)), 70)[0])
-    state = state_after([*gan(40), ev.StepsMeasured(4.0, 41, (ev.StepFigures(41, 1, 0.75),))])
+    before = text_of(legend(state_after(*gan(40)), 70)[0])
+    state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 41, (ev.StepFigures(41, 1, 0.75),))])
     assert text_of(legend(state, 70)[0]) == before
     assert f"{number(loss_at(1, 39))} ‖g‖ {number(norm_at(1, 39))} @39" in " ".join(before.split())
 
 
 def test_a_norm_that_is_old_has_its_own_step() -> None:
-    state = state_after([*gan(40), ev.StepsMeasured(4.0, 141, (ev.StepFigures(141, 1, 0.75),))])
+    state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 141, (ev.StepFigures(141, 1, 0.75),))])
     state.step = 141
     (line,) = legend(state, 100)
     assert f"Discriminator 0.750 @141 ‖g‖ {number(norm_at(1, 39))} @39" in text_of(line)
@@ -154,7 +155,7 @@ def test_a_norm_that_is_old_has_its_own_step() -> None:
 
 def test_the_row_is_there_if_it_fits() -> None:
     row = RowNorms("Generator.net.weight", [38], [0.123])
-    wide, narrow = legend(state_after(gan(40)), 120, 1, row), legend(state_after(gan(40)), 70, 1, row)
+    wide, narrow = legend(state_after(*gan(40)), 120, 1, row), legend(state_after(*gan(40)), 70, 1, row)
     assert "Generator.net.weight ‖g‖ 0.123 @38" in text_of(wide[0])
     assert "weight" not in text_of(narrow[0])
 
@@ -162,8 +163,8 @@ def test_the_row_is_there_if_it_fits() -> None:
 @pytest.mark.parametrize("width", [80, 90, 100, 110, 120, 130, 140, 160, 200, 220])
 def test_the_header_names_the_optimizer(width: int) -> None:
     """Below 140 columns the name has the place of the overhead."""
-    one, other = (header_line(state_after(events), HeaderState(), width) for events in (gan(40), sac(40)))
-    text, alone = text_of(one), text_of(header_line(state_after(gan(0)), HeaderState(), width))
+    one, other = (header_line(state_after(*events), HeaderState(), width) for events in (gan(40), sac(40)))
+    text, alone = text_of(one), text_of(header_line(state_after(*gan(0)), HeaderState(), width))
     assert line_width(one) == line_width(other) == width
     assert f"loss Disc{'' if width == 160 else 'r'}" in text
     assert number(loss_at(1, 39)) in text
@@ -174,7 +175,7 @@ def test_the_header_names_the_optimizer(width: int) -> None:
 
 
 def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
-    state, options = state_after(gan(40)), PlotOptions()
+    state, options = state_after(*gan(40)), PlotOptions()
     for plot in (loss_plot(state, options, 100, 20), norm_plot(state, options, 100, 20)):
         assert plot.request is not None
         assert [series.color for series in plot.request.series] == [ROLES[1], ROLES[0]]
@@ -188,7 +189,7 @@ def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
 
 def test_a_row_with_the_name_of_an_optimizer_has_a_step_and_a_column_of_its_own() -> None:
     norms = ev.GradientsMeasured(4.0, 38, None, None, (0.3, 0.4, 0.1, 0.1))
-    state = state_after([*gan(40), norms])
+    state = state_after(*[*gan(40), norms])
     options = PlotOptions(selection=Selection("Generator", 0, 2))
     curves = norm_curves(state, options)
     assert [curve.name for curve in curves] == ["Generator", "Discriminator", "Generator"]
@@ -201,7 +202,7 @@ def test_a_row_with_the_name_of_an_optimizer_has_a_step_and_a_column_of_its_own(
 
 
 def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:
-    state, options = state_after(stages(20)), PlotOptions()
+    state, options = state_after(*stages(20)), PlotOptions()
     plot = loss_plot(state, options, 100, 20)
     assert plot.request is not None
     assert [series.color for series in plot.request.series] == [LOSS_ROLE]
@@ -215,7 +216,7 @@ def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:
 
 def test_the_total_before_clipping_is_not_drawn_beside_several_optimizers() -> None:
     clipped = ev.StepFigures(41, 1, 0.75, total=1.0, before_clipping=3.0, clipped_at=1.0)
-    state = state_after([*gan(40), ev.StepsMeasured(4.0, 41, (clipped,))])
+    state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 41, (clipped,))])
     assert len(state.before_clipping) == 1
     assert CLIP_ROLE not in {series.color for series in curves_request(state, None, 60, 12).series}
 

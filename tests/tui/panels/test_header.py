@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from fakes import coop_run, ledgers, started
+from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,13 +19,6 @@ from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width
 from gradtui.tui.rendering.palette import STALE
-
-
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 def text(state: RunState, width: int = 160, facts: HeaderState | None = None) -> str:

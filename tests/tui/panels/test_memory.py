@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import MIB, coop_model, coop_run, held, row_of, started
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -23,13 +24,6 @@ MODEL = coop_model()
 BLOCK = row_of(MODEL, "text_encoder.blocks.3.mlp")
 SIZES = [(28, 6), (50, 9), (68, 14), (20, 4), (120, 30)]
 F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
-
-
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 def text(lines: list[Line]) -> list[str]:

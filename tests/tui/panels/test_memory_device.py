@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_run, device_sample
+from fakes import device_sample
+from helpers.states import coop_after
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,13 +29,6 @@ ALONE = dataclasses.replace(HIDDEN, device_used=None, device_total=None, source=
 NO_REQUESTS = dataclasses.replace(SAMPLE, requested=None)
 
 
-def state_with(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in (*coop_run(10), *events):
-        apply(state, event)
-    return state
-
-
 def text(lines: list[Line] | tuple[Line, ...]) -> str:
     return "\n".join("".join(part for part, _ in line) for line in lines)
 
@@ -48,14 +42,14 @@ def bar_cells(line: Line) -> dict[str, int]:
 
 
 def test_without_a_cuda_device_nothing_is_shown_and_the_panel_is_as_ever() -> None:
-    state = state_with()
+    state = coop_after()
     assert device_lines(state, 60, colour=True) == []
     assert "driver" not in text(phase_table(state, 70, 60).lines)
 
 
 @pytest.mark.parametrize("width", [36, 61, 90])
 def test_every_part_has_its_number_and_the_bar_its_share(width: int) -> None:
-    lines = device_lines(state_with(SAMPLE), width, colour=True)
+    lines = device_lines(coop_after(SAMPLE), width, colour=True)
     shown = words(lines[2:])
     for name, size in (
         ("requested", "9.00 GiB"),
@@ -78,13 +72,13 @@ def test_every_part_has_its_number_and_the_bar_its_share(width: int) -> None:
     [(SAMPLE, "this process", "14.0 GiB"), (HIDDEN, "all processes", "15.0 GiB"), (ALONE, "driver", "–")],
 )
 def test_whose_memory_it_is_stands_above_it(sample: ev.DeviceSampled, said: str, total: str) -> None:
-    lines = device_lines(state_with(sample), 61, colour=True)
+    lines = device_lines(coop_after(sample), 61, colour=True)
     assert said in text([lines[0]])
     assert text([lines[1]]).endswith(total)
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    shown = words(device_lines(state_with(ALONE), 61, colour=True)[2:])
+    shown = words(device_lines(coop_after(ALONE), 61, colour=True)[2:])
     assert "context, libraries –" in shown
     assert "0 B" not in shown
 
@@ -92,7 +86,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 def test_without_colour_parts_differ() -> None:
     for sample in (SAMPLE, HIDDEN, NO_REQUESTS):
         cells = [
-            part[0] for part, role in device_lines(state_with(sample), 90, colour=False)[1] if role in ROLES.values()
+            part[0] for part, role in device_lines(coop_after(sample), 90, colour=False)[1] if role in ROLES.values()
         ]
         assert len(set(cells)) == len(cells) > 1
 
@@ -102,7 +96,7 @@ def test_without_colour_parts_differ() -> None:
 )
 def test_it_takes_only_rows_that_are_left(size: tuple[int, int]) -> None:
     _, height = size
-    without, view = phase_table(state_with(), *size), phase_table(state_with(SAMPLE), *size)
+    without, view = phase_table(coop_after(), *size), phase_table(coop_after(SAMPLE), *size)
     assert len(view.lines) <= height
     assert len(view.lines) == len(view.phases)
     # The rows of the first phases and all numbers are those of a run without a device, whose line has its place after them.
@@ -112,9 +106,9 @@ def test_it_takes_only_rows_that_are_left(size: tuple[int, int]) -> None:
 
 
 def test_a_panel_that_is_high_enough_shows_it() -> None:
-    assert "nvidia-smi" in text(phase_table(state_with(SAMPLE), 70, 21).lines)
-    assert "nvidia-smi" in text(phase_table(state_with(SAMPLE), 38, 30).lines)
-    assert "nvidia-smi" not in text(phase_table(state_with(SAMPLE), 38, 12).lines)
+    assert "nvidia-smi" in text(phase_table(coop_after(SAMPLE), 70, 21).lines)
+    assert "nvidia-smi" in text(phase_table(coop_after(SAMPLE), 38, 30).lines)
+    assert "nvidia-smi" not in text(phase_table(coop_after(SAMPLE), 38, 12).lines)
 
 
 figures = st.none() | st.integers(0, 1 << 50)
@@ -133,7 +127,7 @@ def test_any_figures_can_be_shown(known: tuple[int | None, ...], width: int, col
 
 
 def said(sample: ev.DeviceSampled) -> str:
-    return words(detail_lines(device_facts(state_with(sample)), 400))
+    return words(detail_lines(device_facts(coop_after(sample)), 400))
 
 
 def test_every_part_is_explained_with_its_number() -> None:
@@ -165,7 +159,7 @@ TROUBLES = [NvmlTrouble(kind) for kind in NvmlTroubleKind] + [NvmlTrouble(NvmlTr
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=[f"{each.kind}{each.code or ''}" for each in TROUBLES])
 def test_what_keeps_the_driver_from_reporting_is_said(trouble: NvmlTrouble) -> None:
-    state = state_with(dataclasses.replace(ALONE, trouble=trouble))
+    state = coop_after(dataclasses.replace(ALONE, trouble=trouble))
     sentence = nvml_trouble_text(trouble)
     assert "unknown: " in sentence
     assert sentence in words(detail_lines(device_facts(state), 400))
@@ -180,11 +174,11 @@ def test_what_keeps_the_driver_from_reporting_is_said(trouble: NvmlTrouble) -> N
 
 def test_what_the_driver_does_not_report_has_a_line_in_each_view() -> None:
     trouble = NvmlTrouble(NvmlTroubleKind.MISMATCH)
-    state = state_with(dataclasses.replace(ALONE, trouble=trouble))
+    state = coop_after(dataclasses.replace(ALONE, trouble=trouble))
     for height in (9, 20, 40):
         assert "mismatch" in text(phase_table(state, 52, height).lines)
     assert "mismatch" in text(step_lines(state, 52, 14, scale_of(state, Drawing()), {}))
-    assert "unknown" not in text(phase_table(state_with(SAMPLE), 52, 40).lines)
+    assert "unknown" not in text(phase_table(coop_after(SAMPLE), 52, 40).lines)
 
 
 def test_headings_fit_where_they_can() -> None:

@@ -7,12 +7,12 @@ from dataclasses import fields, replace
 
 import pytest
 from fakes import GIB, MIB, coop_run, device_sample
+from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
-from gradtui.reducer import apply
 from gradtui.state.devices import cuda_devices, sum_of
 from gradtui.state.run_state import RunState
 from gradtui.text import device_forms, end_rows, report_lines
@@ -39,10 +39,7 @@ TWO = replace(SMALL, index=0, others=(second_device(SMALL),))
 
 
 def state_with(sample: ev.DeviceSampled) -> RunState:
-    state = RunState()
-    for event in (*coop_run(10), sample):
-        apply(state, event)
-    return state
+    return state_after(*coop_run(10), sample)
 
 
 def text(lines: list[Line] | tuple[Line, ...]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import step_memory
 from fakes import MIB, coop_model, coop_run, held, row_of
+from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,13 +24,6 @@ from gradtui.tui.rendering.palette import STALE
 
 MODEL = coop_model()
 SIZES = [(36, 20), (43, 11), (61, 18), (70, 8), (70, 40), (20, 6)]
-
-
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 RUNNING = state_after(*coop_run(40))

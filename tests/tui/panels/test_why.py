@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from app_session import session
 from fakes import Node, coop_model, coop_run, coop_states, found, large_model, row_of, started
+from helpers.states import coop_after
 from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
@@ -31,13 +32,6 @@ A, NET = 1, 0
 RECORDED = OperationsRecorded(1.0, 20, (), (Operation("aten.relu.default", (), (), (), True, 1),), ())
 
 
-def coop(*more: ev.Event) -> RunState:
-    state = RunState()
-    for event in (*coop_run(3), *more):
-        apply(state, event)
-    return state
-
-
 def said(text: Why, width: int = 200, height: int = 9) -> str:
     lines = ["".join(words for words, _ in line) for line in why_lines(text, width, height)]
     return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
@@ -46,7 +40,7 @@ def said(text: Why, width: int = 200, height: int = 9) -> str:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("path", ["", "ctx", "text_encoder", "text_encoder.blocks.7.mlp.1", "image_encoder.fc.weight"])
 def test_it_fits_in_every_size_and_keeps_the_most_important_words(size: tuple[int, int], path: str) -> None:
-    text = why(coop(), row_of(MODEL, path))
+    text = why(coop_after(steps=3), row_of(MODEL, path))
     lines = why_lines(text, *size)
     assert 0 < len(lines) <= size[1]
     assert all(line_width(line) <= size[0] for line in lines)
@@ -71,7 +65,7 @@ def test_an_unfreeze_says_which_optimizer_takes_the_orphans() -> None:
 
 
 def test_a_freeze_that_the_run_would_not_survive_says_so() -> None:
-    words = said(why(coop(), row_of(MODEL, "ctx")))
+    words = said(why(coop_after(steps=3), row_of(MODEL, "ctx")))
     assert words.endswith("space would freeze it: Nothing would train: loss.backward() would fail")
 
 
@@ -134,7 +128,7 @@ async def test_the_frame_of_the_tree_names_the_steps_of_its_ratios() -> None:
 
 
 def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:
-    state = coop()
+    state = coop_after(steps=3)
     row = row_of(MODEL, "text_encoder.blocks.3")
     assert state.tree.reach is not None
     apply(state, replace(state.tree.reach, step=3, passing=(0.25,) * len(MODEL.modules)))
@@ -146,7 +140,7 @@ def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:
 
 def test_that_forward_did_not_call_a_module_is_true_of_a_step() -> None:
     """In a GAN the step of the generator may follow a forward that came before the step of the discriminator."""
-    state = coop()
+    state = coop_after(steps=3)
     row = row_of(MODEL, "text_encoder.blocks.3")
     reach = state.tree.reach
     assert reach is not None

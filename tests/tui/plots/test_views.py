@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, started
+from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,13 +30,6 @@ from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering.lines import Line, line_width
 
 PLOTTER = Plotter()
-
-
-def after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
 
 
 def layered(count: int = 4) -> ev.ModelsFound:
@@ -74,7 +68,9 @@ def text(lines: tuple[Line, ...]) -> str:
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)
 @pytest.mark.parametrize(
-    "state", [RunState(), after(started(), coop_model()), after(*coop_run(30))], ids=["nothing", "found", "running"]
+    "state",
+    [RunState(), state_after(started(), coop_model()), state_after(*coop_run(30))],
+    ids=["nothing", "found", "running"],
 )
 def test_every_view_can_be_shown_at_any_time_and_size(view, state) -> None:  # type: ignore[no-untyped-def]
     for row in (None, Selection("ctx", 0, 1), Selection("everything", 0, len(state.tree.parameters))):
@@ -97,7 +93,7 @@ def test_every_view_can_be_shown_at_any_time_and_size(view, state) -> None:  # t
 def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row() -> None:
     model = layered(2)
     clip = {"before_clipping": 5.0, "clipped_at": 1.0}
-    state = after(model, norms(1, 3.0, 4.0, 0.0, None), norms(2, 0.6, 0.8, 0.0, None, **clip))
+    state = state_after(model, norms(1, 3.0, 4.0, 0.0, None), norms(2, 0.6, 0.8, 0.0, None, **clip))
     plot = norm_plot(state, PlotOptions(Selection("0.weight", 0, 1)), 76, 20)
     assert plot.request is not None
     drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
@@ -114,7 +110,7 @@ def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row
 
 
 def test_the_legend_says_of_which_step_its_values_are() -> None:
-    state, options = after(layered(2), norms(1, 3.0, 4.0, 0.0, None)), PlotOptions(Selection("0.weight", 0, 1))
+    state, options = state_after(layered(2), norms(1, 3.0, 4.0, 0.0, None)), PlotOptions(Selection("0.weight", 0, 1))
 
     def legend() -> str:
         return " ".join(text(norm_plot(state, options, 76, 20).above).split())
@@ -125,7 +121,7 @@ def test_the_legend_says_of_which_step_its_values_are() -> None:
 
 
 def test_pinned_rows_stay_beside_the_one_under_the_cursor_and_are_not_drawn_twice() -> None:
-    state = after(layered(2), norms(1, 3.0, 4.0, 1.0, 2.0))
+    state = state_after(layered(2), norms(1, 3.0, 4.0, 1.0, 2.0))
     one, two = Selection("0", 0, 2), Selection("1.weight", 2, 3)
     plot = norm_plot(state, PlotOptions(one, pinned=(two, one)), 76, 20)
     assert plot.request is not None
@@ -134,7 +130,7 @@ def test_pinned_rows_stay_beside_the_one_under_the_cursor_and_are_not_drawn_twic
 
 
 def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() -> None:
-    state = after(layered(1))
+    state = state_after(layered(1))
     for step in range(1, 5_001):
         apply(state, norms(step, 1.0, 1.0, total=1.0 if step != 700 else 900.0))
     options = PlotOptions(window=Window(1_000.0, 1_200.0))
@@ -150,7 +146,7 @@ def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() ->
 
 
 def test_smoothing_lies_over_the_faint_curve_and_hides_no_nan() -> None:
-    state = after(
+    state = state_after(
         layered(1), *(norms(s, 1.0, 1.0, total=math.nan if s == 5 else float(s % 2 + 1)) for s in range(1, 9))
     )
     plot = norm_plot(state, PlotOptions(smoothing=0.9), 76, 20)
@@ -168,7 +164,7 @@ def test_smoothing_lies_over_the_faint_curve_and_hides_no_nan() -> None:
 
 
 def test_the_average_does_not_change_as_the_window_moves() -> None:
-    state = after(layered(1), *(norms(s, 1.0, 1.0, total=float(s)) for s in range(1, 101)))
+    state = state_after(layered(1), *(norms(s, 1.0, 1.0, total=float(s)) for s in range(1, 101)))
     whole, part = (norm_plot(state, PlotOptions(smoothing=0.9, window=w), 76, 20) for w in (Window(), Window(10.0)))
     assert whole.request is not None
     assert part.request is not None
@@ -179,7 +175,7 @@ def test_the_average_does_not_change_as_the_window_moves() -> None:
 
 
 def test_ratios_have_the_line_that_people_know() -> None:
-    state = after(layered(1), norms(1, 1.0, 1.0))
+    state = state_after(layered(1), norms(1, 1.0, 1.0))
     for step, ratio in ((1, 1e-2), (7, 2e-3), (9, 0.0)):
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures(0, ratio), figures(1, None))))
     options = PlotOptions(Selection("0.weight", 0, 1))
@@ -196,7 +192,7 @@ def test_ratios_have_the_line_that_people_know() -> None:
 
 
 def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() -> None:
-    state = after(layered(3), norms(1, *[1.0] * 6))
+    state = state_after(layered(3), norms(1, *[1.0] * 6))
     for index in range(6):
         apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
     plot = ratio_plot(state, PlotOptions(Selection("Net", 0, 6)), 110, 20)
@@ -205,7 +201,7 @@ def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() 
 
 
 def test_what_is_frozen_since_leaves_its_place_to_what_trains_until_nothing_in_the_row_does() -> None:
-    state = after(layered(3), norms(1, *[1.0] * 6), norms(2, None, 1.0, None, None, None, 1.0))
+    state = state_after(layered(3), norms(1, *[1.0] * 6), norms(2, None, 1.0, None, None, None, 1.0))
     for index in range(6):
         apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
     assert ratio_table(state, PlotOptions(Selection("Net", 0, 6))).columns[1:] == ("0.bias", "2.bias")
@@ -213,7 +209,7 @@ def test_what_is_frozen_since_leaves_its_place_to_what_trains_until_nothing_in_t
 
 
 def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
-    state = after(layered(20), norms(1, *[1.0, None] * 20))
+    state = state_after(layered(20), norms(1, *[1.0, None] * 20))
     everything = Selection("Net", 0, 40)
     assert to_watch(state.tree, [everything]) == tuple(f"{i}.weight" for i in range(16))
     assert to_watch(state.tree, [Selection("3.bias", 7, 8)]) == ()
@@ -223,7 +219,7 @@ def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
 
 
 def test_a_view_without_numbers_says_what_will_fill_it() -> None:
-    state = after(layered(1), norms(1, 1.0, 1.0))
+    state = state_after(layered(1), norms(1, 1.0, 1.0))
     options = PlotOptions(Selection("0.weight", 0, 1))
     assert "waiting for the next sampled step" in text(ratio_plot(state, options, 200, 20).above)
     apply(state, ev.PauseChanged(1.0, 1, True))
@@ -236,7 +232,7 @@ def test_a_view_without_numbers_says_what_will_fill_it() -> None:
 
 
 def test_a_histogram_is_drawn_by_size_and_what_has_no_size_is_told_apart() -> None:
-    state = after(layered(1), norms(1, 1.0, 1.0))
+    state = state_after(layered(1), norms(1, 1.0, 1.0))
     own = histogram(0, bins={30: 60, 31: 20}, zeros=10, nan=6, inf=4, positive=44)
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (own,)))
     plot = histogram_plot(state, PlotOptions(Selection("0.weight", 0, 1)), 110, 20)
@@ -256,7 +252,7 @@ def test_a_histogram_is_drawn_by_size_and_what_has_no_size_is_told_apart() -> No
 
 
 def test_a_sample_counts_for_what_it_stands_for_and_says_so() -> None:
-    state = after(layered(1), norms(1, 1.0, 1.0))
+    state = state_after(layered(1), norms(1, 1.0, 1.0))
     sampled = histogram(0, bins={30: 10}, elements=1_000)
     whole = histogram(1, bins={30: 20}, zeros=30)
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (sampled, whole)))
@@ -267,7 +263,7 @@ def test_a_sample_counts_for_what_it_stands_for_and_says_so() -> None:
 
 
 def test_the_table_of_a_histogram_adds_up() -> None:
-    state = after(layered(1), norms(1, 1.0, 1.0))
+    state = state_after(layered(1), norms(1, 1.0, 1.0))
     apply(
         state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins={0: 2, 55: 3}, zeros=1, smaller=4, larger=5),))
     )
@@ -282,7 +278,7 @@ def test_the_table_of_a_histogram_adds_up() -> None:
 def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
     model = layered(1)
     half = [type(p)(p.path, p.names, p.shape, "float16", p.count, p.bytes, p.module) for p in model.parameters]
-    state = after(type(model)(model.at, model.step, model.models, model.modules, tuple(half)), norms(1, 1.0, 1.0))
+    state = state_after(type(model)(model.at, model.step, model.models, model.modules, tuple(half)), norms(1, 1.0, 1.0))
     below, above = -15 - LOWEST, -14 - LOWEST
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins={below: 25, above: 75}),)))
     assert "25% is below 6.1e-05" in text(
@@ -297,7 +293,7 @@ def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
     st.integers(24, 150),
 )
 def test_any_histogram_can_be_drawn(bins: dict[int, int], zeros: int, log: bool, width: int) -> None:
-    state = after(layered(1), norms(1, 1.0, 1.0))
+    state = state_after(layered(1), norms(1, 1.0, 1.0))
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (histogram(0, bins=bins, zeros=zeros or 1),)))
     plot = histogram_plot(state, PlotOptions(Selection("0.weight", 0, 1), other_scale=log), width, 20)
     assert plot.request is not None
@@ -309,7 +305,7 @@ def test_any_histogram_can_be_drawn(bins: dict[int, int], zeros: int, log: bool,
 
 
 def test_layers_are_in_the_order_of_the_tree_or_of_the_calls() -> None:
-    state = after(layered(4), norms(1, *[1.0] * 8), norms(9, 3.0, 4.0, 0.3, 0.4, None, None, 0.03, 0.04))
+    state = state_after(layered(4), norms(1, *[1.0] * 8), norms(9, 3.0, 4.0, 0.3, 0.4, None, None, 0.03, 0.04))
     layers = layers_of(state, "tree")
     assert layers is not None
     assert [state.tree.modules[m].path for m in layers.modules] == ["0", "1", "2", "3"]
@@ -332,7 +328,7 @@ def blocks(count: int = 3) -> ev.ModelsFound:
 
 
 def test_layers_of_one_kind_stand_together_and_no_line_joins_two_kinds() -> None:
-    state = after(blocks(), norms(1, 9.0, 1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0))
+    state = state_after(blocks(), norms(1, 9.0, 1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0))
     plot = depth_plot(state, PlotOptions(), 110, 24)
     assert plot.request is not None
     assert [(series.xs, series.ys) for series in plot.request.series] == [
@@ -351,18 +347,18 @@ def test_layers_of_one_kind_stand_together_and_no_line_joins_two_kinds() -> None
 
 
 def test_a_kind_without_a_gradient_is_left_out_and_a_window_keeps_the_name_of_its_kind() -> None:
-    state = after(blocks(), norms(1, 9.0, None, 100.0, None, 200.0, None, 300.0, 5.0))
+    state = state_after(blocks(), norms(1, 9.0, None, 100.0, None, 200.0, None, 300.0, 5.0))
     plot = depth_plot(state, PlotOptions(), 110, 24)
     assert plot.request is not None
     assert [(line.x, line.label) for line in plot.request.verticals] == [(1.0, "fc"), (4.0, "others")]
-    state = after(layered(30), norms(1, *[1.0] * 60))
+    state = state_after(layered(30), norms(1, *[1.0] * 60))
     later = depth_plot(state, PlotOptions(window=Window(9.0, 20.0)), 110, 20)
     assert later.request is not None
     assert [line.x for line in later.request.verticals] == [11.0]
 
 
 def test_the_extremes_are_named_with_what_lies_between_them() -> None:
-    state = after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
+    state = state_after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
     plot = depth_plot(state, PlotOptions(Selection("1", 2, 4)), 110, 20)
     words = text(plot.below)
     assert "Largest 5.00 at 0 (layer 1), smallest 0.0050 at 2 (layer 3), a factor of 1,000" in words
@@ -372,7 +368,7 @@ def test_the_extremes_are_named_with_what_lies_between_them() -> None:
 
 
 def test_layers_without_a_gradient_are_left_out_and_counted() -> None:
-    state = after(layered(4), norms(1, 3.0, 4.0, None, 6.0, None, None, None, None))
+    state = state_after(layered(4), norms(1, 3.0, 4.0, None, 6.0, None, None, None, None))
     assert "2 more without a gradient are left out" in text(depth_plot(state, PlotOptions(), 130, 20).below)
     table = depth_table(state, PlotOptions())
     assert table.columns == ("layer", "module", "norm_step_1")
@@ -381,7 +377,9 @@ def test_layers_without_a_gradient_are_left_out_and_counted() -> None:
 
 def test_one_layer_with_a_gradient_is_said_instead_of_drawn() -> None:
     """A prompt before a frozen encoder: a chart of one point looks empty."""
-    state = after(layered(3), norms(1, 3.0, None, None, None, None, None), norms(2, 5.0, None, None, None, None, None))
+    state = state_after(
+        layered(3), norms(1, 3.0, None, None, None, None, None), norms(2, 5.0, None, None, None, None, None)
+    )
     plot = depth_plot(state, PlotOptions(), 200, 20)
     assert plot.request is None
     assert text(plot.above).startswith(
@@ -391,7 +389,7 @@ def test_one_layer_with_a_gradient_is_said_instead_of_drawn() -> None:
 
 
 def test_depth_is_not_compared_with_models_that_came_before() -> None:
-    state = after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0))
+    state = state_after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0))
     tree, kept = state.tree, (0, 1, 2, 3)
     models = (replace(tree.models[0], number=7),)
     apply(state, ev.ModelsFound(2.0, 1, models, tree.modules, tree.parameters, (), (0, 1, 2), kept))
@@ -403,7 +401,7 @@ def test_depth_is_not_compared_with_models_that_came_before() -> None:
 
 
 def test_norms_over_steps_have_markers_points_and_a_break_at_other_models() -> None:
-    state = after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0), norms(90, 1.0, 1.0, 1.0, 1.0))
+    state = state_after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0), norms(90, 1.0, 1.0, 1.0, 1.0))
     tree = state.tree
     models = (replace(tree.models[0], number=7),)
     apply(state, ev.ModelsFound(2.0, 90, models, tree.modules, tree.parameters, (), (0, 1, 2), (0, 1, 2, 3)))
@@ -420,7 +418,7 @@ def test_norms_over_steps_have_markers_points_and_a_break_at_other_models() -> N
 
 
 def test_an_average_begins_again_with_other_models_in_the_picture_and_in_the_legend() -> None:
-    state = after(layered(2), norms(1, 8.0, 8.0, 8.0, 8.0))
+    state = state_after(layered(2), norms(1, 8.0, 8.0, 8.0, 8.0))
     tree = state.tree
     models = (replace(tree.models[0], number=7),)
     apply(state, ev.ModelsFound(2.0, 1, models, tree.modules, tree.parameters, (), (0, 1, 2), (0, 1, 2, 3)))
@@ -430,7 +428,7 @@ def test_an_average_begins_again_with_other_models_in_the_picture_and_in_the_leg
 
 
 def test_a_window_over_layers() -> None:
-    state = after(layered(30), norms(1, *[1.0] * 60))
+    state = state_after(layered(30), norms(1, *[1.0] * 60))
     plot = depth_plot(state, PlotOptions(window=Window(9.0, 20.0)), 110, 20)
     assert plot.range == (1.0, 30.0)
     assert "layers 11–20" in plot.note
@@ -438,14 +436,14 @@ def test_a_window_over_layers() -> None:
 
 
 def test_the_first_layer_that_is_not_finite_is_named() -> None:
-    state = after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
+    state = state_after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
     words = text(depth_plot(state, PlotOptions(), 110, 20).below)
     assert "NaN or Inf in 2, the first of them 1 (layer 2)" in words
     assert "Finite only in 0 (layer 1)" in words
 
 
 def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
-    state, options = after(layered(5), norms(1, *[1.0] * 10)), PlotOptions(kept=KeptLayers(at_once=2))
+    state, options = state_after(layered(5), norms(1, *[1.0] * 10)), PlotOptions(kept=KeptLayers(at_once=2))
     drawn = []
     for step in range(2, 10):
         drawn.append(text(depth_plot(state, options, 110, 20).above))
@@ -462,7 +460,7 @@ def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
 
 
 def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
-    state = after(layered(1), norms(1, 3.0, 4.0, before_clipping=5.0, clipped_at=math.inf))
+    state = state_after(layered(1), norms(1, 3.0, 4.0, before_clipping=5.0, clipped_at=math.inf))
     assert norm_table(state, PlotOptions()).columns == ("optimizer_step", "total_norm", "norm_before_clipping")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from fakes import coop_run
+from helpers.states import state_after
 
 from gradtui.protocol.commands import ClearBreakpoint, Command, SetBreakpoint
-from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.text import breakpoint_text
 from gradtui.tui.requests import breakpoints
@@ -14,10 +14,7 @@ from gradtui.tui.requests.requests import Refusal
 
 
 def state() -> RunState:
-    state = RunState()
-    for event in coop_run(40):
-        apply(state, event)
-    return state
+    return state_after(*coop_run(40))
 
 
 def made(text: str) -> Command:

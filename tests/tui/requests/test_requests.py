@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_model, coop_run, row_of
+from fakes import coop_model, row_of
+from helpers.states import coop_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetTrainable
@@ -11,13 +12,6 @@ from gradtui.tui.requests import requests
 
 MODEL = coop_model()
 BLOCK = "text_encoder.blocks.0"
-
-
-def state_after(*more: ev.Event, steps: int = 3) -> RunState:
-    state = RunState()
-    for event in (*coop_run(steps), *more):
-        apply(state, event)
-    return state
 
 
 def toggle(state: RunState, row: int | None) -> requests.Make | requests.Refusal:
@@ -40,11 +34,11 @@ def made(request: requests.Make | requests.Refusal) -> Command:
     ],
 )
 def test_a_toggle_freezes_what_trains_and_unfreezes_the_rest(path: str, trainable: bool) -> None:
-    assert made(toggle(state_after(), row_of(MODEL, path))) == SetTrainable(7, path, trainable)
+    assert made(toggle(coop_after(steps=3), row_of(MODEL, path))) == SetTrainable(7, path, trainable)
 
 
 def test_a_second_toggle_before_the_answer_asks_for_the_opposite() -> None:
-    state = state_after()
+    state = coop_after(steps=3)
     row = row_of(MODEL, "ctx")
     first = made(toggle(state, row))
     state.note_submitted(first)
@@ -52,7 +46,7 @@ def test_a_second_toggle_before_the_answer_asks_for_the_opposite() -> None:
 
 
 def test_a_module_counts_what_is_on_its_way_below_it() -> None:
-    state = state_after()
+    state = coop_after(steps=3)
     state.note_submitted(SetTrainable(1, "text_encoder.blocks.0", True))
     assert made(toggle(state, row_of(MODEL, "text_encoder"))) == SetTrainable(7, "text_encoder", False)
 
@@ -61,9 +55,9 @@ def test_a_module_counts_what_is_on_its_way_below_it() -> None:
     ("state", "row"),
     [
         (RunState(), None),
-        (state_after(ev.RunEnded(9.0, 3, 0, None)), row_of(MODEL, "ctx")),
-        (state_after(), row_of(MODEL, "text_encoder.blocks.0.mlp.1")),
-        (state_after(steps=1), row_of(MODEL, "ctx")),
+        (coop_after(ev.RunEnded(9.0, 3, 0, None), steps=3), row_of(MODEL, "ctx")),
+        (coop_after(steps=3), row_of(MODEL, "text_encoder.blocks.0.mlp.1")),
+        (coop_after(steps=1), row_of(MODEL, "ctx")),
     ],
     ids=["no model", "ended", "no parameters", "not yet known"],
 )
@@ -74,7 +68,7 @@ def test_a_toggle_that_means_nothing_is_refused_with_a_reason(state: RunState, r
 
 
 def test_pause_and_resume_take_turns_even_before_the_answer() -> None:
-    state = state_after()
+    state = coop_after(steps=3)
     assert made(requests.command_for("pause", state, None)) == Pause(7)
     state.note_submitted(Pause(1))
     assert made(requests.command_for("pause", state, None)) == Resume(7)
@@ -86,12 +80,12 @@ def test_pause_and_resume_take_turns_even_before_the_answer() -> None:
 
 
 def test_one_step() -> None:
-    assert made(requests.command_for("run_one_step", state_after(), None)) == RunSteps(7, 1)
+    assert made(requests.command_for("run_one_step", coop_after(steps=3), None)) == RunSteps(7, 1)
 
 
 @pytest.mark.parametrize("name", requests.REQUESTS)
 def test_nothing_can_be_asked_of_a_run_that_has_ended(name: str) -> None:
-    state = state_after(ev.RunEnded(9.0, 3, 0, None))
+    state = coop_after(ev.RunEnded(9.0, 3, 0, None), steps=3)
     assert requests.command_for(name, state, row_of(MODEL, BLOCK)) == requests.Refusal(requests.OVER)
 
 
@@ -106,13 +100,13 @@ def test_without_a_row_only_what_needs_none_can_be_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["toggle_checkpointing", "toggle_mode"])
 def test_what_is_for_modules_is_refused_on_a_parameter(name: str) -> None:
-    answer = requests.command_for(name, state_after(), row_of(MODEL, "ctx"))
+    answer = requests.command_for(name, coop_after(steps=3), row_of(MODEL, "ctx"))
     assert answer == requests.Refusal("ctx is a parameter; this is for modules.")
 
 
 @pytest.mark.parametrize("name", ["toggle_checkpointing", "pause_at_bad_step", "follow_micro_steps"])
 def test_a_toggle_reverses_what_was_asked_for_last(name: str) -> None:
-    state, row = state_after(), row_of(MODEL, BLOCK)
+    state, row = coop_after(steps=3), row_of(MODEL, BLOCK)
     asked = []
     for number in range(3):
         answer = requests.command_for(name, state, row)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from app_session import Session, session
 from fakes import coop_model, coop_run
+from helpers.states import state_after
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TrainOnly
-from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.selection import covering
 from gradtui.state.toggles import pending_parameters
@@ -138,10 +138,7 @@ async def test_a_schedule_that_fails_is_said_at_once() -> None:
 
 
 def state() -> RunState:
-    made = RunState()
-    for event in coop_run(3):
-        apply(made, event)
-    return made
+    return state_after(*coop_run(3))
 
 
 def test_what_is_left_follows_from_what_trains_now() -> None:

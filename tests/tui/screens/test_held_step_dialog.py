@@ -6,13 +6,13 @@ import math
 
 import pytest
 from app_session import Session, session
+from helpers.states import state_after
 from textual.widgets import Input, OptionList, Static
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Resume, SetGroup, SkipStep
 from gradtui.protocol.script_lines import ScriptLine
 from gradtui.protocol.vocabulary import GroupSettings, HeldStep, OptimizerInfo, Phase
-from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.requests.held_step import choices, facts
@@ -32,20 +32,13 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "SETTLE_S", 0.0)
 
 
-def state_of(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in events:
-        apply(state, event)
-    return state
-
-
 def commands_of(state: RunState, key: str, held: HeldStep = HELD) -> list[Command]:
     (choice,) = [each for each in choices(state, held) if each.key == key]
     return [make(number) for number, make in enumerate(choice.commands, 1)]
 
 
 def test_the_commands_of_each_choice() -> None:
-    state = state_of(OPTIMIZERS, GROUPS, PAUSED)
+    state = state_after(OPTIMIZERS, GROUPS, PAUSED)
     assert commands_of(state, "s") == [SkipStep(1), Resume(2)]
     assert commands_of(state, "c") == [Resume(1)]
     assert commands_of(state, "l") == [
@@ -56,12 +49,12 @@ def test_the_commands_of_each_choice() -> None:
 
 
 def test_rates_that_are_not_known_cannot_be_lowered() -> None:
-    assert [choice.key for choice in choices(state_of(PAUSED), HELD)] == ["s", "c"]
+    assert [choice.key for choice in choices(state_after(PAUSED), HELD)] == ["s", "c"]
 
 
 def test_a_step_that_cannot_be_skipped_says_why() -> None:
     held = HeldStep(0, "Lion", "Lion is no optimizer of torch.optim")
-    state = state_of(OPTIMIZERS, GROUPS, PAUSED)
+    state = state_after(OPTIMIZERS, GROUPS, PAUSED)
     assert [choice.key for choice in choices(state, held)] == ["c"]
     assert facts(state, held)[-1] == "It cannot be skipped: Lion is no optimizer of torch.optim."
     assert facts(state, held)[0] == "First NaN: backward of step 41: loss finite, gradient of ctx NaN."
@@ -70,7 +63,7 @@ def test_a_step_that_cannot_be_skipped_says_why() -> None:
 def test_the_line_of_the_script_is_named_and_a_skip_promises_nothing() -> None:
     line = ScriptLine("train.py", 12, "opt.step()", "main")
     found = ev.NonFiniteFound(2.0, 41, 1, "Inf", Phase.BACKWARD, 40)
-    state = state_of(OPTIMIZERS, GROUPS, found, PAUSED)
+    state = state_after(OPTIMIZERS, GROUPS, found, PAUSED)
     assert facts(state, HeldStep(0, "SGD", line=line))[1] == "At train.py:12 in main: opt.step()"
     assert choices(state, HELD)[0].text.endswith("; Inf may come again")
 
@@ -81,7 +74,7 @@ def test_the_header_names_the_step_of_the_dialog(number: int, step: int) -> None
         ev.NonFiniteFound(2.0, 41, 1, "NaN", Phase.FORWARD, 40),
         ev.NonFiniteFound(2.0, 57, 2, "Inf", Phase.BACKWARD, 56),
     ]
-    state = state_of(*events[:number], PAUSED)
+    state = state_after(*events[:number], PAUSED)
     state.step = step - 1
     state.gradient_norm.append(step, math.inf)
     header = "".join(text for text, _ in header_line(state, HeaderState(), 120))

@@ -10,6 +10,7 @@ import pytest
 from app_session import session
 from fakes import coop_run
 from helpers.examples import examples
+from helpers.states import state_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -18,9 +19,7 @@ from textual.color import Color
 
 from gradtui.printable import printable, without_controls, write_line
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
 from gradtui.runner.plain import PlainReporter
-from gradtui.state.run_state import RunState
 from gradtui.text import closing_lines
 from gradtui.transport.in_process import EventQueue
 from gradtui.tui.terminal import NoControls
@@ -114,9 +113,7 @@ RUN = [hostile(event) for event in coop_run(40)]
 
 
 def test_the_closing_lines_reach_stderr_without_them(capfd: pytest.CaptureFixture[str]) -> None:
-    state = RunState()
-    for event in RUN:
-        apply(state, event)
+    state = state_after(*RUN)
     reporter = PlainReporter(EventQueue())
     for line in closing_lines(state):
         reporter.say(line)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fakes import coop_model, coop_run, finding, row_of
+from helpers.states import state_after
 
-from gradtui.reducer import apply
 from gradtui.state.findings import Level, Status
 from gradtui.state.run_state import RunState
 from gradtui.tui.rendering import line_width
@@ -23,10 +23,7 @@ NOTE = finding("GT105", Level.NOTE, paths=(BN, CONV))
 
 
 def known() -> RunState:
-    state = RunState()
-    for event in coop_run(5):
-        apply(state, event)
-    return state
+    return state_after(*coop_run(5))
 
 
 def row(path: str) -> int:

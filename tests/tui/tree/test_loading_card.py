@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from app_session import session
 from fakes import coop_run, started
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
 from gradtui.settings import RemappedKeys
-from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.rendering import line_width
 from gradtui.tui.tree.loading_card import FIRST_KEYS, loading_lines
@@ -21,9 +20,7 @@ BEFORE_TORCH = replace(started(), torch_version="", device="", ledger="")
 
 
 def card(*events: ev.Event, seconds: float = 3.2, width: int = 60) -> str:
-    state = RunState()
-    for event in events:
-        apply(state, event)
+    state = state_after(*events)
     lines = loading_lines(state, ACTIONS_SHOWN, seconds, width)
     assert all(line_width(line) <= width for line in lines)
     return "\n".join("".join(text for text, _ in line) for line in lines)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_reach, coop_run, found, row_of
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
@@ -115,9 +116,7 @@ def test_siblings_of_one_type_are_unfolded_together_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("column", ["norm", "ratio", "bytes", "saved"])
 def test_sorted_rows_are_those_of_the_measurement(column: str) -> None:
-    state = RunState()
-    for event in coop_run(3):
-        apply(state, event)
+    state = state_after(*coop_run(3))
     count = len(MODEL.parameters)
     norms = tuple(None if index % 3 else float((index * 7) % 11) for index in range(count))
     apply(state, ev.GradientsMeasured(2.0, 4, 1.0, None, norms))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import coop_model, coop_run, row_of, training_step
+from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,9 +27,7 @@ MODEL = coop_model()
 
 
 def cells(width: int, *more: ev.Event, steps: int = 10) -> TreeCells:
-    state = RunState()
-    for event in (*coop_run(steps), *more):
-        apply(state, event)
+    state = state_after(*coop_run(steps), *more)
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     return TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(width))
@@ -93,9 +92,7 @@ def test_what_is_computed_again_has_a_mark_in_the_column_of_what_is_saved() -> N
 
 
 def test_a_row_that_was_drawn_before_gets_the_mark_too() -> None:
-    state = RunState()
-    for event in coop_run(10):
-        apply(state, event)
+    state = state_after(*coop_run(10))
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     made = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(130))
     row = row_of(MODEL, "text_encoder.blocks.3")
@@ -219,9 +216,7 @@ def test_pending_marks_equal_a_plain_search(wishes: dict[int, bool], a: int, b: 
 
 def passing_cells(width: int, norm: float) -> TreeCells:
     """Return the cells of a run whose frozen modules all pass a gradient of this norm on."""
-    state = RunState()
-    for event in coop_run(10):
-        apply(state, event)
+    state = state_after(*coop_run(10))
     assert state.tree.reach is not None
     count = len(state.tree.modules)
     apply(state, replace(state.tree.reach, step=11, passing=(norm,) * count))
@@ -253,9 +248,7 @@ def role_of(line: Line, shown: str) -> str:
 
 
 def state_and_cells(*more: ev.Event, steps: int = 10) -> tuple[RunState, TreeCells]:
-    state = RunState()
-    for event in (*coop_run(steps), *more):
-        apply(state, event)
+    state = state_after(*coop_run(steps), *more)
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     return state, TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(84))
