@@ -1,8 +1,8 @@
 """Sample the bits of tensors: a checksum of all of them, or a few elements. Training thread.
 
 On the CPU the checksum is SHA-256 of the memory, which detects any change. On a device it is a weighted sum of the sums of the
-rows and columns of its 64-bit words, laid out as a matrix. It detects any change of one word, and an exchange of two with a
-probability of about 1 - 2**-31. It takes two reductions, which copy nothing.
+rows and columns of its 64-bit words, laid out as a matrix (of several for a large tensor). It detects any change of one word,
+and an exchange of two with a probability of about 1 - 2**-31. A matrix takes two reductions, which copy nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _JOINED = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64})
 """Types of elements that `torch.cat` joins on any device. The others are read as integers."""
 _FACTOR = 6364136223846793005
+"""An odd number: no word that is multiplied by it is lost."""
+_ROWS = 512
+"""Most rows of a matrix. To sum the columns of more rows torch takes a buffer of twice the matrix on a CUDA device."""
+_MATRIX = 32 << 20
+"""Most bytes of a matrix."""
+_NEEDED = 256 << 10
+"""Bytes of the largest operation on the sums of such a matrix."""
 _Key = TypeVar("_Key")
 _PLAIN = (torch.Tensor, nn.Parameter)
 
@@ -50,13 +57,13 @@ class BitSample(Generic[_Key]):
     def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]], *, few: bool = False, turn: int = 0) -> None:
         self._known: dict[_Key, Bits] = {}
         """Bits on the host."""
-        read = partial(few_elements, turn=turn) if few else checksum
+        read = partial(few_elements, turn=turn) if few else partial(checksum, weights=Weights())
         pairs = list(tensors)
         room = devices_with_room(tensor for _, tensor in pairs)
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Key, torch.Tensor]]] = {}
         with of_this_process.apart(device.index for device in room), torch.no_grad():
             for key, tensor in pairs:
-                found = read(tensor) if room.get(tensor.device, True) else None
+                found = read(tensor) if room.get(tensor.device, True) and (few or _has_room(tensor)) else None
                 if isinstance(found, bytes):
                     self._known[key] = Bits((tensor.device,), found)
                 elif found is not None:
@@ -109,7 +116,28 @@ class BitSample(Generic[_Key]):
         }
 
 
-def checksum(tensor: torch.Tensor) -> bytes | torch.Tensor | None:
+class Weights:
+    """Odd numbers by position, by which sums are multiplied, on each device. They are computed once for many tensors."""
+
+    def __init__(self) -> None:
+        self._by_device: dict[torch.device, torch.Tensor] = {}
+
+    def first(self, count: int, device: torch.device) -> torch.Tensor:
+        """Return the first `count` of them: odd, so that no sum is multiplied by zero."""
+        known = self._by_device.get(device)
+        if known is None or known.numel() < count:
+            end = 1 << count.bit_length()
+            known = torch.arange(1, end, dtype=torch.int64, device=device) * _FACTOR
+            known = (known ^ (known >> 29)) * -4658895280553007687
+            known = self._by_device[device] = (known ^ (known >> 32)) | 1
+        return known[:count]
+
+
+def _has_room(tensor: torch.Tensor) -> bool:
+    return not tensor.is_cuda or piece_bytes(tensor.device) >= min(_NEEDED, tensor.nbytes // 16)
+
+
+def checksum(tensor: torch.Tensor, weights: Weights | None = None) -> bytes | torch.Tensor | None:
     """Return a digest, or one int64 number on a device.
 
     None for a layout whose bits cannot be read, and while a CUDA graph is captured.
@@ -124,32 +152,35 @@ def checksum(tensor: torch.Tensor) -> bytes | torch.Tensor | None:
             data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
             if not data.is_contiguous():
                 data = data.permute(sorted(range(data.dim()), key=data.stride, reverse=True)).contiguous()
-            return _digest(data) if type(data) in _PLAIN and data.is_cpu else weighted_sum(data.view(-1))
+            return _digest(data) if type(data) in _PLAIN and data.is_cpu else weighted_sum(data.view(-1), weights)
     except (RuntimeError, NotImplementedError, TypeError):
         return None
 
 
-def weighted_sum(flat: torch.Tensor) -> torch.Tensor:
+def weighted_sum(flat: torch.Tensor, weights: Weights | None = None) -> torch.Tensor:
     """Return one int64 number that depends on all bits of a 1-D tensor; sums wrap around."""
-    data = flat.view(torch.uint8)
-    width = 1 << (data.numel() // 8).bit_length() // 2
-    row_bytes = 8 * width
-    size = data.numel() // row_bytes * row_bytes
-    parts: Sequence[torch.Tensor] = (data[:size],)
+    weights = weights or Weights()
+    sums = [_of_matrix(data, weights) for data in torch.split(flat.view(torch.uint8), _MATRIX)]
+    return reduce(lambda total, each: total * _FACTOR + each, sums).view(1)
+
+
+def _of_matrix(data: torch.Tensor, weights: Weights) -> torch.Tensor:
+    words = data.numel() // 8
+    width = max(1 << words.bit_length() // 2, -(-words // _ROWS))
+    row_bytes, end = 8 * width, 8 * words
+    size = end // row_bytes * row_bytes
+    parts, rest = [data[:size]], data[size:end]
     if data.storage_offset() % 8:
         # 64-bit words must begin at a multiple of 8: a few rows at a time are copied.
-        rows = max(1, piece_bytes(flat.device) // row_bytes)
-        parts = [each.clone() for each in torch.split(data[:size], rows * row_bytes)]
+        rows = max(1, piece_bytes(data.device) // row_bytes)
+        parts, rest = [each.clone() for each in torch.split(parts[0], rows * row_bytes)], rest.clone()
     matrices = [each.view(torch.int64).view(-1, width) for each in parts]
     columns = reduce(torch.add, [each.sum(0) for each in matrices])
-    sums = torch.cat([columns, *(each.sum(1) for each in matrices), data[size:].to(torch.int64)])
+    rest = rest.view(torch.int64)
+    sums = torch.cat([columns, *(each.sum(1) for each in matrices), rest, data[end:].to(torch.int64)])
     # In halves: the highest bit of a whole word would be lost where a weight, or the difference of two, is even.
     sums = sums.view(torch.int32).to(torch.int64)
-    weights = torch.arange(1, sums.numel() + 1, dtype=torch.int64, device=flat.device) * _FACTOR
-    weights = (weights ^ (weights >> 29)) * -4658895280553007687
-    # Odd, so that no word is multiplied by zero.
-    weights = (weights ^ (weights >> 32)) | 1
-    return (sums * weights).sum().view(1)
+    return (sums * weights.first(sums.numel(), data.device)).sum()
 
 
 def _digest(tensor: torch.Tensor) -> bytes | None:

@@ -84,9 +84,13 @@ def launched(work: Callable[[], object]) -> int:
     return simulated.calls().of("cudaLaunchKernel") - before
 
 
-def test_a_checksum_and_a_count_take_few_launches_whatever_the_size() -> None:
+def test_a_checksum_and_a_count_take_few_launches_and_little_memory() -> None:
     frozen = nn.Parameter(torch.empty(64 * MIB, device="cuda"))
-    assert 0 < launched(lambda: weighted_sum(frozen.detach())) < 25
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    # 32 MiB at a time.
+    assert 0 < launched(lambda: weighted_sum(frozen.detach())) < 8 * 8 + 10
+    assert torch.cuda.max_memory_allocated() - before < MIB, "the sums take no buffer as large as the tensor"
     frozen.grad = torch.empty(64 * MIB, device="cuda")
     # A free block in which differences have room.
     del (block := [torch.empty(64 * MIB, device="cuda")])[0]
