@@ -80,6 +80,13 @@ class Nvml:
         self._names: dict[DeviceIdentity, str] = {}
         """The name of each device, once the driver has reported it. It does not change."""
 
+    @classmethod
+    def open(cls) -> Nvml:
+        """Return one that has tried to connect."""
+        nvml = cls()
+        nvml.connect()
+        return nvml
+
     def connect(self) -> NvmlTrouble | None:
         """Connect, unless that is done or has just failed. Return why there is no connection, None if there is one."""
         if self._pynvml is not None or monotonic() < self._connect_at:

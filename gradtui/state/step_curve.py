@@ -76,7 +76,7 @@ def _of_phases(state: RunState) -> StepCurve | None:
 def measured_phases(state: RunState) -> list[MemoryMeasured]:
     """Return the memory of the phases of one step, if the allocator has counted the peaks of all; empty otherwise.
 
-    Not yet confirmed on a CUDA device.
+    Checked on a simulated device only.
     """
     measured = [state.phases[phase].last for phase in PHASES_OF_STEP]
     known = [each for each in measured if each is not None and _has_peak(each)]

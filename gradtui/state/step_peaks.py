@@ -78,7 +78,7 @@ def _keeps_gradients(state: RunState, profile: StepMemoryProfiled) -> bool:
 
 
 def _measured(phases: list[MemoryMeasured], *, accumulates: bool) -> StepPeaks:
-    """Return the peaks that the allocator counted. Not yet confirmed on a CUDA device."""
+    """Return the peaks that the allocator counted. Checked on a simulated device only."""
     totals = [each.held.total or 0 for each in phases]
     # What autograd keeps was not there when the step began.
     first = totals[0] - (phases[0].held.activations or 0)

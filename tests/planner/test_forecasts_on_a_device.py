@@ -1,4 +1,4 @@
-"""Forecasts on a CUDA device: bytes that autograd keeps, gradients and the peak. Unconfirmed on a real device."""
+"""Forecasts on a CUDA device: bytes that autograd keeps, gradients and the peak. Checked on a simulated device only."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ import os, threading
 import pynvml
 from gradtui.samplers.nvml import Nvml
 
-Nvml().connect()
+Nvml.open()
 is_held, may_end = threading.Event(), threading.Event()
 
 def asks():

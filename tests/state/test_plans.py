@@ -180,7 +180,7 @@ def test_on_a_device_the_state_of_what_is_frozen_can_be_offloaded_and_undo_loads
 @pytest.mark.fake_cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_offloaded_state_leaves_the_device() -> None:
-    """Not yet confirmed on a device."""
+    """Checked on a simulated device only."""
     model, batch = Stack().cuda(), torch.linspace(-1, 1, 4 * 64, device="cuda").view(4, 64)
     optimizer = torch.optim.Adam(model.parameters(), 0.001)
     frozen = [*model.blocks[0].parameters()]

@@ -134,6 +134,6 @@ hide(CheckpointedModules.run)
 
 
 def _one_of_each_device(module: nn.Module) -> list[torch.Tensor]:
-    """Return one parameter or buffer of the module for each device except the CPU and meta. Not yet confirmed on a device."""
+    """Return one parameter or buffer of the module for each device except the CPU and meta."""
     by_device = {tensor.device: tensor for tensor in chain(module.parameters(), module.buffers())}
     return [tensor for device, tensor in by_device.items() if device.type not in ("cpu", "meta")]

@@ -51,7 +51,7 @@ class GradNormCollector:
     ) -> None:
         self.is_due = True
         """Whether the norms of the current step are measured."""
-        self.interval = context.norms_interval
+        self._cadence = context.norms_interval
         self._wanted = True
         """The current step is sampled."""
         self.newest = 0
@@ -81,7 +81,7 @@ class GradNormCollector:
     @property
     def every(self) -> int:
         """The interval, in steps, at which norms are measured."""
-        return 1 if self._every_step else self.interval.every
+        return 1 if self._every_step else self._cadence.every
 
     @property
     def _every_step(self) -> bool:
@@ -98,10 +98,10 @@ class GradNormCollector:
     def begin_step(self, executed: int, *, wanted: bool, expected: bool = False) -> None:
         """Begin the step after `executed` steps. It is sampled if `wanted`; if `expected`, the user will see it."""
         self._wanted = wanted
-        self.interval.step_time.has_several_optimizers = self._view.round_length > 1
+        self._cadence.step_time.has_several_optimizers = self._view.round_length > 1
         may = not self._hooks.is_off("gradient norms")
         is_requested = wanted or expected or self._every_step or self._figures.is_requested
-        self.is_due = may and (is_requested or not self.interval.steps_until(executed + 1))
+        self.is_due = may and (is_requested or not self._cadence.steps_until(executed + 1))
         self.clippings.begin(on=self.is_due)
         self.poll()
 
@@ -132,12 +132,12 @@ class GradNormCollector:
 
     def follow_ranks(self, ranks: int) -> None:
         """Measure the same steps as the other `ranks`: norms of parameters that ranks share are combined by their squares."""
-        self.interval.has_common_steps = ranks > 1
+        self._cadence.has_common_steps = ranks > 1
         self.latest.rows_every = self._rows_every if ranks > 1 else None
 
     def _rows_every(self) -> int:
         """Return the interval in steps at which norms of all parameters are emitted, if other ranks emit theirs too."""
-        return power_of_two(_ROWS_S / max(self.interval.step_time.typical, 1e-5))
+        return power_of_two(_ROWS_S / max(self._cadence.step_time.typical, 1e-5))
 
     def follow(self, receiver: Callable[[GradNormSample], None] | None) -> None:
         """Measure every step, and pass each sample to `receiver`; None ends this."""
@@ -200,7 +200,7 @@ class GradNormCollector:
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=has_moved)
         self.newest = step
-        self.interval.was_read(step)
+        self._cadence.was_read(step)
 
     def _measure(self, step: int, optimizer: Optimizer | None, has_run: bool, loss: LossReading | None) -> None:
         loss = loss if loss is not None else self.losses.step.reading(optimizer)
@@ -241,7 +241,7 @@ class GradNormCollector:
             self._is_read = self._meter.measure(step, gradients, scale, clipping, absent, deliver)
             if not self._wanted:
                 # The cost of a sampled step is that of the sample.
-                self.interval.add_cost((thread_time_ns() - began) / 1e9)
+                self._cadence.add_cost((thread_time_ns() - began) / 1e9)
             if self._wanted or self._figures.is_requested:
                 self._figures.before_step(step, optimizer, scale, has_run=has_run, is_sampled=self._wanted)
 
@@ -324,7 +324,7 @@ class GradNormCollector:
         loss: LossReading | None,
     ) -> None:
         self.newest = step
-        self.interval.was_read(step)
+        self._cadence.was_read(step)
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=True)
         self._norms_read(index, step, read, loss if loss is not None else NO_LOSS)
@@ -346,7 +346,7 @@ class GradNormCollector:
         self.latest.applied(sample)
         if not self._wanted:
             # The cost of a sampled step is that of the sample.
-            self.interval.add_cost((read.nanoseconds + thread_time_ns() - began) / 1e9)
+            self._cadence.add_cost((read.nanoseconds + thread_time_ns() - began) / 1e9)
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Apply new parameter indices. The norms of parameters that were listed before remain known."""

@@ -2,7 +2,7 @@
 
 These are L2 norms, `sqrt(sum |g|^2)` over all elements of a gradient, as `torch.nn.utils.clip_grad_norm_` computes them. Half
 precision gradients accumulate in float32. On CUDA an asynchronous copy moves the stacked norms to pinned memory, and later
-steps poll it. A step is skipped and counted while too many copies are under way (not yet confirmed on a device).
+steps poll it. A step is skipped and counted while too many copies are under way (checked on a simulated device only).
 
 The square of a float32 number below 1e-23 is zero, and above 1e19 infinite. A norm that may have suffered from this is computed
 again, right over the whole range of its dtype: at once on the CPU, and from the next reading on elsewhere, because the host

@@ -2,7 +2,7 @@
 
 The update-to-weight ratio is the L2 norm of what the step adds to a parameter over that of the parameter. It is computed from
 at most `SAMPLE` elements: keeping all elements from before the step would take as much memory as the model. This module only
-reads; a device uses one asynchronous copy that is polled (not yet confirmed on a device). Runs on the training thread.
+reads; a device uses one asynchronous copy that is polled (checked on a simulated device only). Runs on the training thread.
 """
 
 from __future__ import annotations

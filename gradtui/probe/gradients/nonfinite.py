@@ -2,7 +2,7 @@
 
 On the CPU a loss can be read as backward begins, before its graph is freed. Then weights, batch and graph are checked, for at
 most `_SECONDS` of the whole run. On a device all results come from readings that are made anyway, some steps late; what they
-do not contain is not reported (not yet confirmed on a device).
+do not contain is not reported (checked on a simulated device only).
 """
 
 from __future__ import annotations

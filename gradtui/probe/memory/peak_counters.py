@@ -4,7 +4,7 @@ The peak of a phase can only be read if the counter is reset when the phase begi
 (`torch.cuda.max_memory_allocated`, `torch.accelerator.max_memory_allocated`, `memory_summary`, …). So before each of its
 resets, gradtui folds the peaks into maxima of its own, and readers get the larger of the two; a reset by the script clears
 the fold. Allocations that another thread makes and frees between gradtui's reading and its reset, within a microsecond, are
-in neither. Not yet confirmed on a device.
+in neither. Checked on a simulated device only.
 """
 
 from __future__ import annotations

@@ -34,12 +34,17 @@ class ReadingInterval:
         self._costs: deque[float] = deque(maxlen=_KEPT)
         self._read = 0
         """The number of the newest step that was read."""
+        self._forced_until = 0
+
+    def force(self, steps: int) -> None:
+        """Read each of the next steps, whatever that takes: checks on a device compare every one."""
+        self._forced_until = self._read + steps
 
     @property
     def every(self) -> int:
         """The interval in steps, 1 until both durations are known well enough."""
         typical = self.step_time.typical
-        if len(self._costs) < _MIN_COSTS or typical <= 0:
+        if self._read < self._forced_until or len(self._costs) < _MIN_COSTS or typical <= 0:
             return 1
         wanted = math.ceil(self._cost / (_SHARE * typical))
         longest = max(1, int(_MAX_S / typical))

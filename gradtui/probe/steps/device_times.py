@@ -1,6 +1,6 @@
 """Measure the device time of a step's phases and of gradtui's own operations by timing events.
 
-Not yet confirmed on a device. Operations on a CUDA device run after the host has launched them, so the host's clock gives
+Checked on a simulated device only. Operations on a CUDA device run after the host has launched them, so the host's clock gives
 launch times. `DeviceTimes` records an event on the device's current stream at each boundary and reads all events of a
 step at a later step, once the device has reached the last one. Nothing waits for the device. The time between two events
 includes the idle time of the stream. Training thread.

@@ -61,7 +61,7 @@ def closing_lines(state: RunState, width: int) -> list[Line]:
     step = state.step_profile
     words = (
         "The CUDA allocator recorded every block, with what kernels take while they run. In backward, the module is that "
-        "whose saved tensors are freed, or whose gradients are made, next. Unconfirmed on a real device."
+        "whose saved tensors are freed, or whose gradients are made, next. Checked on a simulated device only."
         if step is not None and step.blocks is not None
         else "What a kernel allocates and frees while it runs (a convolution's workspace) is not seen."
     )

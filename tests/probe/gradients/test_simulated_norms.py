@@ -61,6 +61,8 @@ if how == "sparse":
 else:
     optimizer = torch.optim.Adam(model.parameters(), capturable=how == "captured", fused=how == "amp")
 numbers = torch.arange(STEPS * 8 + 1.0).pin_memory()
+if how == "nan":
+    numbers[20] = torch.nan
 if how == "amp":
     scaler = torch.amp.GradScaler("cuda")
     scaler._lazy_init_scale_growth_tracker(torch.device("cuda"))
@@ -217,6 +219,12 @@ def test_what_a_device_returns_late_is_of_the_right_steps(tmp_path: Path) -> Non
     assert seen.losses == {step: step for step in range(1, STEPS + 1)}
     assert set(seen.norms) == set(seen.losses)
     assert ours.summary["cost"]["dropped_readings"] == 0
+    assert ours.summary["cost"]["device_us_per_step"] > 600, "several of its own kernels"
+
+
+def test_the_first_nan_is_of_its_step(tmp_path: Path) -> None:
+    ours, _ = compared(tmp_path, "nan", kernel_us=600)
+    assert ours.summary["bad_step"]["step"] == 20
 
 
 def test_replays_of_a_step_have_neither_loss_nor_norms(tmp_path: Path) -> None:

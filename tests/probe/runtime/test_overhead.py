@@ -109,7 +109,7 @@ def test_the_cost_of_a_reading_is_what_reading_takes() -> None:
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
         seen.probe.report()
-        costs = seen.probe.norms.interval._costs
+        costs = seen.probe.norms._cadence._costs
         assert costs
         assert max(costs) < 100
 

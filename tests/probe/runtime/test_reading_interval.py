@@ -164,3 +164,10 @@ def test_several_optimizers_have_the_mean_cost_of_their_readings() -> None:
     assert found.every == 1
     found.step_time.has_several_optimizers = True
     assert found.every == 2
+
+
+def test_steps_can_be_read_whatever_that_takes() -> None:
+    found = interval(1e-3, 1e-2)
+    found.was_read(2)
+    found.force(3)
+    assert steps_read(found, 100) == [3, 4, 5]
