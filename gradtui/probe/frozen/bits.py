@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial, reduce
 from typing import Generic, NamedTuple, TypeVar
 
