@@ -26,6 +26,7 @@ from gradtui.probe.runtime import (
 )
 from gradtui.probe.sampling import Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
+from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
 from gradtui.protocol.vocabulary import Phase
 from gradtui.transport.recent_events import RecentEvents
@@ -77,9 +78,7 @@ class ProbeParts:
         self._flushes = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
-        bad_steps = NonFiniteDetector(
-            context, sampler.tracer, sampler.batches.tensors, lambda *wish: self.dispatcher.hold(*wish)
-        )
+        bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches.tensors, self._hold)
         buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps)
         self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside)
         sampler.passing.loss_scale = self.norms.losses.scale.factor
@@ -94,6 +93,10 @@ class ProbeParts:
         if self._is_complete and not isinstance(event, (Measurement, Progress)):
             self.emit_figures()
         self._recent.emit(event)
+
+    def _hold(self, command: PauseAtBadStep, reason: str) -> bool:
+        """Hold the run where a bad step was found. The dispatcher is made after what finds it."""
+        return self.dispatcher.hold(command, reason)
 
     def emit_figures(self, *, at_end: bool = False) -> None:
         """Emit what was measured of each step since the last call."""

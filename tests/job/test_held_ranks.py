@@ -44,7 +44,7 @@ class HeldRank(Rank):
         self._waits = self.is_over = False
         self._boundary = Boundary(
             queue,
-            handlers={SetTrainable: lambda _: CommandResult("done", ())},
+            handle=lambda _: CommandResult("done", ()),
             answered=self._answered,
             held=self._held,
             breakpoints=Breakpoints(lambda _: None, lambda _: []),

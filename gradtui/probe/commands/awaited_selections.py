@@ -22,15 +22,13 @@ class AwaitedSelections:
 
     def __init__(self, selections: Sequence[str], counter: StepCounter, schedule: ReplayedSchedule) -> None:
         self.missing = tuple(part for each in selections for part in joined(each))
-        """The selections that name nothing so far, in which commas join several."""
+        """The selections that name nothing so far, in which commas join several. There is nothing to look for without them."""
         self._counter, self._schedule = counter, schedule
         self._listing = -1
         self._since: float | None = None
 
     def look(self, executed: int, tree: ModuleTree) -> None:
         """Look again if the models are others, before the step after `executed` steps. Once all is there, count from here."""
-        if not self.missing:
-            return
         self._since = monotonic() if self._since is None else self._since
         if tree.listing != self._listing:
             self._listing = tree.listing

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.breakpoints import Breakpoints
-from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, Hold, RunStopped, raised_by_handler, ranks
+from gradtui.probe.runtime import CommandRefused, CommandResult, Hold, RunStopped, raised_by_handler, ranks
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import (
     ClearBreakpoint,
@@ -47,7 +47,7 @@ _BEFORE_STEP = (
 
 
 class Boundary:
-    """Applies commands on the training thread and answers each one: those that hold the run itself, others by `handlers`.
+    """Applies commands on the training thread and answers each one: those that hold the run itself, others by `handle`.
 
     `Pause`, `Resume`, `RunSteps` and `RunTo` replace each other: the last one decides. Breakpoints stay set until they are
     reached or cleared, and one that is reached ends what these have asked for. `answered` receives the result of each
@@ -58,13 +58,13 @@ class Boundary:
         self,
         commands: CommandQueue,
         *,
-        handlers: Mapping[type[Command], Handler],
+        handle: Callable[[Command], CommandResult],
         answered: Callable[[Command, CommandResult | str], None],
         held: Callable[[Hold | None], None],
         breakpoints: Breakpoints,
     ) -> None:
         self._commands = commands
-        self._handlers = handlers
+        self._handle = handle
         self._answered = answered
         self._held = held
         self._breakpoints = breakpoints
@@ -254,9 +254,6 @@ class Boundary:
             raise CommandRefused(objection)
         if is_agreed and isinstance(command, SetBreakpoint):
             self._agreed_breakpoints.add(command.id)
-        handler = self._handlers.get(type(command))
-        if handler is not None:
-            return handler(command)
         if isinstance(command, Pause):
             ids = (command.breakpoint,) if command.breakpoint else ()
             self._breakpoints.remove(*ids)
@@ -277,4 +274,4 @@ class Boundary:
         if isinstance(command, StopTraining):
             self._stop = True
             return CommandResult("stop", ())
-        raise CommandRefused(refusals.UNKNOWN_COMMAND)
+        return self._handle(command)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.activation_checkpointing import Trial, Wanted
+from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.preconditions import SHARDED, module_at
 from gradtui.probe.commands.receipts import Baseline, Receipts
 from gradtui.probe.commands.trial_vote import PATIENCE, TrialVote
@@ -56,13 +57,12 @@ class Checkpointing:
     """Turns activation checkpointing of modules on and off, and emits the results."""
 
     def __init__(
-        self, context: ProbeContext, step_sampler: StepSampler, receipts: Receipts, command: Callable[[], int]
+        self, context: ProbeContext, step_sampler: StepSampler, receipts: Receipts, crossing: Crossing
     ) -> None:
-        """`command` returns the id of the command that is carried out now."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter = context.counter
         self._step_sampler = step_sampler
-        self._receipts, self._command = receipts, command
+        self._receipts, self._crossing = receipts, crossing
         self._checkpoints = step_sampler.checkpoints
         self._trials: dict[int, _Pending] = {}
         """By id of the command."""
@@ -108,7 +108,7 @@ class Checkpointing:
 
     def _on(self, module: nn.Module, path: str) -> Callable[[], CommandResult]:
         """Begin the trial of a module. Return the function that undoes it."""
-        command = self._command()
+        command = self._crossing.command
         self._checkpoints.add(module, path, command)
         step, size = self._counter.steps, ranks.world_size()
         vote = None

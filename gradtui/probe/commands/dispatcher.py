@@ -8,20 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from itertools import chain
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from gradtui.no_collection import no_collection
 from gradtui.own_frames import script_line
-from gradtui.probe.commands import optimizer_state, preconditions, replayed_schedule, saved_files
+from gradtui.probe.commands import optimizer_state, replayed_schedule, saved_files
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.awaited_selections import AwaitedSelections
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
+from gradtui.probe.commands.clear_gradients import clear_gradients
+from gradtui.probe.commands.crossing import Crossing
+from gradtui.probe.commands.known_training import KnownTraining
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.rank_answer import RankAnswer
@@ -32,7 +33,6 @@ from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import (
     CommandRefused,
     CommandResult,
@@ -80,7 +80,7 @@ from gradtui.protocol.events import (
     ScheduleNoted,
 )
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.text import command_text, plural, refusals, size_text, title_of_answer
+from gradtui.text import command_text, refusals, title_of_answer
 
 _FEW = 10
 """Steps before a hold: the user observes these one by one."""
@@ -101,20 +101,21 @@ class CommandDispatcher:
         self._step_sampler = step_sampler
         self._counter = context.counter
         self._undo = UndoStack()
-        self.trainability = TrainabilityController(
-            context, norms, step_sampler, lambda: (self._step, self._by_hand), options.commands
-        )
+        self._crossing = Crossing()
+        training = KnownTraining(context, norms, step_sampler, self._crossing)
+        self.trainability = TrainabilityController(context, norms, training, self._crossing, options.commands)
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
         self._additions: tuple[Any, Any] = ((), ())
         """The additions to the script's optimizers that were emitted last."""
         self.receipts = Receipts(context, step_sampler)
-        self.checkpointing = Checkpointing(context, step_sampler, self.receipts, lambda: self._command)
+        self.checkpointing = Checkpointing(context, step_sampler, self.receipts, self._crossing)
         self._directory = os.getcwd()
         self._breakpoints = Breakpoints(norms.follow, self._rates)
+        self._handlers = self._all_handlers(norms)
         self._boundary = Boundary(
             options.commands,
-            handlers={kind: self._refreshing_first(handler) for kind, handler in self._handlers(norms).items()},
+            handle=self._handle,
             answered=self._answered,
             held=held,
             breakpoints=self._breakpoints,
@@ -131,55 +132,50 @@ class CommandDispatcher:
         self.awaited = AwaitedSelections(options.awaited, context.counter, self.schedule)
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
-        self._step = 0
-        self._command = 0
-        """The id of the command that is carried out now."""
-        self._by_hand = False
-        self._captured = False
         self._gave_up = False
-        self._refreshed = False
-        """The tree has been verified against the models at this boundary."""
 
-    def _handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
+    def _all_handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
         return {
             SetTrainable: self.trainability.set_trainable,
             TakeUpFreezes: self.trainability.take_up,
-            VerifyFreeze: lambda _: self.freezes.verify(self._step),
+            VerifyFreeze: lambda _: self.freezes.verify(self._crossing.step),
             TrainOnly: self.trainability.train_only,
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
             SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
-            ZeroGradients: self._clear_gradients,
+            ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
-            Watch: lambda command: self._watch(norms, command),
+            Watch: norms.watch,
             TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
             SkipStep: self._skip_step,
             ShowRank: self._show_rank,
-            SetBreakpoint: lambda command: self._breakpoints.set(command, self._step),
+            SetBreakpoint: lambda command: self._breakpoints.set(command, self._crossing.step),
             ClearBreakpoint: lambda command: self._breakpoints.clear(command),
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
 
     def _objection_to_agreed(self, command: Command) -> str | None:
-        if self._captured and isinstance(command, Intervention):
+        if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
         return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo).objection(command)
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
-        self._emit(ProposalAnswered(self._clock.at(), self._step, proposal, objection is None, objection or ""))
+        self._emit(
+            ProposalAnswered(self._clock.at(), self._crossing.step, proposal, objection is None, objection or "")
+        )
 
     def hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run before the next optimizer step with bad gradients, at the latest at the next boundary.
 
         Called between two boundaries. Return whether the run may be held.
         """
-        self._step = self._counter.steps
+        self._crossing.step = self._counter.steps
         self.step_hold.awaits = self._boundary.hold(command, reason)
         return self.step_hold.awaits
 
@@ -200,7 +196,8 @@ class CommandDispatcher:
         if is_due and objection is not None:
             self._boundary.explain_hold(f"after the step of {name}, since {objection}")
         held_step = HeldStep(index, name, objection or hold.no_skip(optimizer), script_line() if is_due else None)
-        self._step, self._refreshed, hold.awaits = step, False, False
+        self._crossing.begin(step)
+        hold.awaits = False
         refused = self._boundary.before_step(held_step, step, holds=is_due and objection is None)
         if any(each.id < 0 for each in refused):
             self._give_up(f"the step of {name} cannot be skipped: {held_step.no_skip}")
@@ -213,14 +210,14 @@ class CommandDispatcher:
         `by_hand` is True if the script has no optimizer and updates its parameters itself, `captured` if the step is a replay
         of a CUDA graph. Commands wait while a graph is being captured.
         """
-        self.awaited.look(step, self._view.tree)
+        if self.awaited.missing:
+            self.awaited.look(step, self._view.tree)
         if self._norms.bad_steps.pauses and not is_capturing():
             # A measurement that is still on the device may pause the run at this boundary.
             self._norms.wait()
         if self.is_idle_at(step) or is_capturing():
             return
-        self._step, self._by_hand, self._captured = step, by_hand, captured
-        self._refreshed = False
+        self._crossing.begin(step, by_hand=by_hand, is_captured=captured)
         self.freezes.at_boundary(step)
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
@@ -241,7 +238,7 @@ class CommandDispatcher:
             return
         if step or saved is None or not replayed_schedule.is_larger(saved, optimizer):
             return
-        self._step, self._refreshed = step, False
+        self._crossing.begin(step)
         self._give_up_on_several_ranks()
         self._refresh_once()
         note = replayed_schedule.apply_before(
@@ -296,12 +293,12 @@ class CommandDispatcher:
             self._refresh_once()
             if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
                 self._give_up(objection)
-        while (entry := self.schedule.take(self._step, self._counter.left_out)) is not None:
-            refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self.ranks_agree)
+        while (entry := self.schedule.take(self._crossing.step, self._counter.left_out)) is not None:
+            refusal = self._boundary.carry_out(entry.command, self._crossing.step, is_agreed=self.ranks_agree)
             # The recorded session refused this command too, and the user repeated it. Schedules record applied commands
             # only.
             while isinstance(refusal, TargetGone):
-                refusal = self._boundary.carry_out(entry.command, self._step, is_agreed=self.ranks_agree)
+                refusal = self._boundary.carry_out(entry.command, self._crossing.step, is_agreed=self.ranks_agree)
             # A run whose memory cannot be profiled is the same run.
             is_same = isinstance(refusal, NothingToDo) or isinstance(entry.command, TraceStep)
             if refusal is not None and not is_same:
@@ -315,36 +312,38 @@ class CommandDispatcher:
 
     def _give_up(self, reason: str) -> None:
         self._gave_up = True
-        when = f"after step {self._step:,}" if self._step else "before its first step"
+        when = f"after step {self._crossing.step:,}" if self._crossing.step else "before its first step"
         text = f"{reason}; the run was stopped {when}"
-        self._emit(ScheduleNoted(self._clock.at(), self._step, text, True))
+        self._emit(ScheduleNoted(self._clock.at(), self._crossing.step, text, True))
         raise RunStopped(exit_code=2)
 
     def _refresh_once(self) -> None:
-        if not self._refreshed and not operations_are_observed():
-            self._view.refresh(self._step, verify=True, at_any_cost=True)
-            self._refreshed = True
+        if not self._crossing.is_refreshed and not operations_are_observed():
+            self._view.refresh(self._crossing.step, verify=True, at_any_cost=True)
+            self._crossing.is_refreshed = True
 
-    def _refreshing_first(self, handler: Handler) -> Handler:
-        """Wrap a handler so that it acts on what the models contain now, not on what they contained at the last check."""
+    def _handle(self, command: Command) -> CommandResult:
+        """Carry out a command that does not hold the run. Raises `CommandRefused`.
 
-        def handle(command: Command) -> CommandResult:
-            if self._captured and isinstance(command, Intervention):
-                raise CommandRefused(refusals.REPLAYS_CUDA_GRAPH)
-            if isinstance(command, (Intervention, SaveCheckpoint)):
-                self._refresh_once()
-            with no_collection():
-                self._command = command.id
-                return handler(command)
-
-        return handle
+        Its handler acts on what the models contain now, not on what they contained at the last check.
+        """
+        handler = self._handlers.get(type(command))
+        if handler is None:
+            raise CommandRefused(refusals.UNKNOWN_COMMAND)
+        if self._crossing.is_captured and isinstance(command, Intervention):
+            raise CommandRefused(refusals.REPLAYS_CUDA_GRAPH)
+        if isinstance(command, (Intervention, SaveCheckpoint)):
+            self._refresh_once()
+        with no_collection():
+            self._crossing.command = command.id
+            return handler(command)
 
     def _trace(self, command: TraceStep) -> CommandResult:
         objection = self._step_sampler.trace_next(operations=command.operations)
         if objection is not None:
             raise CommandRefused(objection)
         if command.runs_step:
-            self._boundary.run_held_step(command, self._step)
+            self._boundary.run_held_step(command, self._crossing.step)
         return CommandResult("profile the memory of the next step", ())
 
     def _rates(self, step: int) -> list[float | None]:
@@ -353,41 +352,17 @@ class CommandDispatcher:
 
     def _skip_step(self, _: SkipStep) -> CommandResult:
         held = self._boundary.held_step
-        return self.step_hold.request(self._step, held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP)
+        return self.step_hold.request(
+            self._crossing.step, held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP
+        )
 
     def _show_rank(self, _: ShowRank) -> CommandResult:
         raise CommandRefused(refusals.SHOWN_BY_JOB)
 
-    def _watch(self, norms: GradNormCollector, command: Watch) -> CommandResult:
-        norms.watch(command.parameters)
-        return CommandResult("measure gradients in detail", ())
-
-    def _clear_gradients(self, _: ZeroGradients) -> CommandResult:
-        """Set all gradients to None. A script without an optimizer may rely on their presence: they become zeros."""
-        owned = chain.from_iterable(map(membership.parameters, self._view.live_optimizers()))
-        tensors = (*(tensor for _, tensor in self._view.tree.live_parameters()), *owned)
-        holding = {id(tensor): (tensor, tensor.grad) for tensor in tensors if tensor.grad is not None}
-        if not holding:
-            raise CommandRefused(refusals.NO_GRADIENTS)
-        size = sum(gradient.nbytes for _, gradient in holding.values() if gradient.layout is torch.strided)
-        for tensor, gradient in holding.values():
-            if self._by_hand:
-                gradient.detach_().zero_()
-            else:
-                tensor.grad = None
-        done = f"{size_text(size)} of zeros" if self._by_hand else f"{size_text(size)} given back"
-        return CommandResult(f"cleared the gradients of {plural(len(holding), 'tensor')}: {done}", ())
-
     def _save_checkpoint(self, command: SaveCheckpoint) -> CommandResult:
-        view = self._view
-        preconditions.refuse_sharded(view.tree)
+        step, write_file = self._crossing.step, self.write_file
         return saved_files.save_checkpoint(
-            command.file,
-            view.tree,
-            view.live_optimizers(),
-            self._step,
-            directory=self._directory,
-            write_file=self.write_file,
+            command.file, self._view, step, directory=self._directory, write_file=write_file
         )
 
     def tree_changed(self, moved: IndexMapping) -> None:
@@ -398,24 +373,24 @@ class CommandDispatcher:
 
     def _answered(self, command: Command, applied: CommandResult | str) -> None:
         if isinstance(applied, str):
-            self._emit(CommandRejected(self._clock.at(), self._step, command, applied))
+            self._emit(CommandRejected(self._clock.at(), self._crossing.step, command, applied))
             return
         is_measured = bool(applied.changed) or applied.is_measured
         joined = joined_optimizers(applied.changed, self._view.live_optimizers())
         has_receipt = is_measured and self.receipts.can_measure(bool(joined), is_of_activations=applied.is_measured)
         self._emit(
             CommandApplied(
-                self._clock.at(), self._step, command, applied.text, applied.parameters, applied.changed,
+                self._clock.at(), self._crossing.step, command, applied.text, applied.parameters, applied.changed,
                 self._counter.left_out, self._view.found_at > 0, applied.undone,
                 has_receipt or isinstance(command, SetCheckpointing),
             )
         )  # fmt: skip
         if is_measured:
             title = title_of_answer(applied.text)
-            self.receipts.begin(command.id, title, self._step, joined, is_of_activations=applied.is_measured)
+            self.receipts.begin(command.id, title, self._crossing.step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
             self._undo.applied(command.id, applied)
         if isinstance(command, Intervention):
-            self._view.describe_optimizers(self._step)
-            self._view.groups.read(self._step + 1)
-            self._step_sampler.toggled(self._step)
+            self._view.describe_optimizers(self._crossing.step)
+            self._view.groups.read(self._crossing.step + 1)
+            self._step_sampler.toggled(self._crossing.step)

@@ -13,15 +13,16 @@ gradtui restores no flag, and only removes the gradients, which it does at every
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.commands import preconditions
+from gradtui.probe.commands.change import Change
+from gradtui.probe.commands.known_training import KnownTraining
 from gradtui.probe.commands.norm_statistics import PinnedNormStats
-from gradtui.probe.commands.preconditions import Training
 from gradtui.probe.frozen import (
     BETWEEN_STEPS,
     SINCE_LAST_STEP,
@@ -46,9 +47,9 @@ _NOTHING: tuple[object, ...] = ((), (), (), ())
 
 
 class FreezeRegistry:
-    """Every freeze in force. `training` returns how the script trains; called at a boundary."""
+    """Every freeze in force."""
 
-    def __init__(self, context: ProbeContext, training: Callable[[], Training]) -> None:
+    def __init__(self, context: ProbeContext, training: KnownTraining) -> None:
         self.statistics = PinnedNormStats()
         self._verifier = FreezeVerifier()
         self.freezes = self._verifier.freezes
@@ -56,7 +57,7 @@ class FreezeRegistry:
         self.holds = self._verifier.holds
         """Returns whether a command has frozen this parameter."""
         self.parameters = self._verifier.parameters
-        """Iterates over (path, parameter) of every parameter that a command has frozen. The path is that at the freeze."""
+        """Returns (path, parameter) of every parameter that a command has frozen. The path is that at the freeze."""
         self.has_gradient = self._verifier.has_gradient
         """Returns whether a frozen parameter has a gradient that an optimizer would apply. Also called at every step."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
@@ -102,26 +103,24 @@ class FreezeRegistry:
         """Whether this boundary must be crossed for the freezes."""
         return bool(self.freezes) and (not self._is_reported or self.is_watching or self.is_disturbed())
 
-    def add(
-        self,
-        command: int,
-        step: int,
-        named: Mapping[str, torch.Tensor],
-        modules: Iterable[nn.Module],
-        selection: str = "",
-    ) -> None:
-        """Register parameters that a command has frozen, and hold the running statistics of the modules.
-
-        `selection` is what the command named.
-        """
-        self.forget(named.values())
-        held = list(modules)
+    def record(self, change: Change) -> None:
+        """Register what a command has frozen, with the statistics that are held from now on, or forget what it has unfrozen."""
+        chosen, command, held = change.parameters, change.command, change.statistics
+        if command.trainable:
+            self.forget(chosen.values(), held)
+            return
+        self.forget(chosen.values())
         self.statistics.hold(held)
         tree = self._view.tree
         statistics = [(tree.modules[i].path if (i := tree.index_of(each)) >= 0 else "", each) for each in held]
-        self._verifier.add(Freeze(command, step, named.items(), statistics, selection))
-        self._checked_at = step
+        named = {tree.parameters[index].path: tensor for index, tensor in chosen.items()}
+        self._verifier.add(Freeze(command.id, change.step, named.items(), statistics, command.path))
+        self._checked_at = change.step
         self._forwards = self.statistics.forwards
+
+    def held(self) -> set[int]:
+        """Return the ids of the parameters that commands have frozen."""
+        return {id(tensor) for _, tensor in self.parameters()}
 
     def in_force(self) -> tuple[FreezeInForce, ...]:
         """Return each freeze with what it still holds frozen, oldest first."""
@@ -191,7 +190,7 @@ class FreezeRegistry:
         chosen = {index: tensor for tensor in tensors if (index := self._view.tree.owns(tensor)) is not None}
         try:
             preconditions.refuse_special(chosen, self._view.tree)
-            preconditions.refuse_to_end_training(chosen, self._view.tree, self._training())
+            preconditions.refuse_to_end_training(chosen, self._view.tree, self._training.now())
         except CommandRefused as refusal:
             given_up = str(refusal)
         self._report_override(step, tensors, given_up)

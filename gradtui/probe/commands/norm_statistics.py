@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from torch import nn
 
@@ -53,9 +53,9 @@ class PinnedNormStats:
         released = {id(module) for module in modules}
         self.modules = [weakref.ref(module) for module in self.live() if id(module) not in released]
 
-    def live(self) -> Iterator[nn.Module]:
-        """Iterate over the modules that are held and alive."""
-        return (module for reference in self.modules if (module := reference()) is not None)
+    def live(self) -> list[nn.Module]:
+        """Return the modules that are held and alive."""
+        return [module for reference in self.modules if (module := reference()) is not None]
 
     def holds(self, module: nn.Module) -> bool:
         """Return whether this module's statistics are held."""
@@ -100,8 +100,8 @@ def covered(
     *,
     frozen: Collection[int] = (),
     trainable: Collection[int] = (),
-) -> Iterator[nn.Module]:
-    """Yield modules that collect statistics and are, or are within, a module whose parameters are all frozen.
+) -> list[nn.Module]:
+    """Return the modules that collect statistics and are, or are within, a module whose parameters are all frozen.
 
     With `named`, only those where at least one of these parameters (by index) is among them. Parameters in `frozen` and
     `trainable` count as such, regardless of their `requires_grad`.
@@ -111,9 +111,7 @@ def covered(
         for index, reference in enumerate(tree.parameter_refs)
     ]
     whole = wholly_frozen(tree.modules, flags, named)
-    for index, module in tree.live_modules():
-        if whole[index] and collects_statistics(module):
-            yield module
+    return [module for index, module in tree.live_modules() if whole[index] and collects_statistics(module)]
 
 
 def words(modules: Collection[nn.Module], *, held: bool) -> str:

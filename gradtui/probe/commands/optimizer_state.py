@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.model import AddedParameters, ModelRegistry, direct_tensors
+from gradtui.probe.model import AddedParameters, ModelRegistry, Owners, direct_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.vocabulary import ExtendedOptimizer
@@ -47,15 +47,13 @@ class OptimizerStates:
         self._offloaded: dict[int, _Offloaded] = {}
         """By id of the parameter."""
 
-    def apply(
-        self, how: str, frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]
-    ) -> tuple[str, Restore | None]:
+    def apply(self, how: str, frozen: Iterable[torch.Tensor], owners: Owners) -> tuple[str, Restore | None]:
         """Keep, offload or drop the state of these parameters, as `how` says.
 
         Return a continuation of the answer to the freeze, with the bytes (empty where there is no state), and a function that
         restores what was dropped.
         """
-        found = list(_states(frozen, optimizers))
+        found = list(_states(frozen, owners))
         if how == "offload":
             return "".join(self._offload(found)), None
         sizes = _sizes(found).items()
@@ -64,9 +62,9 @@ class OptimizerStates:
         words = "".join(f"; dropped {name}'s state, which frees {size_text(size)}" for name, size in sizes)
         return words, _drop(found, self.joined.put)
 
-    def to_move(self, how: str, frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
+    def to_move(self, how: str, frozen: Iterable[torch.Tensor], owners: Owners) -> list[torch.Tensor]:
         """Return those of these parameters whose state can be offloaded, or with `how` "drop" dropped."""
-        found = [(tensor, entries) for _, tensor, entries in _states(frozen, optimizers)]
+        found = [(tensor, entries) for _, tensor, entries in _states(frozen, owners)]
         if how == "offload":
             found = [
                 each for each in found if any(value.device.type != "cpu" for value in direct_tensors(each[1]).values())
@@ -124,8 +122,7 @@ class OptimizerStates:
                 yield f"; {name} keeps its {size_text(size)} of state, which is in host memory anyway"
 
 
-def _states(frozen: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> Iterator[_State]:
-    owners = membership.owners(optimizers)
+def _states(frozen: Iterable[torch.Tensor], owners: Owners) -> Iterator[_State]:
     for tensor in frozen:
         optimizer, _ = owners.get(id(tensor), (None, None))
         # Of an empty state no tensor is asked for its hash, which a subclass may define.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.model import ModuleTree
+from gradtui.probe.commands.change import Change, Training
+from gradtui.probe.model import ModuleTree, Owners
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
@@ -24,29 +24,6 @@ _UNSUPPORTED = ("FullyShardedDataParallel", "DeepSpeedEngine")
 """Classes of modules that flatten their parameters, or take their gradients."""
 
 
-@dataclass(frozen=True)
-class Training:
-    """How the script trains, as far as known."""
-
-    in_use: Sequence[Sequence[Optimizer]]
-    """The optimizers that took part in the latest steps; those that one backward serves are in one group."""
-    scaled: bool
-    """The script uses a GradScaler."""
-    unreached: Set[int]
-    """Indexes of parameters that a sampled backward did not reach."""
-    untried: Set[int]
-    """Indexes of parameters that were unfrozen so recently that no backward has run since."""
-    by_hand: bool
-    """The script has no optimizer and updates its parameters itself."""
-    in_backward: bool | None
-    """Whether an optimizer has stepped during backward; None if none has stepped at all."""
-
-    @property
-    def optimizers(self) -> list[Optimizer]:
-        """All optimizers in use."""
-        return [optimizer for together in self.in_use for optimizer in together]
-
-
 def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
     """Return the path as in the tree, the module's index and the module. Raises `CommandRefused` if there is none."""
     indices = {info.path: index for index, info in enumerate(tree.modules)}
@@ -58,6 +35,25 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
     if any(path in info.names for info in tree.parameters):
         raise CommandRefused(refusals.IS_PARAMETER)
     raise CommandRefused(unknown_path(path, tree))
+
+
+def check(change: Change, tree: ModuleTree, *, leaves_others: bool = False) -> None:
+    """Refuse a freeze or an unfreeze that would break the run, as far as that is known before. Raises `CommandRefused`.
+
+    `leaves_others` says that other parameters are unfrozen with this freeze.
+    """
+    chosen, training = change.parameters, change.training
+    refuse_data_parallel(chosen, tree, training.trained, trainable=change.command.trainable)
+    refuse_special(chosen, tree)
+    if change.command.trainable:
+        refuse_untrainable(chosen, tree, change.owners)
+        return
+    if training.by_hand:
+        # A freeze removes the gradient, which code such as `p -= lr * p.grad` does not expect.
+        raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
+    refuse_lbfgs(chosen, change.optimizers)
+    if not leaves_others:
+        refuse_to_end_training(chosen, tree, training)
 
 
 def refuse_data_parallel(
@@ -119,9 +115,8 @@ def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None
             raise CommandRefused(refusals.inference_parameter(path))
 
 
-def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, optimizers: Sequence[Optimizer]) -> None:
+def refuse_untrainable(chosen: Mapping[int, torch.Tensor], tree: ModuleTree, owners: Owners) -> None:
     """Refuse tensors that cannot have a gradient, and those whose optimizer would raise an error at their gradient."""
-    owners = membership.owners(optimizers)
     for index, tensor in chosen.items():
         path = tree.parameters[index].path
         if not (tensor.is_floating_point() or tensor.is_complex()):

@@ -6,19 +6,18 @@ backward, and no closure is running.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from gradtui.probe.commands import preconditions
+from gradtui.probe.commands.change import Change
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
-from gradtui.probe.commands.preconditions import Training
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.torch_private.private_names import compiled_in_place
-from gradtui.protocol.commands import SetTrainable
 from gradtui.state import selection as selections
 from gradtui.state.model_parts import within
 from gradtui.state.selection import NothingSelected
@@ -36,90 +35,46 @@ def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tenso
     return shown, {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
 
 
-def set_trainable(
-    command: SetTrainable,
-    chosen: dict[int, torch.Tensor],
-    tree: ModuleTree,
-    training: Training,
-    states: OptimizerStates,
-    step: int,
-    trained: Set[int],
-) -> tuple[str, Restore | None]:
-    """Freeze or unfreeze the chosen parameters. Raises `CommandRefused`, and changes nothing, where that would break the run.
+def apply(change: Change, tree: ModuleTree, states: OptimizerStates) -> tuple[str, Restore | None]:
+    """Freeze or unfreeze the parameters of a change that has been checked.
 
-    `trained` has the indexes of the parameters that commands have frozen and that trained before, `step` is the step at the
-    boundary. Return what was done, and a function that restores the optimizer state that the command dropped.
+    Raises `CommandRefused`, and changes nothing, where no optimizer can take up a parameter. Return what was done, and what
+    restores the optimizer state that the command dropped.
     """
-    refuse(chosen, tree, training, trained, trainable=command.trainable)
-    restore = None
+    command, restore = change.command, None
     if command.trainable:
-        more = _unfreeze(chosen, tree, training, states, step)
+        more = _unfreeze(change, tree, states)
     else:
-        more, restore = _freeze(chosen, training, states, command.state, step)
+        more, restore = _freeze(change, states)
     done = "unfroze" if command.trainable else "froze"
-    text = f"{done} {command.path or 'the model'}: {_extent(command.path, chosen, tree)}{more}"
-    return text + _of_compiled(chosen, tree), restore
+    text = f"{done} {command.path or 'the model'}: {_extent(command.path, change.parameters, tree)}{more}"
+    return text + _of_compiled(change.parameters, tree), restore
 
 
-def refuse(
-    chosen: dict[int, torch.Tensor],
-    tree: ModuleTree,
-    training: Training,
-    trained: Set[int],
-    *,
-    trainable: bool,
-    leaves_others: bool = False,
-) -> None:
-    """Refuse a freeze or an unfreeze that would break the run, as far as that is known before. Raises `CommandRefused`.
-
-    `leaves_others` says that other parameters are unfrozen with this freeze.
-    """
-    preconditions.refuse_data_parallel(chosen, tree, trained, trainable=trainable)
-    preconditions.refuse_special(chosen, tree)
-    if trainable:
-        preconditions.refuse_untrainable(chosen, tree, training.optimizers)
-        return
-    if training.by_hand:
-        # A freeze removes the gradient, which code such as `p -= lr * p.grad` does not expect.
-        raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
-    preconditions.refuse_lbfgs(chosen, training.optimizers)
-    if not leaves_others:
-        preconditions.refuse_to_end_training(chosen, tree, training)
-
-
-def _freeze(
-    chosen: dict[int, torch.Tensor],
-    training: Training,
-    states: OptimizerStates,
-    state: str,
-    step: int,
-) -> tuple[str, Restore | None]:
-    optimizers = training.optimizers
+def _freeze(change: Change, states: OptimizerStates) -> tuple[str, Restore | None]:
+    chosen, state = change.parameters.values(), change.command.state
     joined = {id(tensor) for tensor in states.joined.inside()}
-    leaving = [tensor for tensor in chosen.values() if id(tensor) in joined]
-    staying = [tensor for tensor in chosen.values() if id(tensor) not in joined]
-    with _all_or_nothing(chosen.values()):
-        for tensor in chosen.values():
+    leaving = [tensor for tensor in chosen if id(tensor) in joined]
+    staying = [tensor for tensor in chosen if id(tensor) not in joined]
+    with _all_or_nothing(chosen):
+        for tensor in chosen:
             tensor.requires_grad_(False)
             # A zero or stale gradient still moves a parameter under momentum or weight decay; None does not.
             tensor.grad = None
         # `AddedParameters` keeps the state of parameters that leave their optimizer.
-        words, restore = states.apply(state, staying if state == "keep" else chosen.values(), optimizers)
-    words += left_words(states.joined.leave(leaving, step))
+        words, restore = states.apply(state, staying if state == "keep" else chosen, change.owners)
+    words += left_words(states.joined.leave(leaving, change.step))
     if state == "keep" and (kept := states.joined.waiting_bytes(leaving)):
         words += f"; {size_text(kept)} of state wait for the next unfreeze"
     return words, restore
 
 
-def _unfreeze(
-    chosen: dict[int, torch.Tensor], tree: ModuleTree, training: Training, states: OptimizerStates, step: int
-) -> str:
-    optimizers, joined = training.optimizers, states.joined
-    owners = membership.owners(optimizers)
+def _unfreeze(change: Change, tree: ModuleTree, states: OptimizerStates) -> str:
+    chosen, owners, joined = change.parameters, change.owners, states.joined
     orphans = {index: tensor for index, tensor in chosen.items() if id(tensor) not in owners}
-    preconditions.refuse_joining_in_backward(orphans, tree, training)
-    joining = joined.plan(orphans, tree, optimizers)
-    with _all_or_nothing(chosen.values()), joined.joining(joining, step):
+    preconditions.refuse_joining_in_backward(orphans, tree, change.training)
+    joining = joined.plan(orphans, tree, change.optimizers)
+    with _all_or_nothing(chosen.values()), joined.joining(joining, change.step):
         back = states.bring_back(chosen.values())
         for tensor in chosen.values():
             # A gradient from before the freeze would be added to the first new one.
@@ -160,7 +115,7 @@ def _all_or_nothing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
         raise
 
 
-def _extent(path: str, chosen: dict[int, torch.Tensor], tree: ModuleTree) -> str:
+def _extent(path: str, chosen: Collection[int], tree: ModuleTree) -> str:
     size = plural(sum(tree.parameters[index].count for index in chosen), "parameter")
     # Further paths are worth a mention only if the user named a path, not a pattern or a preset.
     is_path = any(within(name, path) for index in chosen for name in tree.parameters[index].names)

@@ -11,16 +11,15 @@ from __future__ import annotations
 import os
 import pickle
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import BinaryIO
 
 import torch
-from torch.optim import Optimizer
 
 from gradtui.atomic_file import Fill, WriteFile, write_atomically
-from gradtui.probe.model import ModuleTree
+from gradtui.probe.commands.preconditions import refuse_sharded
+from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
 from gradtui.text import refusals, size_text
@@ -33,8 +32,7 @@ _NO_HISTORY = (
 
 def save_checkpoint(
     file: str,
-    tree: ModuleTree,
-    optimizers: Sequence[Optimizer],
+    view: ModelRegistry,
     step: int,
     *,
     directory: str,
@@ -45,8 +43,10 @@ def save_checkpoint(
     `file` is the path, relative to `directory` unless absolute; if empty, `write_file` names a new file.
 
     Raises:
-        CommandRefused: there is no model to save, or the file could not be written.
+        CommandRefused: there is no model to save, all ranks must take part, or the file could not be written.
     """
+    tree = view.tree
+    refuse_sharded(tree)
     models = {model.name or "model": module for model in tree.models if (module := tree.module_refs[model.root]())}
     if not models:
         raise CommandRefused(refusals.NO_MODEL)
@@ -54,7 +54,7 @@ def save_checkpoint(
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     state = {
         "models": {name: module.state_dict() for name, module in models.items()},
-        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "optimizers": [optimizer.state_dict() for optimizer in view.live_optimizers()],
         "step": step,
         "rng": {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()},
     }

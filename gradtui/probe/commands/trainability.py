@@ -1,69 +1,67 @@
-"""Freeze and unfreeze parameters on command. Training thread only."""
+"""Freeze and unfreeze parameters on command. Training thread only.
+
+Each freeze is planned, checked, applied and recorded, in this order: `_plan` computes one `Change`, `_carry_out` does the rest.
+"""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import nn
 
-from gradtui.probe.commands import norm_statistics, requires_grad
+from gradtui.probe.commands import norm_statistics, preconditions, requires_grad
+from gradtui.probe.commands.change import Change, MadeChange
+from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
+from gradtui.probe.commands.known_training import KnownTraining
 from gradtui.probe.commands.optimizer_state import OptimizerStates, Restore
-from gradtui.probe.commands.preconditions import Training, module_at
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
-from gradtui.probe.model import IndexMapping, Lineage, is_same_model, lineage, lineages
+from gradtui.probe.model import IndexMapping, is_same_model, lineage, lineages
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone, ranks
-from gradtui.probe.sampling import StepSampler
+from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
-from gradtui.protocol.vocabulary import Changed, ParameterState
+from gradtui.protocol.vocabulary import Changed
 from gradtui.state.selection import spellings
 from gradtui.state.toggles import restored
 from gradtui.text import listed, plural, refusals
 from gradtui.transport.in_process import CommandQueue
 
+_Object = TypeVar("_Object", torch.Tensor, nn.Module)
+
 
 class TrainabilityController:
-    """Sets which parameters are trainable, and keeps track of what the user froze.
-
-    `here` returns the step at the boundary and whether the script updates its parameters itself, without an optimizer.
-    """
+    """Sets which parameters are trainable, and keeps track of what the user froze."""
 
     def __init__(
         self,
         context: ProbeContext,
         norms: GradNormCollector,
-        step_sampler: StepSampler,
-        here: Callable[[], tuple[int, bool]],
+        training: KnownTraining,
+        crossing: Crossing,
         commands: CommandQueue,
     ) -> None:
         self._commands = commands
         self._view = context.models
         self._norms = norms
-        self._step_sampler = step_sampler
-        self._here = here
-        self._frozen: set[int] = set()
-        """Indexes of the parameters that a command froze and that trained before, as far as was known."""
-        self._untried: set[int] = set()
-        """Indexes of the parameters that a command unfroze and that were not yet found to train or to let a gradient pass."""
+        self._training, self._crossing = training, crossing
         self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         """The parameters and modules named by a saved state that has not been applied yet."""
         self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         """Those of them that no model had. Their model may be found later."""
-        self.freezes = FreezeRegistry(context, self._training)
+        self.freezes = FreezeRegistry(context, training)
         self.states = OptimizerStates(context.models.joined)
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new indexes, and apply the missing part of a saved state if its model has been found."""
-        self._frozen = moved.parameter_set(self._frozen)
-        self._untried = moved.parameter_set(self._untried)
+        self._training.tree_changed(moved)
         self.freezes.tree_changed()
         frozen, holding = self._missing
         if any(self._parameter(path) is not None for path in frozen) or any(map(self._module, holding)):
@@ -82,41 +80,8 @@ class TrainabilityController:
     def set_trainable(self, command: SetTrainable) -> CommandResult:
         """Freeze or unfreeze the parameters that the command names. Raises `CommandRefused`."""
         path, named = self._named(command)
-        done = self._set(replace(command, path=path), named)
-        return self._warned(done, {index: named[index] for index in done.parameters} if command.trainable else {})
-
-    def refuse(self, command: SetTrainable | TrainOnly) -> None:
-        """Raise `CommandRefused` if a command would be refused, as far as that is known without a change.
-
-        What this rank alone has measured counts here, and only here: see `_training`.
-        """
-        tree = self._view.tree
-        if isinstance(command, SetTrainable):
-            _, named = self._named(command)
-            self._refuse(self._to_be_set(named, command.trainable), trainable=command.trainable)
-            return
-        _, wanted = requires_grad.select(command.selection, tree)
-        rest = {index: tensor for index, tensor in tree.live_parameters() if index not in wanted}
-        self._refuse(self._to_be_set(wanted, True), trainable=True)
-        # Before the unfreeze it is not known whether the freeze of the rest leaves nothing.
-        self._refuse(self._to_be_set(rest, False), trainable=False, leaves_others=True)
-
-    def _named(self, command: SetTrainable) -> tuple[str, dict[int, torch.Tensor]]:
-        """Return the path as the tree spells it, and the parameters that the command is about. Raises `CommandRefused`."""
-        tree = self._view.tree
-        path, named = requires_grad.select(command.path, tree)
-        if not command.restore:
-            return path, named
-        back = restored(self.freezes.in_force(), path, named)
-        if not back:
-            raise NothingToDo(refusals.nothing_to_restore(path or "the model"))
-        return path, {index: tensor for index in back if (tensor := tree.parameter_refs[index]()) is not None}
-
-    def _refuse(self, chosen: dict[int, torch.Tensor], *, trainable: bool, leaves_others: bool = False) -> None:
-        training = self._training(measured=True)
-        requires_grad.refuse(
-            chosen, self._view.tree, training, self._frozen, trainable=trainable, leaves_others=leaves_others
-        )
+        done = self._carry_out(self._plan(replace(command, path=path), named))
+        return self._warned(done, {index: named[index] for index in done.parameters}) if command.trainable else done
 
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
@@ -135,58 +100,6 @@ class TrainabilityController:
         counts = f"{plural(len(wanted), 'tensor')}, {plural(size, 'parameter')}"
         words = norm_statistics.changed_words(done.changed, self._module)
         return self._warned(replace(done, text="; ".join((f"trains only {shown}: {counts}", *words))), wanted)
-
-    def _warned(self, done: CommandResult, unfrozen: dict[int, torch.Tensor]) -> CommandResult:
-        """Return the result with a warning where the dtype of the unfrozen parameters is too coarse for their updates."""
-        words = rounded_updates.warning(
-            unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_index
-        )
-        return replace(done, text=f"{done.text}; {words}") if words else done
-
-    def _set(self, command: SetTrainable, named: dict[int, torch.Tensor]) -> CommandResult:
-        """Freeze or unfreeze those of these parameters that are not yet in the requested state. Raises `CommandRefused`."""
-        chosen = self._to_be_set(named, command.trainable)
-        modules: list[nn.Module] = []
-        if command.statistics and command.trainable:
-            covered = {id(module) for module in norm_statistics.covered(self._view.tree, trainable=chosen.keys())}
-            # Modules that the script had frozen completely were held by the freeze that is now undone.
-            covered -= self.freezes.statistics_with(chosen.values()) if command.restore else set()
-            modules = [module for module in self.freezes.statistics.live() if id(module) not in covered]
-        elif command.statistics:
-            frozen = norm_statistics.covered(self._view.tree, named.keys(), frozen=chosen.keys())
-            modules = [module for module in frozen if not self.freezes.statistics.holds(module)]
-        moves_state = not command.trainable and command.state != "keep"
-        still = [tensor for index, tensor in named.items() if index not in chosen] if moves_state else []
-        still = self.states.to_move(command.state, still, self._view.live_optimizers())
-        if not chosen and not modules and not still:
-            state = "trainable" if command.trainable else "frozen"
-            raise NothingToDo(refusals.already(command.path or "the model", state))
-        moved = self._move_state(command, still) if still else None
-        if not chosen and not modules and moved is not None:
-            return moved
-        try:
-            done = self._toggle(command, chosen, modules)
-        except CommandRefused:
-            if moved is not None and moved.undo is not None:
-                moved.undo()
-            raise
-        return _both(done, moved) if moved is not None else done
-
-    def _move_state(self, command: SetTrainable, frozen: list[torch.Tensor]) -> CommandResult:
-        """Offload or drop the optimizer state of parameters that are frozen already."""
-        words, restore = self.states.apply(command.state, frozen, self._view.live_optimizers())
-        references = [weakref.ref(tensor) for tensor in frozen]
-        indices = tuple(index for tensor in frozen if (index := self._view.tree.owns(tensor)) is not None)
-        path = command.path or "the model"
-
-        def undo() -> CommandResult:
-            if restore is not None:
-                restore()
-            else:
-                self.states.bring_back(tensor for reference in references if (tensor := reference()) is not None)
-            return CommandResult(f"{path}: the optimizer's state is what it was", indices, is_measured=True)
-
-        return CommandResult(f"{path} stays frozen{words}", indices, undo, is_measured=True)
 
     def take_up(self, command: TakeUpFreezes) -> CommandResult:
         """Freeze what a saved state names, as far as a model has it. Raises `CommandRefused`."""
@@ -210,8 +123,228 @@ class TrainabilityController:
         if not chosen and not held:
             # A schedule may have frozen them already.
             raise NothingToDo(refusals.already("what the saved state names", "frozen"))
-        done = self._toggle(SetTrainable(command.id, "what the saved state names", False), chosen, held)
+        done = self._carry_out(
+            self._change(SetTrainable(command.id, "what the saved state names", False), chosen, held)
+        )
         return replace(done, text=f"{done.text}; left out {missing}") if names else done
+
+    def refuse(self, command: SetTrainable | TrainOnly) -> None:
+        """Raise `CommandRefused` if a command would be refused, as far as that is known without a change.
+
+        What this rank alone has measured counts here, and only here: see `KnownTraining.now`.
+        """
+        tree = self._view.tree
+        if isinstance(command, SetTrainable):
+            _, named = self._named(command)
+            preconditions.check(self._to_check(named, trainable=command.trainable), tree)
+            return
+        _, wanted = requires_grad.select(command.selection, tree)
+        rest = {index: tensor for index, tensor in tree.live_parameters() if index not in wanted}
+        preconditions.check(self._to_check(wanted, trainable=True), tree)
+        # Before the unfreeze it is not known whether the freeze of the rest leaves nothing.
+        preconditions.check(self._to_check(rest, trainable=False), tree, leaves_others=True)
+
+    def _to_check(self, named: Mapping[int, torch.Tensor], *, trainable: bool) -> Change:
+        """Return a change for its preconditions alone."""
+        chosen = self._to_be_set(named, trainable=trainable)
+        return self._change(SetTrainable(0, "", trainable), chosen, measured=True)
+
+    def _named(self, command: SetTrainable) -> tuple[str, dict[int, torch.Tensor]]:
+        """Return the path as the tree spells it, and the parameters that the command is about. Raises `CommandRefused`."""
+        tree = self._view.tree
+        path, named = requires_grad.select(command.path, tree)
+        if not command.restore:
+            return path, named
+        back = restored(self.freezes.in_force(), path, named)
+        if not back:
+            raise NothingToDo(refusals.nothing_to_restore(path or "the model"))
+        return path, {index: tensor for index in back if (tensor := tree.parameter_refs[index]()) is not None}
+
+    def _set(self, command: SetTrainable, named: Mapping[int, torch.Tensor]) -> CommandResult:
+        return self._carry_out(self._plan(command, named))
+
+    def _plan(self, command: SetTrainable, named: Mapping[int, torch.Tensor]) -> Change:
+        """Plan to freeze or unfreeze those of these parameters that are not yet in the requested state.
+
+        Raises `NothingToDo` if all of them are, with their statistics and their optimizer state.
+        """
+        chosen = self._to_be_set(named, trainable=command.trainable)
+        statistics = self._statistics_to_set(command, named, chosen) if command.statistics else []
+        moves_state = not command.trainable and command.state != "keep"
+        frozen = [tensor for index, tensor in named.items() if index not in chosen] if moves_state else []
+        change = self._change(command, chosen, statistics)
+        change = replace(change, at_rest=self.states.to_move(command.state, frozen, change.all_owners))
+        if not (change.sets_anything or change.at_rest):
+            state = "trainable" if command.trainable else "frozen"
+            raise NothingToDo(refusals.already(command.path or "the model", state))
+        return change
+
+    def _to_be_set(self, named: Mapping[int, torch.Tensor], *, trainable: bool) -> dict[int, torch.Tensor]:
+        held = self.freezes.held()
+        if trainable:
+            return {index: tensor for index, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
+        switched = self._training.switched()
+        return {
+            index: tensor
+            for index, tensor in named.items()
+            if id(tensor) not in held and (tensor.requires_grad or index in switched)
+        }
+
+    def _statistics_to_set(
+        self, command: SetTrainable, named: Mapping[int, torch.Tensor], chosen: Mapping[int, torch.Tensor]
+    ) -> list[nn.Module]:
+        """Return the modules whose statistics are to be held or, in an unfreeze, collected again."""
+        tree, statistics = self._view.tree, self.freezes.statistics
+        if not command.trainable:
+            frozen = norm_statistics.covered(tree, named.keys(), frozen=chosen.keys())
+            return [module for module in frozen if not statistics.holds(module)]
+        covered = {id(module) for module in norm_statistics.covered(tree, trainable=chosen.keys())}
+        # Modules that the script had frozen completely were held by the freeze that is now undone.
+        covered -= self.freezes.statistics_with(chosen.values()) if command.restore else set()
+        return [module for module in statistics.live() if id(module) not in covered]
+
+    def _change(
+        self,
+        command: SetTrainable,
+        chosen: Mapping[int, torch.Tensor],
+        statistics: Sequence[nn.Module] = (),
+        *,
+        measured: bool = False,
+    ) -> Change:
+        """Compute a change of exactly these parameters and modules."""
+        held: Set[int] = self.freezes.held() if command.trainable else frozenset()
+        of_script = [
+            tensor
+            for tensor in chosen.values()
+            if (id(tensor) not in held if command.trainable else not tensor.requires_grad)
+        ]
+        training = self._training.now(measured=measured)
+        alive, in_use = self._view.live_optimizers(), training.optimizers
+        return Change(
+            command,
+            self._crossing.step,
+            chosen,
+            of_script,
+            statistics,
+            at_rest=(),
+            training=training,
+            optimizers=in_use,
+            owners=membership.owners(in_use),
+            all_owners=membership.owners(alive),
+            in_host_memory=self.states.offloaded(chosen.values()),
+        )
+
+    def _carry_out(self, change: Change) -> CommandResult:
+        """Check, apply and record a change: the order of every freeze and unfreeze, and of their undo.
+
+        Raises `CommandRefused`, and then nothing has changed.
+        """
+        command, tree, text, restore = change.command, self._view.tree, "", None
+        if change.parameters:
+            preconditions.check(change, tree)
+        moved = self._move_state(change) if change.at_rest else None
+        if moved is not None and not change.sets_anything:
+            return moved
+        if change.parameters:
+            text, restore = requires_grad.apply(change, tree, self.states)
+        self.freezes.record(change)
+        self._training.record(change)
+        words = norm_statistics.words(change.statistics, held=not command.trainable)
+        undo = partial(self._take_back, MadeChange.of(change, lineages(change.parameters, tree)), restore)
+        done = CommandResult(
+            "; ".join(filter(None, (text, words))), tuple(change.parameters), undo, (self._changed(change),)
+        )
+        return done if moved is None else _both(done, moved)
+
+    def _changed(self, change: Change) -> Changed:
+        """Return what a change has set, as plain data."""
+        tree, paths = self._view.tree, []
+        joined: list[tuple[str, int, int]] = []
+        positions = membership.positions(self._view.live_optimizers()) if change.command.trainable else {}
+        for index, tensor in change.parameters.items():
+            paths.append(tree.parameters[index].path)
+            if id(tensor) in positions and id(tensor) not in change.all_owners:
+                joined.append((paths[-1], *positions[id(tensor)]))
+        return Changed(change.command.trainable, tuple(paths), self._paths(change.statistics), tuple(joined))
+
+    def _move_state(self, change: Change) -> CommandResult:
+        """Offload or drop the optimizer state of the parameters that are frozen already."""
+        words, restore = self.states.apply(change.command.state, change.at_rest, change.all_owners)
+        indices = self._indices(change.at_rest)
+        path = change.command.path or "the model"
+        undo = partial(self._move_state_back, path, indices, [*map(weakref.ref, change.at_rest)], restore)
+        return CommandResult(f"{path} stays frozen{words}", indices, undo, is_measured=True)
+
+    def _move_state_back(
+        self,
+        path: str,
+        indices: tuple[int, ...],
+        frozen: Sequence[weakref.ref[torch.Tensor]],
+        restore: Restore | None,
+    ) -> CommandResult:
+        if restore is not None:
+            restore()
+        else:
+            self.states.bring_back(_living(frozen))
+        return CommandResult(f"{path}: the optimizer's state is what it was", indices, is_measured=True)
+
+    def _take_back(self, made: MadeChange, restore: Restore | None) -> CommandResult:
+        """Undo a change that was made. `restore` restores the optimizer state that it dropped. Raises `CommandRefused`."""
+        command, of_script = made.command, _living(made.of_script)
+        if not command.trainable:
+            self.states.bring_back(_living(made.to_host))
+            is_all = len(made.of_script) == len(made.parameters) and not made.statistics
+            if of_script and is_all:
+                return self._leave_to_script(command, of_script, restore)
+            self.freezes.forget(of_script)
+        change = self._plan_back(made)
+        if restore is not None:
+            restore()
+        done = self._carry_out(change)
+        if command.trainable:
+            self.freezes.leave_to_script(of_script)
+        return replace(done, text=f"{done.text}; the optimizer's state is what it was") if restore is not None else done
+
+    def _plan_back(self, made: MadeChange) -> Change:
+        """Plan to set exactly what was set, except what is gone, in another model, or changed since. Raises `TargetGone`."""
+        tree, trainable = self._view.tree, not made.command.trainable
+        living = [(tensor, above) for reference, above in made.parameters if (tensor := reference()) is not None]
+        listed = [(index, tensor, above) for tensor, above in living if (index := tree.owns(tensor)) is not None]
+        known = {index: tensor for index, tensor, above in listed if is_same_model(above, lineage(index, tree))}
+        if listed and not known:
+            index, _, above = listed[0]
+            raise TargetGone(refusals.model_replaced(above[-1][0], lineage(index, tree)[-1][0]))
+        chosen = {
+            index: tensor
+            for index, tensor in known.items()
+            if (self.freezes.holds(tensor) if trainable else tensor.requires_grad)
+        }
+        modules = [each for each in _living(made.statistics) if self.freezes.statistics.holds(each) is trainable]
+        if not chosen and not modules:
+            raise TargetGone(refusals.NOTHING_LEFT)
+        # State that was offloaded to host memory is offloaded again.
+        command = SetTrainable(
+            made.command.id, made.command.path, trainable, state="offload" if made.was_in_host_memory else "keep"
+        )
+        return self._change(command, chosen, modules)
+
+    def _leave_to_script(
+        self, command: SetTrainable, tensors: list[torch.Tensor], restore: Restore | None
+    ) -> CommandResult:
+        """Undo a freeze of what the script had frozen anyway. Their offloaded state is back already."""
+        if restore is not None:
+            restore()
+        self.freezes.forget(tensors)
+        words = "" if command.state == "keep" else "; the optimizer's state is what it was"
+        text = f"{command.path or 'the model'} is left to the script{words}"
+        return CommandResult(text, self._indices(tensors), is_measured=bool(words))
+
+    def _warned(self, done: CommandResult, unfrozen: Mapping[int, torch.Tensor]) -> CommandResult:
+        """Return the result with a warning where the dtype of the unfrozen parameters is too coarse for their updates."""
+        words = rounded_updates.warning(
+            unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_index
+        )
+        return replace(done, text=f"{done.text}; {words}") if words else done
 
     def saved(self) -> tuple[list[str], list[str]]:
         """Return the paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
@@ -223,17 +356,13 @@ class TrainabilityController:
         waiting, to_hold = self._loaded
         return sorted({*frozen, *waiting}), sorted({*self._paths(self.freezes.statistics.live()), *to_hold})
 
-    def _to_be_set(self, named: dict[int, torch.Tensor], trainable: bool) -> dict[int, torch.Tensor]:
-        held = {id(tensor) for _, tensor in self.freezes.parameters()}
-        if trainable:
-            return {index: tensor for index, tensor in named.items() if id(tensor) in held or not tensor.requires_grad}
-        # A parameter that the script itself switches may be switched off at this moment. Each rank sees that at other steps.
-        switched = self._step_sampler.states.switched if ranks.world_size() == 1 else ()
-        return {
-            index: tensor
-            for index, tensor in named.items()
-            if id(tensor) not in held and (tensor.requires_grad or index in switched)
-        }
+    def _indices(self, tensors: Iterable[torch.Tensor]) -> tuple[int, ...]:
+        return tuple(index for index in self._view.tree.indices(list(tensors)) if index is not None)
+
+    def _paths(self, modules: Iterable[nn.Module]) -> tuple[str, ...]:
+        tree = self._view.tree
+        wanted = {id(module) for module in modules}
+        return tuple(tree.modules[index].path for index, module in tree.live_modules() if id(module) in wanted)
 
     def _parameter(self, path: str) -> int | None:
         """Return the index of the parameter of this name or None; the name may predate a model that has come or gone since."""
@@ -246,139 +375,12 @@ class TrainabilityController:
 
     def _module(self, path: str) -> nn.Module | None:
         with suppress(CommandRefused):
-            return module_at(path, self._view.tree)[2]
+            return preconditions.module_at(path, self._view.tree)[2]
         return None
 
-    def _toggle(
-        self, command: SetTrainable, chosen: dict[int, torch.Tensor], modules: list[nn.Module]
-    ) -> CommandResult:
-        """Apply the change. `modules` are those whose statistics are held or, in an unfreeze, collected again."""
-        tree = self._view.tree
-        from_here = {id(tensor) for _, tensor in self.freezes.parameters()}
-        own = from_here if command.trainable else {id(tensor) for tensor in chosen.values() if tensor.requires_grad}
-        offloaded = self.states.offloaded(chosen.values())
-        optimizers = self._view.live_optimizers()
-        owned = membership.owners(optimizers).keys()
-        text, restore = "", None
-        if chosen:
-            text, restore = requires_grad.set_trainable(
-                command, chosen, tree, self._training(), self.states, self._here()[0], self._frozen
-            )
-        self._register(command, chosen, modules)
-        words = norm_statistics.words(modules, held=not command.trainable)
-        toggled = [*zip(map(weakref.ref, chosen.values()), lineages(chosen, tree))]
-        off = [weakref.ref(tensor) for tensor in chosen.values() if id(tensor) not in own]
-        waited = {id(tensor) for tensor in offloaded}
-        to_host = [reference for reference in off if id(reference()) not in waited and command.state == "offload"]
-        statistics = [weakref.ref(module) for module in modules]
-        # State that was offloaded to host memory is offloaded again on undo.
-        back = replace(
-            command, trainable=not command.trainable, restore=False, state="offload" if offloaded else "keep"
-        )
 
-        def undo() -> CommandResult:
-            # The script had frozen these itself, so the decision about them is left to the script.
-            left = [tensor for reference in off if (tensor := reference()) is not None]
-            if not command.trainable:
-                self.states.bring_back(tensor for reference in to_host if (tensor := reference()) is not None)
-                if left and len(off) == len(toggled) and not statistics:
-                    return self._leave_to_script(command, left, restore)
-                self.freezes.forget(left)
-            done = self._set_back(back, toggled, statistics, restore)
-            if command.trainable:
-                self.freezes.leave_to_script(left)
-            return done
-
-        positions = membership.positions(optimizers)
-        joined = tuple(
-            (tree.parameters[index].path, *positions[id(tensor)])
-            for index, tensor in chosen.items()
-            if id(tensor) not in owned and id(tensor) in positions
-        )
-        paths = tuple(tree.parameters[index].path for index in chosen)
-        changed = Changed(command.trainable, paths, self._paths(modules), joined)
-        return CommandResult("; ".join(filter(None, (text, words))), tuple(chosen), undo, (changed,))
-
-    def _leave_to_script(
-        self, command: SetTrainable, tensors: list[torch.Tensor], restore: Restore | None
-    ) -> CommandResult:
-        """Undo a freeze of what the script had frozen anyway. Their offloaded state is back already."""
-        if restore is not None:
-            restore()
-        self.freezes.forget(tensors)
-        words = "" if command.state == "keep" else "; the optimizer's state is what it was"
-        indices = tuple(index for tensor in tensors if (index := self._view.tree.owns(tensor)) is not None)
-        text = f"{command.path or 'the model'} is left to the script{words}"
-        return CommandResult(text, indices, is_measured=bool(words))
-
-    def _paths(self, modules: Iterable[nn.Module]) -> tuple[str, ...]:
-        tree = self._view.tree
-        wanted = {id(module) for module in modules}
-        return tuple(tree.modules[index].path for index, module in tree.live_modules() if id(module) in wanted)
-
-    def _set_back(
-        self,
-        command: SetTrainable,
-        toggled: list[tuple[weakref.ref[torch.Tensor], Lineage]],
-        statistics: list[weakref.ref[nn.Module]],
-        restore: Restore | None,
-    ) -> CommandResult:
-        """Freeze or unfreeze exactly these parameters, except those that are gone, in another model, or changed since."""
-        tree = self._view.tree
-        living = [(tensor, above) for reference, above in toggled if (tensor := reference()) is not None]
-        listed = [(index, tensor, above) for tensor, above in living if (index := tree.owns(tensor)) is not None]
-        known = {index: tensor for index, tensor, above in listed if is_same_model(above, lineage(index, tree))}
-        if listed and not known:
-            index, _, above = listed[0]
-            raise TargetGone(refusals.model_replaced(above[-1][0], lineage(index, tree)[-1][0]))
-        chosen = {
-            index: tensor
-            for index, tensor in known.items()
-            if (self.freezes.holds(tensor) if command.trainable else tensor.requires_grad)
-        }
-        living_modules = (module for reference in statistics if (module := reference()) is not None)
-        modules = [module for module in living_modules if self.freezes.statistics.holds(module) is command.trainable]
-        if not chosen and not modules:
-            raise TargetGone(refusals.NOTHING_LEFT)
-        if restore is None:
-            return self._toggle(command, chosen, modules)
-        restore()
-        done = self._toggle(command, chosen, modules)
-        return replace(done, text=f"{done.text}; the optimizer's state is what it was")
-
-    def _training(self, *, measured: bool | None = None) -> Training:
-        """Return how the script trains.
-
-        Each rank measures at steps of its own. So among several ranks what is `measured` counts in the answer to a proposal
-        only: what a rank has accepted it carries out.
-        """
-        step, by_hand = self._here()
-        # A parameter that has had a gradient since is no longer untried.
-        self._untried -= self._norms.latest.by_index.keys()
-        counts = measured or ranks.world_size() == 1
-        return Training(
-            self._view.optimizers_in_use(),
-            scaled=self._norms.losses.scale.is_in_use,
-            unreached=self._unreached() if counts else frozenset(),
-            untried=self._untried if counts else frozenset(),
-            by_hand=by_hand and step > 0,
-            in_backward=self._view.steps_in_backward,
-        )
-
-    def _unreached(self) -> frozenset[int]:
-        return self._step_sampler.states.indices_of(ParameterState.UNREACHED)
-
-    def _register(self, command: SetTrainable, chosen: dict[int, torch.Tensor], modules: list[nn.Module]) -> None:
-        indices = set(chosen)
-        if command.trainable:
-            self.freezes.forget(chosen.values(), modules)
-            # A gradient that passes through a module reaches its parameters once they train.
-            self._untried |= indices - self._frozen - self._step_sampler.states.indices_of(ParameterState.FLOW_THROUGH)
-        else:
-            # Whether a later unfreeze is possible must not depend on what each rank has measured.
-            self._frozen |= indices if ranks.world_size() > 1 else indices - self._untried - self._unreached()
-            named = {self._view.tree.parameters[index].path: tensor for index, tensor in chosen.items()}
-            self.freezes.add(command.id, self._here()[0], named, modules, command.path)
+def _living(references: Iterable[weakref.ref[_Object]]) -> list[_Object]:
+    return [each for reference in references if (each := reference()) is not None]
 
 
 def _both(done: CommandResult, moved: CommandResult) -> CommandResult:

@@ -8,7 +8,7 @@ once when it is frozen, and once when the freeze is verified or the user request
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -109,9 +109,9 @@ class Freeze:
         """Number of the frozen parameters that are alive."""
         return sum(not held.is_statistic and held.tensor() is not None for held in self.held)
 
-    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Iterate over (path, parameter) of the parameters that are alive and must stay frozen."""
-        return ((held.path, tensor) for held in self.held if held.enforced and (tensor := held.tensor()) is not None)
+    def parameters(self) -> list[tuple[str, torch.Tensor]]:
+        """Return (path, parameter) of the parameters that are alive and must stay frozen."""
+        return [(held.path, tensor) for held in self.held if held.enforced and (tensor := held.tensor()) is not None]
 
     def news(self, *, of_statistics: bool = False) -> Verdict | None:
         """Return writes that have not been reported, by the counters alone; None if there are none.
@@ -175,8 +175,8 @@ class FreezeVerifier:
         self._expect()
 
     @property
-    def _held(self) -> Iterator[_Held]:
-        return (held for freeze in self.freezes for held in freeze.held)
+    def _held(self) -> list[_Held]:
+        return [held for freeze in self.freezes for held in freeze.held]
 
     def add(self, freeze: Freeze) -> None:
         """Verify one more freeze."""
@@ -205,9 +205,9 @@ class FreezeVerifier:
             self.freezes[:] = [freeze for freeze in self.freezes if freeze not in gone]
             self._expect()
 
-    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Iterate over (path, parameter) of the parameters that are alive and must stay frozen."""
-        return (each for freeze in self.freezes for each in freeze.parameters())
+    def parameters(self) -> list[tuple[str, torch.Tensor]]:
+        """Return (path, parameter) of the parameters that are alive and must stay frozen."""
+        return [each for freeze in self.freezes for each in freeze.parameters()]
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Return whether this parameter is one of those that must stay frozen."""
@@ -236,7 +236,7 @@ class FreezeVerifier:
 
     def _expect(self) -> None:
         """Make the current state of the tensors the one expected at the next step."""
-        listed = list(self._held)
+        listed = self._held
         self._by_id = None
         self._owned = [held.tensor for held in listed if held.enforced]
         self._references = [held.tensor for held in listed]

@@ -24,9 +24,10 @@ from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import power_of_two
+from gradtui.probe.runtime import CommandResult, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.protocol.commands import Watch
 
 _ROWS_S = 0.1
 """With several ranks, the seconds between two events with the norms of all parameters."""
@@ -143,9 +144,10 @@ class GradNormCollector:
         """Measure every step, and pass each sample to `receiver`; None ends this."""
         self.latest.receiver = receiver
 
-    def watch(self, paths: tuple[str, ...]) -> None:
+    def watch(self, command: Watch) -> CommandResult:
         """Collect histograms of these parameters from the next step on."""
-        self._figures.watch(paths)
+        self._figures.watch(command.parameters)
+        return CommandResult("measure gradients in detail", ())
 
     def copy_losses(self) -> None:
         """Begin to copy the loss of a backward that has ended, if it is on a device."""

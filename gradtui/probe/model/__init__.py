@@ -11,6 +11,7 @@ from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.model.module_tree import Leaf, ModuleTree, memory_of
+from gradtui.probe.model.optimizer_membership import Owners
 from gradtui.probe.model.param_groups import read_groups
 from gradtui.probe.model.running_module import is_constructing, nearest_leaf
 from gradtui.probe.model.storages import StorageCount, bucket_bytes, buffers_of, direct_tensors, state_tensors
@@ -22,6 +23,7 @@ __all__ = [
     "Lineage",
     "ModelRegistry",
     "ModuleTree",
+    "Owners",
     "StorageCount",
     "bucket_bytes",
     "buffers_of",

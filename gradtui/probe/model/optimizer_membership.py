@@ -29,6 +29,10 @@ _REFUSE_COMPLEX = ("Adafactor", "Muon", "SparseAdam")
 """Those of torch's optimizers that raise an error at a complex parameter."""
 
 
+Owners = Mapping[int, tuple[Optimizer, dict[str, Any]]]
+"""The optimizer and the group of each owned parameter, by the id of the parameter. Valid as long as the parameters live."""
+
+
 class Membership(NamedTuple):
     """A planned addition of a parameter to an optimizer that does not own it yet."""
 
@@ -45,8 +49,8 @@ def parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
         yield from group["params"]
 
 
-def owners(optimizers: Iterable[Optimizer]) -> dict[int, tuple[Optimizer, dict[str, Any]]]:
-    """Map the id of each owned parameter to its optimizer and group. Valid as long as the parameters live."""
+def owners(optimizers: Iterable[Optimizer]) -> Owners:
+    """Return the optimizer and the group of each parameter of these optimizers: of several, the first one."""
     found: dict[int, tuple[Optimizer, dict[str, Any]]] = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups:

@@ -108,7 +108,7 @@ def test_what_a_rank_measures_after_its_answer_does_not_change_what_it_does(what
             if step == 5 and what == "unreached":
                 measures(seen, "TTUUUU")
             if step == 5 and what == "untried":
-                seen.probe.dispatcher.trainability._untried = Kept({2, 3, 4, 5})
+                seen.probe.dispatcher.trainability._training.untried = Kept({2, 3, 4, 5})
 
         train(seen, trained, each=each)
     (answer,) = seen.all(ProposalAnswered)

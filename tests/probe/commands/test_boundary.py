@@ -23,6 +23,7 @@ from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Hold, RunStopped
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
+from gradtui.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -312,14 +313,16 @@ def test_a_step_asked_for_on_the_way_to_a_later_step_pauses_after_that_one() -> 
 
 
 def boundary(queue: CommandQueue, log: list[object]) -> Boundary:
-    def toggle(command: SetTrainable) -> CommandResult:
+    def toggle(command: Command) -> CommandResult:
+        if not isinstance(command, SetTrainable):
+            raise CommandRefused(refusals.UNKNOWN_COMMAND)
         if command.path == "refused":
             raise CommandRefused("no")
         return CommandResult("done", (1,))
 
     return Boundary(
         queue,
-        handlers={SetTrainable: toggle},
+        handle=toggle,
         answered=lambda command, answer: log.append((command.id, answer if isinstance(answer, str) else answer.text)),
         held=log.append,
         breakpoints=Breakpoints(lambda _: None, lambda _: ()),

@@ -148,7 +148,7 @@ def test_what_a_command_raises_is_its_answer(monkeypatch: pytest.MonkeyPatch) ->
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(requires_grad, "set_trainable", broken)
+    monkeypatch.setattr(requires_grad, "apply", broken)
     model = small()
     assert "it failed: ZeroDivisionError: oops" in refused(
         model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("0")

@@ -20,7 +20,7 @@ from watched import Watched, watched
 
 from gradtui.probe.commands import optimizer_state
 from gradtui.probe.commands.optimizer_state import OptimizerStates
-from gradtui.probe.model.added_parameters import AddedParameters
+from gradtui.probe.model import AddedParameters, optimizer_membership
 from gradtui.protocol.commands import SetTrainable, Undo
 from gradtui.protocol.events import FreezeStateChanged
 from gradtui.text import size_text
@@ -132,7 +132,7 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
     weight = model[2].weight
     before = copy.deepcopy({name: value.tolist() for name, value in optimizer.state[weight].items()})
     states = OptimizerStates(AddedParameters(list))
-    words, _ = states.apply("offload", [weight], [optimizer])
+    words, _ = states.apply("offload", [weight], optimizer_membership.owners([optimizer]))
     size = 2 * weight.nbytes
     assert words == f"; Adam's state waits in host memory, which frees {size_text(size)} of cuda:0"
     assert states.is_offloaded(weight)
@@ -153,7 +153,7 @@ def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pyte
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     states = OptimizerStates(AddedParameters(list))
-    states.apply("offload", [weight], [optimizer])
+    states.apply("offload", [weight], optimizer_membership.owners([optimizer]))
     moved = Tensor.to
     calls = []
 
@@ -176,7 +176,7 @@ def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytes
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     states = OptimizerStates(AddedParameters(list))
-    states.apply("offload", [weight], [optimizer])
+    states.apply("offload", [weight], optimizer_membership.owners([optimizer]))
     optimizer.state[weight] = {"step": torch.tensor(7.0)}
     assert states.bring_back([weight]) == [weight]
     assert optimizer.state[weight] == {"step": torch.tensor(7.0)}
