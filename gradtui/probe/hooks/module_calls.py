@@ -37,55 +37,79 @@ def module_call(probe: Probe, original: Function) -> Function:
 def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
     probe: Probe, original: Function, outermost: _Outermost, is_plain: bool
 ) -> Function:
-    hooks, marks, inside, hold = probe.hooks, probe.buffer, outermost.inside, functools.partial
-    tracer, checkpoints = probe.step_sampler.tracer, probe.step_sampler.checkpoints
-    is_dynamo, is_compiling, compiles = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling, what_compiles
-    thread_now, now, records, forward = get_ident, perf_counter_ns, torch.is_grad_enabled, FORWARD
+    """Return the wrapper. It has one paragraph for each place of a call, the most frequent place first.
 
-    # Builtins are the only globals it may use: see `stands_for`.
-    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - every frame more is felt here
+    - within a model, in a step whose module calls are not logged;
+    - the root of a model, or a loss function, in a step of which only the times are buffered (`HookEventBuffer`);
+    - a loss function in any other step, and what dynamo compiles;
+    - the root of a model in any other step;
+    - within a model, in a step whose module calls are logged.
+
+    It is one function, since each frame that it adds is felt in the time of a call and in the depth that a script reaches.
+    """
+    hooks, buffer = probe.hooks, probe.buffer
+    tracer, checkpoints = probe.step_sampler.tracer, probe.step_sampler.checkpoints
+    threads_inside = outermost.inside
+    # The wrapper has no globals but the builtins: see `stands_for`.
+    is_dynamo_tracing, is_compiling = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling
+    compiles_frames = what_compiles
+    this_thread, now, is_grad_enabled = get_ident, perf_counter_ns, torch.is_grad_enabled
+    bound, forward_begins = functools.partial, FORWARD
+
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807, C901, PLR0912 - see above
         # Nothing may be read before this test: while dynamo traces, it makes a guard of everything that is read.
-        if is_dynamo():
+        if is_dynamo_tracing():
             return original(self, *args, **kwargs)
+
+        # Within a model: what the original does, without its frame. Deep models reach Python's recursion limit no sooner.
         if tracer.bypass:
-            # Do what the original does, without its frame: deep models reach Python's recursion limit no sooner.
             if is_plain:
                 return (self._compiled_call_impl or self._call_impl)(*args, **kwargs)
             return original(self, *args, **kwargs)
-        is_marked = is_direct = False
-        if (thread := thread_now()) == marks.idle:
-            is_marked = marks.model() is self and self.training and records() and not (
-                marks.between and (marks.waiting or not marks.steps_left or (marks.frozen and marks.is_disturbed()))
+
+        # The root of a model, or a loss function, between the other events of a buffered step.
+        is_buffered = False
+        if (thread := this_thread()) == buffer.idle:
+            is_buffered = buffer.model() is self and self.training and is_grad_enabled() and not (
+                buffer.between
+                and (buffer.waiting or not buffer.steps_left or (buffer.frozen and buffer.is_disturbed()))
             )  # fmt: skip
-            if is_marked:
-                marks.add((forward, now()))
-                marks.steps_left, marks.between = marks.steps_left - marks.between, False
-            is_direct = marks.is_bare and is_plain and self._compiled_call_impl is None
-        if is_direct and (is_marked or not (self._modules or self._parameters)):  # a loss function
-            if is_marked:
-                tracer.inside, tracer.bypass = thread, True
-            try:
-                return self._call_impl(*args, **kwargs)
-            except BaseException as error:
-                hooks.passes(error)
-                raise
-            finally:
-                tracer.inside, tracer.bypass = 0, False
-        is_inside = thread in inside or thread == tracer.inside
-        is_reported = is_marked or self._modules or self._parameters or is_inside or checkpoints.wanted
-        call = (self._compiled_call_impl or self._call_impl) if is_plain else hold(original, self)
-        if not is_reported or (not is_marked and (is_compiling() or compiles())):
-            # Calls of loss functions, where buffered hook events are not enough, and modules that dynamo compiles
-            # below a graph break: nothing may hinder the compilation.
+            if is_buffered:
+                buffer.add((forward_begins, now()))
+                buffer.steps_left, buffer.between = buffer.steps_left - buffer.between, False
+            if (
+                (is_buffered or not (self._modules or self._parameters))
+                and (buffer.is_bare and is_plain)
+                and self._compiled_call_impl is None
+            ):
+                if is_buffered:
+                    tracer.inside, tracer.bypass = thread, True
+                try:
+                    return self._call_impl(*args, **kwargs)
+                except BaseException as error:
+                    hooks.passes(error)
+                    raise
+                finally:
+                    tracer.inside, tracer.bypass = 0, False
+
+        # A loss function outside models, and what dynamo compiles below a graph break: nothing may hinder the compilation.
+        is_inside = thread in threads_inside or thread == tracer.inside
+        is_of_interest = is_buffered or is_inside or self._modules or self._parameters or checkpoints.wanted
+        call = (self._compiled_call_impl or self._call_impl) if is_plain else bound(original, self)
+        if not is_of_interest or (not is_buffered and (is_compiling() or compiles_frames())):
             return call(*args, **kwargs)
         if checkpoints.wanted and id(self) in checkpoints.wanted:
-            call = hold(checkpoints.run, self, call)
+            call = bound(checkpoints.run, self, call)
+
+        # The root of a model.
         if not is_inside:
             try:
-                return outermost.call(self, call, args, kwargs, is_marked)
+                return outermost.call(self, call, args, kwargs, is_buffered)
             except BaseException as error:
                 hooks.strip(error)
                 raise
+
+        # Within a model, while calls are logged.
         if not tracer.on:
             return call(*args, **kwargs)
         hooks.run_bare("modules", tracer.entered, self)
@@ -106,18 +130,23 @@ class _Outermost:
         self._probe, self._hooks, self._tracer = probe, probe.hooks, probe.step_sampler.tracer
         self._held = probe.dispatcher.statistics
 
-    def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_marked: bool) -> Any:
+    def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_buffered: bool) -> Any:
+        """Make a call, with norm statistics pinned. Unless its event is buffered, report that it begins and ends."""
         hooks, held, tracer, thread = self._hooks, self._held, self._tracer, get_ident()
-        # A forward inside backward recomputes a checkpoint; on CUDA it runs in a thread of the autograd engine.
-        is_again = not is_marked and (not hooks.active or current_graph_task_id() != -1)
-        is_traced = is_again and hooks.active and tracer.on and self._probe.step_sampler.recomputation.traces
-        is_awaited = is_heard = is_holding = False
-        if is_traced:
-            hooks.run("modules", tracer.entered, module)
-        try:
-            if is_again:
+
+        # A forward inside backward recomputes a checkpoint, and is no event; on CUDA a thread of the autograd engine runs it.
+        if not is_buffered and (not hooks.active or current_graph_task_id() != -1):
+            if not (hooks.active and tracer.on and self._probe.step_sampler.recomputation.traces):
                 return call(*args, **kwargs)
-            is_awaited = not is_marked and self._entered(module, (args, kwargs))
+            hooks.run("modules", tracer.entered, module)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                hooks.run("modules", tracer.left)
+
+        is_awaited = is_heard = is_holding = False
+        try:
+            is_awaited = not is_buffered and self._entered(module, (args, kwargs))
             is_heard = thread == hooks.thread
             is_holding = bool(held.modules) and held.enter()  # Only now, after the step boundary.
             self.inside.add(thread)
@@ -125,8 +154,7 @@ class _Outermost:
                 tracer.inside, tracer.bypass = thread, not (tracer.on or tracer.intercepts_calls)
             return call(*args, **kwargs)
         except BaseException as error:
-            if not is_again:
-                hooks.passes(error)
+            hooks.passes(error)
             raise
         finally:
             # First, and without a call: after a Ctrl+C in the code below, later calls must still be observed.
@@ -137,8 +165,6 @@ class _Outermost:
                 held.leave()
             if is_awaited:
                 hooks.run("forward", self._probe.on_forward_post, module)
-            if is_traced:
-                hooks.run("modules", tracer.left)
 
     def _entered(self, module: nn.Module, arguments: Any) -> Any:
         """Report the call; return whether its return must be reported too.
