@@ -62,9 +62,7 @@ class ProbeParts:
         self.hooks = HookSet(
             self._failed, first=self.buffer.leave, raised=lambda *raised: self.oom_reporter.raised(*raised)
         )
-        self.view = ModelRegistry(
-            self.emit, self.clock, self._tree_changed, lambda: self.step_sampler.optimizers_changed()
-        )
+        self.view = ModelRegistry(self.emit, self.clock, self._tree_changed, lambda: self.step_sampler.sample_next())
         self.cost = OverheadMeter(self.hooks, self.clock.now(), self._listing_ns)
         time, budget = self.cost.step_time, options.budget
         intervals = ReadingInterval(time), ReadingInterval(time)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from functools import partial
-from time import perf_counter_ns
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.buffered_steps import BufferedSteps
 from gradtui.probe.gradients import GradScalers
 from gradtui.probe.memory import MemoryCounter
 from gradtui.probe.model import is_constructing
 from gradtui.probe.parts import ProbeParts
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.sampling import Extent
-from gradtui.probe.steps import BACKWARD, STEP, CapturedWork, CudaGraphs, OptimizerStepStack, replay
+from gradtui.probe.steps import CapturedWork, CudaGraphs, OptimizerStepStack
 from gradtui.probe.torch_private.private_names import has_stand_ins
 from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Phase
@@ -49,8 +48,7 @@ class Probe:
         """Whether a step has ended (or none has begun), and nothing of the next one has run yet."""
         self._stepped: set[int] = set()
         """Indexes of the optimizers that have stepped in this iteration."""
-        self._latest, self._latest_index = cast("Callable[[], Optimizer | None]", lambda: None), 0
-        """The optimizer that stepped last, and its index."""
+        self._buffered = BufferedSteps(parts, self._steps, self.graphs)
 
     def detach(self) -> None:
         """Remove the hooks and emit the remaining events. The script's objects keep nothing of gradtui."""
@@ -166,7 +164,7 @@ class Probe:
             if self._boundary_open:
                 self._on_boundary(module)
                 now = self.clock.now()
-                self._begin_buffering(now, module)
+                self._buffered.begin(now, module)
             self._order.on_forward(module, self.counter.steps + 1)
         self.phases.forward_began(now)
         if not self.step_sampler.tracer.on:
@@ -323,7 +321,7 @@ class Probe:
             index = self.view.stepped(optimizer, self.counter.steps + 1, self.counter.micro_steps)
             self.counter.stepped(index)
             self._order.on_step(optimizer, index, self.counter.steps)
-            self._latest, self._latest_index = weakref.ref(optimizer), index
+            self._buffered.stepped(optimizer, index)
             self._stepped.add(index)
         self._cost.steps_ended((now,), is_sampled=self.step_sampler.sampled_step is not None)
         self._end_readings(optimizer, skipped=skipped)
@@ -354,46 +352,9 @@ class Probe:
         with self.hooks.guarded("gradient norms"):
             self.norms.stepped(self.counter.steps, index, optimizer)
 
-    def _begin_buffering(self, now: int, module: nn.Module) -> None:
-        """Buffer this step and the next ones, if the loop is simple and no part samples them."""
-        optimizer, freezes = self._latest(), self.dispatcher.freezes
-        is_simple = not self._steps and self.view.round_length == 1 and not self.view.discovery.dirty
-        if optimizer is None or not is_simple or self.graphs.capture is not None:
-            return
-        if (steps := self.parts.steps_until_due()) >= 0:
-            is_bare = not (self.step_sampler.tracer.intercepts_calls or freezes.statistics.modules)
-            self.norms.buffered.begin(self.counter.steps + 1, self._latest_index)
-            self.buffer.begin(now, module, optimizer, freezes, steps=steps, is_bare=is_bare)
-
     def _on_buffered(self, events: list[int]) -> None:
-        began = perf_counter_ns()
-        # Before the steps are counted: this cost made those very steps longer.
-        self.hooks.own_ns += self.hooks.hidden_ns * len(events) // 2 + self.buffer.take_asking_ns()
-        self.hooks.guard("steps", self._replay, events)
-        self.hooks.own_ns += perf_counter_ns() - began
-
-    def _replay(self, events: list[int]) -> None:
-        ends, optimizer = replay(events, self.phases), self._latest()
-        with self.hooks.guarded("gradient norms"):
-            self.norms.replay_buffered(events[::2], self.counter.steps, optimizer, self._latest_index)
-        self.counter.micro_steps += events[::2].count(-BACKWARD)
-        self.hooks.guard("call order", self._order.replay, events[::2], self._latest_index, self.counter.steps)
-        if ends:
-            self.counter.stepped(self._latest_index, len(ends))
-            self._cost.steps_ended(ends)
-            if optimizer is not None:
-                self.view.stepped(optimizer, self.counter.steps, self.counter.micro_steps)
-        if optimizer is not None and events[-2] == STEP:
-            self._steps.began(optimizer, False)  # the step is still running
-        self._boundary_open = between = self.buffer.between
-        is_over = not self.buffer.thread
-        with self.hooks.guarded("optimizer settings"):
-            # If buffering continues, no code of the script has run since a step or its backward ended.
-            self.view.groups.look(self.counter.steps + (not between and not is_over), is_over)
-        self.norms.poll()
-        self.parts.steps_ended(events[-1])
-        if self.step_sampler.steps_until_due(self.counter.steps) == 0:
-            self.buffer.steps_left = 0
+        self._boundary_open = self.buffer.between
+        self._buffered.take(events)
 
     def _on_graph_replay_pre(self, now: int) -> None:  # noqa: ARG002
         """Handle the start of the replay of a CUDA graph that contains a step: a boundary at which nothing can be frozen."""
@@ -414,7 +375,7 @@ class Probe:
         """Measure the gradients of the newest step, if it is over, the next one has not begun, and they are still there."""
         if self.norms.by_hand.step:
             self.norms.end_by_hand()
-        optimizer = self._latest()
+        optimizer = self._buffered.latest()
         if (optimizer is not None or self._is_by_hand()) and self._boundary_open and not self.counter.left_out:
             self.norms.measure_late(self.counter.steps, optimizer)
             waits = self.step_sampler.extent is not Extent.WHOLE

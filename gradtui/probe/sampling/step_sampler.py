@@ -12,10 +12,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules
-from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, NewestUse, Recomputation
-from gradtui.probe.frozen import DriftDetector
+from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
-from gradtui.probe.model import IndexMapping, optimizer_membership
+from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
@@ -24,13 +23,13 @@ from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
+from gradtui.probe.sampling.state_classifier import StateClassifier
 from gradtui.probe.sampling.tied_weights import TiedWeights
 from gradtui.probe.sampling.unregistered_modules import Unregistered
-from gradtui.probe.sampling.unused_optimizer_state import UnusedOptimizerState
 from gradtui.probe.steps import DeviceTimes, PhaseTracker, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
-from gradtui.protocol.vocabulary import Phase, StateReason
+from gradtui.protocol.vocabulary import Phase
 
 _AFTER_A_TOGGLE = 2
 """Steps sampled regardless of cost after a toggle: the first shows gradients, the second all of the optimizer state."""
@@ -83,16 +82,16 @@ class StepSampler:
         self.gradients = GradientPathRequests(context, cadence)
         self.states = ParameterStateReporter(context)
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
-        self._frozen, self.inputs = DriftDetector(), InputGradients(context)
+        self.inputs = InputGradients(context)
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
-        self._checkpoint, self._unused = LoadedCheckpoint(context), UnusedOptimizerState(context)
-        self._reach = GradientFlowReporter(context)
-        self.passing = self._reach.passing
+        self._checkpoint = LoadedCheckpoint(context)
+        self._gradient_flow = GradientFlowReporter(context)
+        self.passing = self._gradient_flow.passing
+        self._classes = StateClassifier(context, self.states, self._gradient_flow, self.times, self.sample_next)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
         self._evaluated_at = -_EVALUATION_NS
         self._switches_at = 0
-        self._use = NewestUse()
         self._begun_with: dict[int, int] = {}
         """Module index -> number of sampled steps that began with a call of the module."""
         self._is_exempt = False
@@ -125,10 +124,9 @@ class StepSampler:
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes after the models were listed again."""
-        self._frozen.tree_changed(moved)
+        self._classes.tree_changed(moved)
         self._tied.tree_changed(moved)
-        self._unused.tree_changed(moved)
-        self._reach.tree_changed(moved)
+        self._gradient_flow.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
         self.gradients.tree_changed()
@@ -147,8 +145,8 @@ class StepSampler:
         """Sample the next step, since the memory of this one is far above that of the others."""
         self._cadence.force(at_boundary=True)
 
-    def optimizers_changed(self) -> None:
-        """Sample the next steps, since optimizers were added or own other parameters now."""
+    def sample_next(self) -> None:
+        """Sample the next steps: optimizers were added or own other parameters now, or a frozen parameter has moved."""
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
 
     def toggled(self, step: int) -> None:
@@ -264,7 +262,7 @@ class StepSampler:
     def step_begins(self) -> None:
         """Record version counters before an optimizer's step."""
         if self.sampled_step is not None and self._can_sample():
-            self._frozen.step_begins(self.sampled_step.tree.live_parameters())
+            self._classes.step_begins(self.sampled_step.tree.live_parameters())
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook. A failure here must not switch those hooks off.
@@ -305,7 +303,7 @@ class StepSampler:
         """Begin an evaluation forward. Its memory breakdown is taken once a second at most, in sampled steps and others."""
         if torch.is_grad_enabled():
             self._memory.graphs.called(self._counter.steps)
-        self._reach.evaluation_began(root)
+        self._gradient_flow.evaluation_began(root)
         if not self._can_sample():
             return
         if self._phases.ended is None and self._evaluation_is_due():
@@ -339,7 +337,7 @@ class StepSampler:
         with self.hooks.guarded("memory"):
             self._memory.emit(phase, NOTHING_KEPT)
         with self.hooks.guarded("memory"):
-            if phase is Phase.EVAL and self._reach.evaluation_measured(self._memory.device_type):
+            if phase is Phase.EVAL and self._gradient_flow.evaluation_measured(self._memory.device_type):
                 self.states.toggled(self._counter.steps)
 
     @alone
@@ -351,9 +349,9 @@ class StepSampler:
         if sampled_step.tree.is_gone():
             self.tracer.stop()
             return
-        self._classify(sampled_step, optimizer, norms, skipped)
+        self._classes.classify(sampled_step, optimizer, norms, self._traces.use, skipped=skipped)
         self._view.groups.read(self._counter.steps)
-        self._reach.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
+        self._gradient_flow.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
         with self.hooks.guarded("gradient path"):
             self.gradients.on_step_post(sampled_step, self._counter.steps)
         found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
@@ -373,39 +371,9 @@ class StepSampler:
     def norms_measured(self, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool) -> None:
         """Emit the states after a step that was measured but not sampled, since it does not allow a whole sample."""
         if self._can_sample() and not self._view.tree.is_gone():
-            self._classify(SampledStep(self._view.tree, ModuleCallLog()), optimizer, norms, skipped)
-
-    def _classify(
-        self, sampled_step: SampledStep, optimizer: Optimizer | None, norms: Mapping[int, float], skipped: bool
-    ) -> None:
-        step, optimizers = self._counter.steps, self._view.live_optimizers()
-        # The first optimizer counts as the owner of a parameter that several have.
-        owner = optimizer_membership.owners(optimizers if optimizer is None else (optimizer, *optimizers))
-        still = [each for each in sampled_step.tree.live_parameters() if not each[1].requires_grad]
-        # Parameters trained in turns may since have been trained in another optimizer's step and switched off again.
-        elsewhere: set[int] = set()
-        if optimizer is not None:
-            elsewhere = {index for index, each in still if owner.get(id(each), (optimizer,))[0] is not optimizer}
-        here = [each for each in still if each[0] not in elsewhere]
-        if still or self._unused.has_reported:
-            with self.hooks.guarded("optimizer state of frozen parameters"):
-                self._unused.on_step_post(sampled_step.tree, still, owner, step)
-        known = self._frozen.moved.copy()
-        with self.times.own():
-            moved = self._frozen.on_step_post(step, optimizer, here, elsewhere, norms)
-        # A step that moves one Parameter moves all others that share its memory.
-        moved |= {
-            index: StateReason.NONE for group in sampled_step.tree.same_storage for index in group if index in moved
-        }
-        if any(cause is StateReason.NONE for index, cause in moved.items() if index not in known):
-            # Two consecutive sampled steps show what moves the parameter.
-            self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
-        frozen = frozenset([index for index, _ in still])
-        use = self._use.with_frozen(frozen, sampled_step.tree.listing, self._traces.use)
-        found = sampled_step.classify(
-            self.states.now, optimizer, owner, norms, moved, self._reach.evaluated, use, skipped=skipped
-        )
-        self.states.classified(found, step)
+            self._classes.classify(
+                SampledStep(self._view.tree, ModuleCallLog()), optimizer, norms, self._traces.use, skipped=skipped
+            )
 
     def finish(self) -> None:
         """End the run, and with it the current phase."""

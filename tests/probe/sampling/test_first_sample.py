@@ -19,7 +19,7 @@ from watched import watched
 import gradtui
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.model.storages import StorageCount
-from gradtui.probe.sampling import step_sampler
+from gradtui.probe.sampling import state_classifier
 
 OURS = str(Path(gradtui.__file__).parent)
 MAX_CALLS = 38.0
@@ -85,9 +85,9 @@ def test_storages_of_other_tensors_are_counted_all_the_same() -> None:
 
 def test_no_look_lets_the_collector_run(monkeypatch: pytest.MonkeyPatch) -> None:
     collects: list[bool] = []
-    of_examiner, of_meter = step_sampler.StepSampler._classify, grad_norms._norms
+    of_examiner, of_meter = state_classifier.StateClassifier.classify, grad_norms._norms
     for owner, name, original in (
-        (step_sampler.StepSampler, "_classify", of_examiner),
+        (state_classifier.StateClassifier, "classify", of_examiner),
         (grad_norms, "_norms", of_meter),
     ):
 

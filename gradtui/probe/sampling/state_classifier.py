@@ -1,0 +1,92 @@
+"""Find the state of each parameter after a step that was sampled or measured. Training thread only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.autograd import NewestUse, ParameterUse
+from gradtui.probe.frozen import DriftDetector
+from gradtui.probe.model import IndexMapping, optimizer_membership
+from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
+from gradtui.probe.sampling.parameter_states import ParameterStateReporter
+from gradtui.probe.sampling.sampled_step import SampledStep
+from gradtui.probe.sampling.unused_optimizer_state import UnusedOptimizerState
+from gradtui.probe.steps import DeviceTimes, ProbeContext
+from gradtui.protocol.vocabulary import StateReason
+
+
+class StateClassifier:
+    """Joins what a step has shown of the parameters: their gradients, what moved the frozen ones, and who owns them.
+
+    `look_again` has the next steps sampled: two consecutive ones show what moves a frozen parameter.
+    """
+
+    def __init__(
+        self,
+        context: ProbeContext,
+        states: ParameterStateReporter,
+        gradient_flow: GradientFlowReporter,
+        times: DeviceTimes,
+        look_again: Callable[[], None],
+    ) -> None:
+        self._view, self._counter, self._hooks = context.models, context.counter, context.hooks
+        self._states, self._gradient_flow, self._times, self._look_again = states, gradient_flow, times, look_again
+        self._frozen, self._unused, self._use = DriftDetector(), UnusedOptimizerState(context), NewestUse()
+
+    def tree_changed(self, moved: IndexMapping) -> None:
+        """Move all state to the new parameter indexes."""
+        self._frozen.tree_changed(moved)
+        self._unused.tree_changed(moved)
+
+    def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
+        """Record version counters before the optimizer's step of a sampled step."""
+        self._frozen.step_begins(parameters)
+
+    def classify(
+        self,
+        sampled_step: SampledStep,
+        optimizer: Optimizer | None,
+        norms: Mapping[int, float],
+        recorded_use: ParameterUse | None,
+        *,
+        skipped: bool,
+    ) -> None:
+        """Emit the states after the step of `optimizer`; None where the script has none.
+
+        Args:
+            sampled_step: what was recorded of the step.
+            optimizer: the one whose step has run or was skipped.
+            norms: the norm of each gradient that was applied, by index of the parameter.
+            recorded_use: which parameters the newest step whose operations were recorded has read.
+            skipped: whether the loss scaler or the user skipped the step.
+        """
+        step, optimizers = self._counter.steps, self._view.live_optimizers()
+        # The first optimizer counts as the owner of a parameter that several have.
+        owner = optimizer_membership.owners(optimizers if optimizer is None else (optimizer, *optimizers))
+        still = [each for each in sampled_step.tree.live_parameters() if not each[1].requires_grad]
+        # Parameters trained in turns may since have been trained in another optimizer's step and switched off again.
+        elsewhere: set[int] = set()
+        if optimizer is not None:
+            elsewhere = {index for index, each in still if owner.get(id(each), (optimizer,))[0] is not optimizer}
+        here = [each for each in still if each[0] not in elsewhere]
+        if still or self._unused.has_reported:
+            with self._hooks.guarded("optimizer state of frozen parameters"):
+                self._unused.on_step_post(sampled_step.tree, still, owner, step)
+        known = self._frozen.moved.copy()
+        with self._times.own():
+            moved = self._frozen.on_step_post(step, optimizer, here, elsewhere, norms)
+        # A step that moves one Parameter moves all others that share its memory.
+        moved |= {
+            index: StateReason.NONE for group in sampled_step.tree.same_storage for index in group if index in moved
+        }
+        if any(cause is StateReason.NONE for index, cause in moved.items() if index not in known):
+            self._look_again()
+        frozen = frozenset([index for index, _ in still])
+        use = self._use.with_frozen(frozen, sampled_step.tree.listing, recorded_use)
+        found = sampled_step.classify(
+            self._states.now, optimizer, owner, norms, moved, self._gradient_flow.evaluated, use, skipped=skipped
+        )
+        self._states.classified(found, step)
