@@ -25,7 +25,7 @@ from gradtui.comparison import (
 )
 from gradtui.export.comparison_blocks import Block, Line, blocks
 from gradtui.printable import printable
-from gradtui.protocol.json_values import to_document
+from gradtui.protocol.json_text import to_document
 
 WIDTH = 80
 _NAME_CELLS = 20

@@ -15,7 +15,7 @@ from gradtui.export.sarif import sarif_log
 from gradtui.export.summary import finding_entry
 from gradtui.printable import printable
 from gradtui.protocol.json_objects import to_object
-from gradtui.protocol.json_values import to_document
+from gradtui.protocol.json_text import to_document
 from gradtui.state.findings import Finding, Level, Status, by_gravity
 from gradtui.text import finding_line
 

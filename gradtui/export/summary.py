@@ -18,7 +18,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.events import CommandApplied, NonFiniteFound, OutOfMemory, ReceiptTaken
 from gradtui.protocol.json_objects import to_object
-from gradtui.protocol.json_values import to_document
+from gradtui.protocol.json_text import to_document
 from gradtui.protocol.summary_changes import ExtendedOptimizer, Freezes, Intervention, Receipt, Refused
 from gradtui.protocol.summary_gradients import BadStep
 from gradtui.protocol.summary_memory import (

@@ -13,7 +13,7 @@ from gradtui.job.messages import command_in, state_requested
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankStateTaken
 from gradtui.protocol.foreign_text import from_json
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 from gradtui.serving import Client, Follower, NoAnswerError
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot

@@ -18,7 +18,8 @@ from gradtui.protocol import events
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.events import Event, Measurement, OperationsRecorded, RankEvent
 from gradtui.protocol.foreign_text import from_json
-from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, records_in, to_line
+from gradtui.protocol.json_text import to_line
+from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, records_in
 
 DECLARES = "="
 NO_OPERATIONS = "a recording has no operations of a step"

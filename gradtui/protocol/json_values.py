@@ -3,16 +3,12 @@
 A dataclass or named tuple is a list of its fields' values. A table of field names per class (`Names`) says which field each
 value is, so that a reader with other fields understands it: it ignores what it does not know, and what is missing has its
 default.
-
-A number that is not finite is the string "NaN", "Infinity" or "-Infinity": JSON has no such numbers (RFC 8259, section 6).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import json
-import math
 import types
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -21,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gradtui.protocol.codec import from_words, to_words
 from gradtui.protocol.commands import Command
+from gradtui.protocol.json_text import spelled
 
 Convert = Callable[[Any], Any]
 Names = Mapping[str, tuple[str, ...]]
@@ -33,26 +30,6 @@ MAX_INTEGER = 1 << 63
 
 class NotReadableError(ValueError):
     """A value is not what its type says. The message says what it should be, in words."""
-
-
-def to_line(value: Any) -> str:
-    """Return a converted value as one line of JSON, without a line break."""
-    try:
-        return json.dumps(value, allow_nan=False, separators=_COMPACT)
-    except ValueError:
-        return json.dumps(_named(value), allow_nan=False, separators=_COMPACT)
-
-
-def to_document(value: Any, *, is_compact: bool = False, ensure_ascii: bool = True) -> str:
-    """Return plain data as JSON for other programs, in which a number that is not finite is null."""
-    layout: dict[str, Any] = {"separators": _COMPACT} if is_compact else {"indent": 1}
-    try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=ensure_ascii, **layout)
-    except ValueError:
-        return json.dumps(_named(value, are_null=True), allow_nan=False, ensure_ascii=ensure_ascii, **layout)
-
-
-_COMPACT = (",", ":")
 
 
 _ATTRIBUTES: dict[type, dict[str, Any]] = {}
@@ -149,9 +126,7 @@ def named(value: Any) -> Any:
         return {str(name): named(each) for name, each in value.items()}
     if isinstance(value, (tuple, list, set, frozenset)):
         return [named(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return _named(value)
-    return value
+    return spelled(value) if isinstance(value, float) else value
 
 
 def _command_words(command: Command) -> dict[str, Any]:
@@ -213,18 +188,6 @@ def _defaults(kind: type) -> dict[str, Any]:
         return dict(getattr(kind, "_field_defaults", {}))
     fields = dataclasses.fields(kind)
     return {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
-
-
-def _named(value: Any, *, are_null: bool = False) -> Any:
-    """Return a value in which numbers that are not finite are strings, or null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        return None if are_null else name
-    if isinstance(value, (list, tuple)):
-        return [_named(each, are_null=are_null) for each in value]
-    if isinstance(value, dict):
-        return {name: _named(each, are_null=are_null) for name, each in value.items()}
-    return value
 
 
 # Reading

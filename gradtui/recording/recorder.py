@@ -11,7 +11,7 @@ from typing import Any
 
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import DeviceFound, Event, Measurement, ProbeFailed, TorchImported
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 from gradtui.recording.files import FORMAT, KEY, RecordingError, create
 from gradtui.recording.thinning import Thinning
 

@@ -36,7 +36,8 @@ from gradtui.protocol.events import (
     StepsMeasured,
 )
 from gradtui.protocol.joined_progress import is_from_the_start, joined
-from gradtui.protocol.json_values import NotReadableError, encoder, to_line
+from gradtui.protocol.json_text import to_line
+from gradtui.protocol.json_values import NotReadableError, encoder
 from gradtui.recording.extremes import Extremes
 from gradtui.recording.fewer_steps import halved
 from gradtui.recording.files import RecordingError, Sink, create_new, read_lines

@@ -18,7 +18,7 @@ from time import monotonic
 
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, ShowRank, Watch
 from gradtui.protocol.events import CommandRejected, Event, EventsEnded, Progress
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 from gradtui.recording import Recording, RecordingError, tracker_of
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import restored, snapshot

@@ -6,7 +6,7 @@ import html
 from typing import Any
 
 from gradtui.printable import printable
-from gradtui.protocol.json_values import to_document
+from gradtui.protocol.json_text import to_document
 
 _VOID = frozenset({"meta", "br", "hr", "input"})
 _IN_SCRIPTS = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import Event, Measurement, Progress
 from gradtui.protocol.joined_progress import joined
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 
 MAX_WAITING = 20_000
 """Events that wait for a viewer that does not read. Beyond them measurements are dropped and counted, and steps are added up.

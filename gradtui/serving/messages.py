@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from gradtui.protocol.foreign_text import from_json
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 
 PROTOCOL = 1
 """The version of what is said. A client of another version gets one line that says so."""

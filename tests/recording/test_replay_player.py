@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, RunSteps, RunTo, SetTrainable, Watch
 from gradtui.protocol.events import Event
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 from gradtui.recording import Recorder, Recording, tracker_of
 from gradtui.replay import player as replay_player
 from gradtui.replay.player import SPEEDS, ReplayPlayer

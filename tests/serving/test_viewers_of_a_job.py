@@ -15,7 +15,7 @@ from test_live_run_requests import Training, directory, received
 from gradtui.diagnostics import FindingTracker
 from gradtui.live.attach_screen import AttachedRun
 from gradtui.protocol import events as ev
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 from gradtui.recording import Recorder, Recording, replayed
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState

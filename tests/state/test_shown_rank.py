@@ -9,7 +9,7 @@ from jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, ShowRank
-from gradtui.protocol.json_values import to_line
+from gradtui.protocol.json_text import to_line
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.snapshot import snapshot

@@ -12,7 +12,8 @@ from summaries import summarised
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetBreakpoint, SetTrainable
-from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, to_line
+from gradtui.protocol.json_text import to_line
+from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.series import Series

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from gradtui.export.formats import tables
 from gradtui.export.formats.cells import header_words
 from gradtui.export.formats.tables import Row, Rows, Table, Value
-from gradtui.protocol.json_values import to_document
+from gradtui.protocol.json_text import to_document
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 
 Entry = dict[str, Any]
