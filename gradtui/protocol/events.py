@@ -12,6 +12,7 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
 from gradtui.protocol.evidence import *  # noqa: F403
 from gradtui.protocol.forecasts import *  # noqa: F403
+from gradtui.protocol.freezes import Changed, FreezeInForce
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.operations import *  # noqa: F403
@@ -22,9 +23,7 @@ from gradtui.protocol.secrets import mask
 from gradtui.protocol.step_measurements import *  # noqa: F403
 from gradtui.protocol.vocabulary import (
     BufferInfo,
-    Changed,
     ExtendedOptimizer,
-    FreezeInForce,
     GroupSettings,
     HeldStep,
     ModelInfo,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable, TrainOnly
-from gradtui.protocol.vocabulary import FreezeInForce
+from gradtui.protocol.freezes import FreezeInForce
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selection import NothingSelected, find
 from gradtui.state.selectors import module_at, subtree

@@ -19,9 +19,10 @@ from gradtui.export.summary import summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
+from gradtui.protocol.freezes import Changed
 from gradtui.protocol.json_objects import from_object, to_object
 from gradtui.protocol.run_summary import SCHEMA, RunSummary
-from gradtui.protocol.vocabulary import BufferInfo, Changed, GradientStats, Holding, Phase, StateReason
+from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Holding, Phase, StateReason
 from gradtui.reducer import apply
 from gradtui.reducer.results import INTERVENTIONS_KEPT
 from gradtui.state.run_state import RunState

@@ -11,7 +11,8 @@ from fakes import MIB, coop_model, coop_run
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, Undo
 from gradtui.protocol.effects import Effect, StepMemory
-from gradtui.protocol.vocabulary import Changed, Holding, Phase
+from gradtui.protocol.freezes import Changed
+from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.recording import Recorder
 
 HOSTILE = (

@@ -14,7 +14,8 @@ from watched import watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import Changed, GroupSettings, OptimizerInfo, Setting
+from gradtui.protocol.freezes import Changed
+from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, Setting
 from gradtui.reducer import apply
 from gradtui.state.forecast import forecast, forecast_train_only
 from gradtui.state.run_state import RunState

@@ -19,7 +19,8 @@ from gradtui.protocol.commands import (
     Undo,
     ZeroGradients,
 )
-from gradtui.protocol.vocabulary import Changed, GroupSettings
+from gradtui.protocol.freezes import Changed
+from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.reducer import apply
 from gradtui.state.findings import Finding, Level, Status
 from gradtui.state.markers import MarkerKind, markers

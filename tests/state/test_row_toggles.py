@@ -9,7 +9,7 @@ from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.vocabulary import FreezeInForce
+from gradtui.protocol.freezes import FreezeInForce
 from gradtui.reducer import apply
 from gradtui.state.run_state import RunState
 from gradtui.state.toggles import Toggle, pending_parameters, restored, toggle_of

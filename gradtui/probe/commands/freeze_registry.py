@@ -36,7 +36,7 @@ from gradtui.probe.frozen import (
 from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
-from gradtui.protocol.vocabulary import FreezeInForce
+from gradtui.protocol.freezes import FreezeInForce
 from gradtui.text import listed, plural, refusals
 
 _REPORT_EVERY = 1_000

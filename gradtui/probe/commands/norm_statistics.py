@@ -17,7 +17,7 @@ from torch import nn
 
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.protocol.vocabulary import Changed
+from gradtui.protocol.freezes import Changed
 from gradtui.state.running_statistics import BUFFERS, wholly_frozen
 from gradtui.text import statistics_words
 

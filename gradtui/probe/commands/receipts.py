@@ -17,7 +17,7 @@ from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.events import ReceiptTaken
-from gradtui.protocol.vocabulary import Changed
+from gradtui.protocol.freezes import Changed
 from gradtui.text import effect_text
 
 _MEMORY_ROUNDS = 2

@@ -28,7 +28,7 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
-from gradtui.protocol.vocabulary import Changed
+from gradtui.protocol.freezes import Changed
 from gradtui.state.selection import spellings
 from gradtui.state.toggles import restored
 from gradtui.text import listed, plural, refusals

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtui.protocol.vocabulary import Changed, HeldStep
+from gradtui.protocol.freezes import Changed
+from gradtui.protocol.vocabulary import HeldStep
 
 
 @dataclass(frozen=True)

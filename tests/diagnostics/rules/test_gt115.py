@@ -5,7 +5,8 @@ from __future__ import annotations
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import FreezeInForce, OptimizerInfo
+from gradtui.protocol.freezes import FreezeInForce
+from gradtui.protocol.vocabulary import OptimizerInfo
 from gradtui.reducer import apply
 from gradtui.state.findings import Level
 from gradtui.state.run_state import RunState

@@ -13,8 +13,9 @@ from scripted_run import linear, run
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOption
 from gradtui.protocol.forecasts import Change, ForecastMade
+from gradtui.protocol.freezes import Changed, FreezeInForce
 from gradtui.protocol.operations import Operation, OperationsRecorded
-from gradtui.protocol.vocabulary import BufferInfo, Changed, FreezeInForce, GradientStats, Phase, Reach
+from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Phase, Reach
 from gradtui.reducer import apply
 from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
