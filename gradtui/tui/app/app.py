@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import events
 from textual.app import App
@@ -36,6 +36,7 @@ from gradtui.tui.actions import bindings, keymap
 from gradtui.tui.app.attention import Attention
 from gradtui.tui.app.event_notifier import EventNotifier
 from gradtui.tui.app.key_queue import KeyFollowed, KeyQueue
+from gradtui.tui.app.leaving import Leaving, Role
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels import HeaderState, Player
@@ -51,12 +52,10 @@ from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
 from gradtui.viewing import of_run, view, view_again
 
 if TYPE_CHECKING:
-    from gradtui.tui.screens.leave import Answer
     from gradtui.tui.screens.output import OutputScreen
     from gradtui.tui.screens.plots import PlotScreen
 
 T = TypeVar("T")
-Role = Literal["first", "attached", "replay"]
 
 _BATCH = 10_000
 """The maximum number of events applied per call of `drain`."""
@@ -130,8 +129,7 @@ class GradtuiApp(App[str]):
         super().__init__()
         self.animation_level = "none"
         self._filters = needed_filters(self._filters)
-        self._source, self._sink, self._interrupt, self._kill = source, sink, interrupt, kill
-        self._is_killed = False
+        self._source, self._sink, self._interrupt = source, sink, interrupt
         self._hz = refresh_hz
         self._redraws = RedrawScheduler(refresh_hz or DEFAULT_REFRESH)
         self._watched = WatchedParameters(self.run_state, sink)
@@ -149,6 +147,7 @@ class GradtuiApp(App[str]):
         self._notifier = EventNotifier(
             self, self.run_state, self.dashboard, self._say, partial(open_end, self, context)
         )
+        self._leaving = Leaving(self, self.run_state, self._submit, kill, role)
         self._attention = Attention(self, self.run_state, notify, rings=alert)
         self.key_queue = KeyQueue(self, self._handle_key)
         self._ticks: Timer | None = None
@@ -204,7 +203,7 @@ class GradtuiApp(App[str]):
             return
         OWN.update()
         self._drain()
-        if self.run_state.ended is not None and (self._is_killed or is_in_background(self)):
+        if self.run_state.ended is not None and (self._leaving.is_killed or is_in_background(self)):
             # In the background the user does not see the end of the run, so the process ends like any other job.
             # A script that handles SIGTERM ends by itself after the user has asked to kill it.
             self.exit("ended")
@@ -380,26 +379,7 @@ class GradtuiApp(App[str]):
         self.dashboard.open_help()
 
     def action_leave(self) -> None:
-        from gradtui.tui.screens.leave import LeaveDialog
-
-        if self.run_state.ended is not None or self._role == "replay":
-            self.exit("ended")
-        elif not isinstance(self.screen, LeaveDialog):
-            self.push_screen(LeaveDialog(self._role == "first"), self._leave)
-
-    def _leave(self, answer: Answer | None) -> None:
-        from gradtui.tui.screens.leave import commands_on_leaving
-
-        if answer is not None and self.run_state.ended is not None:
-            self.exit("ended")
-        elif answer == "kill":
-            self._is_killed = True
-            self.notify("The process gets SIGTERM, and SIGKILL if it has not ended in 5 seconds.", severity="warning")
-            self._kill()
-        elif answer is not None:
-            for command in commands_on_leaving(answer, self.run_state, is_first=self._role == "first"):
-                self._submit(command)
-            self.exit(answer)
+        self._leaving.ask()
 
     def action_toggle_light(self) -> None:
         self.theme = LIGHT_THEME.name if self.current_theme.dark else DARK_THEME.name
