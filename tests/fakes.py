@@ -162,7 +162,7 @@ def coop_states(model: ev.ModelsFound) -> tuple[str, str]:
     return letters, "".join("1" if letter == "T" else "0" for letter in letters)
 
 
-def coop_reach(model: ev.ModelsFound, step: int) -> ev.GradientFlowMeasured:
+def coop_gradient_flow(model: ev.ModelsFound, step: int) -> ev.GradientFlowMeasured:
     """Backward runs through the text encoder to the prompt, and never into the image encoder."""
     reach = "".join(
         "e" if m.parent < 0 else "-" if m.path.startswith("image") else "p" for m in model.modules
@@ -265,7 +265,7 @@ def coop_run(steps: int = 120) -> list[ev.Event]:
         run += training_step(model, states, step)
         if step == 2:
             run.append(ev.ParametersClassified(1.0, step, states, trainable))
-            run.append(coop_reach(model, step))
+            run.append(coop_gradient_flow(model, step))
             run.append(ev.SavedBytesMeasured(1.0, step, saved, sum(saved), coop_upstream(model)))
     return run
 

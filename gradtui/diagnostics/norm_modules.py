@@ -21,8 +21,8 @@ def frozen_modules_in_train_mode(state: RunState, kind: str) -> list[int]:
     A module without parameters of its own counts as frozen if the closest module around it that has parameters has no
     trainable one.
     """
-    tree, reach = state.tree, state.tree.reach
-    if reach is None or len(reach.training) != len(tree.modules) or not reach.called:
+    tree, flow = state.tree, state.tree.gradient_flow
+    if flow is None or len(flow.training) != len(tree.modules) or not flow.called:
         return []
     if kind == "running_mean":
         chosen = {buffer.module for buffer in tree.buffers if buffer.path.rpartition(".")[2] == kind}
@@ -32,7 +32,7 @@ def frozen_modules_in_train_mode(state: RunState, kind: str) -> list[int]:
     return [
         index
         for index in sorted(chosen - held)
-        if reach.training[index] == "1" and _has_run(state, reach.called, index) and _is_frozen(state, index)
+        if flow.training[index] == "1" and _has_run(state, flow.called, index) and _is_frozen(state, index)
     ]
 
 
@@ -41,8 +41,8 @@ def is_in_graph(state: RunState, module: int) -> bool:
 
     A target network without gradients, such as the momentum encoder of MoCo, may be part of a model that trains.
     """
-    modules, reach = state.tree.modules, state.tree.reach
-    if reach is not None and reach.grad_modes[module : module + 1] in _WITHOUT_GRAPH:
+    modules, flow = state.tree.modules, state.tree.gradient_flow
+    if flow is not None and flow.grad_modes[module : module + 1] in _WITHOUT_GRAPH:
         return False
     while modules[module].parent >= 0:
         module = modules[module].parent

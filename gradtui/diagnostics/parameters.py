@@ -25,10 +25,10 @@ def in_state(tree: TreeState, state: ParameterState, *reasons: StateReason) -> l
 
 def orphans_with_gradient(tree: TreeState) -> list[int]:
     """Return the indexes of the parameters that are in no optimizer although backward runs in the module that has them."""
-    if tree.reach is None or len(tree.reach.reach) != len(tree.modules):
+    if tree.gradient_flow is None or len(tree.gradient_flow.reach) != len(tree.modules):
         return []
-    reach = tree.reach.reach
-    return [each for each in in_state(tree, ParameterState.ORPHAN) if reach[tree.parameters[each].module] in ENTERED]
+    letters = tree.gradient_flow.reach
+    return [each for each in in_state(tree, ParameterState.ORPHAN) if letters[tree.parameters[each].module] in ENTERED]
 
 
 def paths(tree: TreeState, indexes: Iterable[int]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer.results import keep_peaks
 from gradtui.reducer.step_figures import raise_peak, take_figures
 from gradtui.reducer.trainable import take_trainable, without_norms_before_freezes
-from gradtui.reducer.turns import take_reach, take_saved
+from gradtui.reducer.turns import take_gradient_flow, take_saved
 from gradtui.state.devices import device_trouble
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
@@ -205,7 +205,9 @@ def saved_bytes_measured(state: RunState, event: ev.SavedBytesMeasured) -> None:
 def gradient_flow_measured(state: RunState, event: ev.GradientFlowMeasured) -> None:
     tree = state.tree
     if len(event.grad_modes) == len(tree.modules) and len(event.gradients) == len(tree.models):
-        take_reach(tree, _sharing(event, tree.reach, "reach", "grad_modes", "training", "called"), state.optimizers)
+        take_gradient_flow(
+            tree, _sharing(event, tree.gradient_flow, "reach", "grad_modes", "training", "called"), state.optimizers
+        )
 
 
 def _sharing(event: _Measured, before: _Measured | None, *names: str) -> _Measured:

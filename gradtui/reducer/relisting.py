@@ -52,10 +52,12 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
             tree.histograms[new] = step, replace(histogram, parameter=new)
     tree.ratios = before.ratios.relisted(mapping.new_parameters)
     tree.saved = mapping.saved(before.saved) if before.saved is not None else None
-    tree.reach = mapping.reach(before.reach) if before.reach is not None else None
+    tree.gradient_flow = mapping.gradient_flow(before.gradient_flow) if before.gradient_flow is not None else None
     tree.steps = tuple(mapping.models(before.steps, 0)) if before.steps else ()
     tree.turns = {
-        index: Turn(mapping.reach(turn.reach), mapping.saved(turn.saved) if turn.saved else None, turn.number)
+        index: Turn(
+            mapping.gradient_flow(turn.gradient_flow), mapping.saved(turn.saved) if turn.saved else None, turn.number
+        )
         for index, turn in before.turns.items()
     }
     tree.measured, tree.evaluated = before.measured, {**before.evaluated}
@@ -149,7 +151,7 @@ class _IndexMapping:
     def by_parameter(self, values: Mapping[int, int]) -> dict[int, int]:
         return {self.new_parameters[index]: value for index, value in values.items() if index in self.new_parameters}
 
-    def reach(self, event: GradientFlowMeasured) -> GradientFlowMeasured:
+    def gradient_flow(self, event: GradientFlowMeasured) -> GradientFlowMeasured:
         return replace(
             event,
             reach="".join(self.modules(event.reach, Reach.NOT_RUN.value)) if event.reach else "",

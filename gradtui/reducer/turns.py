@@ -17,14 +17,18 @@ _TURNS_KEPT = 32
 """An optimizer without a step in this number of sampled steps no longer takes turns."""
 
 
-def take_reach(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
+def take_gradient_flow(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequence[OptimizerInfo]) -> None:
     """Record the gradient flow of a sampled step or, with an empty `reach`, of an evaluation."""
     if not event.reach:
         for model in tree.models:
             part = _part(tree.modules, model.root)
             if event.grad_modes[part].strip(GradMode.NOT_RUN.value):
                 tree.evaluated[model.number] = event.step
-        tree.reach = event if tree.reach is None or not tree.reach.reach else _with_evaluation(tree, tree.reach, event)
+        tree.gradient_flow = (
+            event
+            if tree.gradient_flow is None or not tree.gradient_flow.reach
+            else _with_evaluation(tree, tree.gradient_flow, event)
+        )
         return
     tree.turns.pop(event.optimizer, None)
     tree.turns[event.optimizer] = Turn(event)
@@ -36,9 +40,9 @@ def take_reach(tree: TreeState, event: GradientFlowMeasured, optimizers: Sequenc
 
 
 def take_saved(tree: TreeState, event: SavedBytesMeasured) -> None:
-    """Record the saved bytes of the step that `take_reach` recorded last."""
+    """Record the saved bytes of the step that `take_gradient_flow` recorded last."""
     latest = next(reversed(tree.turns.values()), None)
-    if latest is None or latest.reach.step != event.step:
+    if latest is None or latest.gradient_flow.step != event.step:
         tree.saved, tree.steps = event, (event.step,) * len(tree.models)
         return
     latest.saved = event
@@ -74,16 +78,16 @@ def _merge(tree: TreeState) -> None:
     turns = [*reversed(tree.turns.values())]
     newest = turns[0]
     parts = [_part(tree.modules, model.root) for model in tree.models]
-    chosen = [next((turn for turn in turns if _enters(turn.reach, part)), newest) for part in parts]
-    tree.steps = tuple(turn.reach.step for turn in chosen)
-    tree.reach, tree.saved = newest.reach, newest.saved or tree.saved
+    chosen = [next((turn for turn in turns if _enters(turn.gradient_flow, part)), newest) for part in parts]
+    tree.steps = tuple(turn.gradient_flow.step for turn in chosen)
+    tree.gradient_flow, tree.saved = newest.gradient_flow, newest.saved or tree.saved
     if all(turn is newest for turn in chosen):
         return
-    tree.reach = replace(
-        newest.reach,
-        reach="".join(turn.reach.reach[part] for turn, part in zip(chosen, parts)),
-        grad_modes="".join(turn.reach.grad_modes[part] for turn, part in zip(chosen, parts)),
-        called=tuple(index for turn, part in zip(chosen, parts) for index in turn.reach.called[part]),
+    tree.gradient_flow = replace(
+        newest.gradient_flow,
+        reach="".join(turn.gradient_flow.reach[part] for turn, part in zip(chosen, parts)),
+        grad_modes="".join(turn.gradient_flow.grad_modes[part] for turn, part in zip(chosen, parts)),
+        called=tuple(index for turn, part in zip(chosen, parts) for index in turn.gradient_flow.called[part]),
         passing=_joined(chosen, parts),
     )
     if newest.saved is not None:
@@ -97,12 +101,12 @@ def _merge(tree: TreeState) -> None:
 
 
 def _joined(turns: Sequence[Turn], parts: Sequence[slice]) -> tuple[float | None, ...]:
-    if not any(turn.reach.passing for turn in turns):
+    if not any(turn.gradient_flow.passing for turn in turns):
         return ()
     return tuple(
         norm
         for turn, part in zip(turns, parts)
-        for norm in (turn.reach.passing or (None,) * len(turn.reach.reach))[part]
+        for norm in (turn.gradient_flow.passing or (None,) * len(turn.gradient_flow.reach))[part]
     )
 
 
@@ -110,5 +114,5 @@ def _part(modules: Sequence[ModuleInfo], root: int) -> slice:
     return slice(root, root + modules[root].subtree_modules)
 
 
-def _enters(reach: GradientFlowMeasured, part: slice) -> bool:
-    return any(letter in ENTERED for letter in reach.reach[part])
+def _enters(flow: GradientFlowMeasured, part: slice) -> bool:
+    return any(letter in ENTERED for letter in flow.reach[part])

@@ -106,7 +106,7 @@ def _signatures(tree: TreeState, line: Frontier | None) -> list[int]:
     """Return a number for each module; modules have the same number if they look alike, whatever their own names are."""
     known: dict[tuple[object, ...], int] = {}
     stops = set(line.stops) if line is not None else set()
-    reach = tree.reach.reach if tree.reach is not None else ""
+    letters = tree.gradient_flow.reach if tree.gradient_flow is not None else ""
     numbers = [0] * len(tree.modules)
     parts: list[list[object]] = [[] for _ in tree.modules]
     for index in reversed(range(len(tree.modules))):
@@ -116,7 +116,7 @@ def _signatures(tree: TreeState, line: Frontier | None) -> list[int]:
             for each in subtree(module)[: module.own_parameters]
         ]
         again = index in tree.checkpointed or (tree.saved is not None and any(tree.saved.recomputed[index : index + 1]))
-        looks = module.type_name, reach[index : index + 1], index in stops, again
+        looks = module.type_name, letters[index : index + 1], index in stops, again
         key = (*looks, *own, *reversed(parts[index]))
         numbers[index] = known.setdefault(key, len(known))
         if module.parent >= 0:

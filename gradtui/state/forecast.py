@@ -144,7 +144,7 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
     changed = {*stops, *starts}
     places = _places(state, changed)
     had_gradient = [index for index in stops if tree.states[index] != _UNREACHED]
-    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    modes = tree.gradient_flow.grad_modes if tree.gradient_flow is not None else ""
     recorded = [index for index in starts if not modes or modes[infos[index].module] not in RECORDS_NOTHING]
     orphans = [index for index in starts if index not in places]
     live = {optimizer.type_name: at for at, optimizer in enumerate(state.optimizers) if not optimizer.freed}

@@ -35,13 +35,13 @@ class Frontier:
 
 def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
     """Return the frontier in one model (by its index) or in all; None until a step with a backward is sampled."""
-    reach = tree.reach
-    if reach is None or len(reach.reach) != len(tree.modules):
+    flow = tree.gradient_flow
+    if flow is None or len(flow.reach) != len(tree.modules):
         return None
-    modules, letters, inside = tree.modules, reach.reach, modules_of(tree, model)
+    modules, letters, inside = tree.modules, flow.reach, modules_of(tree, model)
     topmost = _topmost(modules, letters, Reach.NOT_ENTERED.value)
     never = tuple(index for index in topmost if index in inside and modules[index].subtree_parameters)
-    calls = reach.called
+    calls = flow.called
     holding = with_ancestors(modules, never)
     stops: list[int] = []
     for part in tree.models:

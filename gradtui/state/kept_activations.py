@@ -25,8 +25,8 @@ def freed_bytes(tree: TreeState, stops: frozenset[int], most: int | None = None)
     `most` bounds the time: nothing is computed if more than `most` other modules keep tensors for these parameters, or any do
     among more than ten times as many modules.
     """
-    saved, reach = tree.saved, tree.reach
-    if saved is None or reach is None or not saved.upstream or not reach.called:
+    saved, flow = tree.saved, tree.gradient_flow
+    if saved is None or flow is None or not saved.upstream or not flow.called:
         return None, False
     owners = {tree.parameters[index].module for index in stops}
     passing: set[int] = set()
@@ -90,7 +90,7 @@ class _Earliest:
 
     def __init__(self, tree: TreeState, stops: frozenset[int]) -> None:
         self._tree, self._stops = tree, stops
-        self._called = tree.reach.called if tree.reach is not None else ()
+        self._called = tree.gradient_flow.called if tree.gradient_flow is not None else ()
 
     def is_before(self, index: int) -> bool:
         """Return whether one belongs to a module that was called before this one, or in it."""

@@ -78,11 +78,11 @@ def known_record(state: RunState, index: int) -> ModelRecord:
 def is_evaluated_only(state: RunState, index: int) -> bool:
     """Return whether this model was called for evaluation, and nothing has trained it."""
     tree = state.tree
-    reach, model = tree.reach, tree.models[index]
+    flow, model = tree.gradient_flow, tree.models[index]
     inside = slice(model.root, model.root + tree.modules[model.root].subtree_modules)
-    if reach is None or not reach.grad_modes[inside].strip(GradMode.NOT_RUN.value):
+    if flow is None or not flow.grad_modes[inside].strip(GradMode.NOT_RUN.value):
         return False
-    if any(letter in ENTERED for letter in reach.reach[inside]) or (reach.called and reach.called[model.root] > 0):
+    if any(letter in ENTERED for letter in flow.reach[inside]) or (flow.called and flow.called[model.root] > 0):
         return False
     own = subtree(tree.modules[model.root])
     return not any(parameter in own for optimizer in state.optimizers for parameter in optimizer.parameters)
@@ -99,14 +99,14 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
     sums = totals(tree, root)
     known = "-" not in tree.trainable[where.start : where.stop]
     record = ModelRecord(model.number, model.name, model.type_name, sums.parameters, sums.trainable if known else None)
-    reach = tree.reach
-    if reach is None:
+    flow = tree.gradient_flow
+    if flow is None:
         return record
     regimes = _regimes(tree, where) if known else ()
-    record = replace(record, step=reach.step, gradient_bytes=reach.gradients[index], regimes=regimes)
+    record = replace(record, step=flow.step, gradient_bytes=flow.gradients[index], regimes=regimes)
     if not is_measured(tree, index):
-        record = replace(record, step=tree.evaluated.get(model.number, reach.step))
-        modes = set(reach.grad_modes[model.root : model.root + root.subtree_modules])
+        record = replace(record, step=tree.evaluated.get(model.number, flow.step))
+        modes = set(flow.grad_modes[model.root : model.root + root.subtree_modules])
         nothing = modes <= {GradMode.NO_GRAD.value, GradMode.INFERENCE.value}
         return replace(record, activation_bytes=0 if nothing else None)
     line = frontier(tree, index)
@@ -115,10 +115,10 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
     stops += [tree.parameters[i].path for i in line.stop_parameters if i in where] if line else []
     return replace(
         record,
-        step=tree.steps[index] if tree.steps else reach.step,
+        step=tree.steps[index] if tree.steps else flow.step,
         activation_bytes=saved_bytes(tree, model.root),
-        bucket_bytes=reach.buckets[index] if index < len(reach.buckets) else None,
-        has_trained=any(letter in ENTERED for letter in reach.reach[inside.start : inside.stop]),
+        bucket_bytes=flow.buckets[index] if index < len(flow.buckets) else None,
+        has_trained=any(letter in ENTERED for letter in flow.reach[inside.start : inside.stop]),
         stops=tuple(stops),
         never_entered=tuple(tree.modules[i].path for i in line.never_entered if i in inside) if line else (),
     )
@@ -126,7 +126,7 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
 
 def _regimes(tree: TreeState, where: range) -> tuple[Regime, ...]:
     counts: dict[tuple[str, bool], int] = {}
-    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    modes = tree.gradient_flow.grad_modes if tree.gradient_flow is not None else ""
     for index in where:
         key = modes[tree.parameters[index].module], tree.trainable[index] == "1"
         counts[key] = counts.get(key, 0) + tree.parameters[index].count

@@ -57,7 +57,7 @@ class PhaseRecord:
 class Turn:
     """The last sampled step of one optimizer."""
 
-    reach: ev.GradientFlowMeasured
+    gradient_flow: ev.GradientFlowMeasured
     saved: ev.SavedBytesMeasured | None = None
     number: int = 0
     """Number of sampled steps up to and including this one."""
@@ -105,7 +105,7 @@ class TreeState:
     """Paths with an unanswered request for the path of the gradient."""
     saved: ev.SavedBytesMeasured | None = None
     """The last measurement of each model, which may be from another optimizer's step (see `turns`)."""
-    reach: ev.GradientFlowMeasured | None = None
+    gradient_flow: ev.GradientFlowMeasured | None = None
     """How far the gradient comes, combined like `saved`."""
     steps: tuple[int, ...] = ()
     """Per model: the step of its values in `saved` and `reach`."""

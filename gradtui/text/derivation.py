@@ -56,7 +56,7 @@ def derivation(state: RunState, path: str, parameters: range) -> list[tuple[str,
 
 def _gradients(state: RunState, change: Forecast) -> str:
     unreached = ParameterState.UNREACHED.value
-    modes = state.tree.reach.grad_modes if state.tree.reach is not None else ""
+    modes = state.tree.gradient_flow.grad_modes if state.tree.gradient_flow is not None else ""
     infos, sign = state.tree.parameters, 1 if change.starts else -1
     get = [index for index in change.stops if state.tree.states[index] != unreached]
     get += [index for index in change.starts if not modes or modes[infos[index].module] not in RECORDS_NOTHING]

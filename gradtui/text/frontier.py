@@ -39,10 +39,10 @@ _MODES = {
 def frontier_sentence(tree: TreeState, model: int | None = None) -> str | None:
     """Return the frontier in one model or in all, in words; None until it is known."""
     line = frontier(tree, model)
-    if line is None or tree.reach is None:
+    if line is None or tree.gradient_flow is None:
         return None
     inside = modules_of(tree, model)
-    if not any(letter in ENTERED for letter in tree.reach.reach[inside.start : inside.stop]):
+    if not any(letter in ENTERED for letter in tree.gradient_flow.reach[inside.start : inside.stop]):
         return f"Backward never enters it: {_why(tree, line.never_entered)}." if line.never_entered else None
     if not line.never_entered:
         return "Backward runs through every module that ran and has parameters."
@@ -156,7 +156,7 @@ def _kinds(tree: TreeState, indices: Sequence[int]) -> dict[str, int]:
     trains.
     """
     modules, flags = tree.modules, tree.trainable
-    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    modes = tree.gradient_flow.grad_modes if tree.gradient_flow is not None else ""
     if any(mode in modes for mode in _NO_GRAD_MODES):
         return {_kind(tree, index): index for index in reversed(indices)}
     kinds: dict[str, int] = {}
@@ -181,7 +181,7 @@ def _kind(tree: TreeState, index: int) -> str:
     # A model can have tens of thousands of such modules, so strings are searched and not copied.
     module = tree.modules[index]
     end = index + module.subtree_modules
-    modes = tree.reach.grad_modes if tree.reach is not None else ""
+    modes = tree.gradient_flow.grad_modes if tree.gradient_flow is not None else ""
     records = modes.find(_RECORDS, index, end) >= 0
     if not records and any(modes.find(mode, index, end) >= 0 for mode in _NO_GRAD_MODES):
         return _NO_GRAD
@@ -191,14 +191,14 @@ def _kind(tree: TreeState, index: int) -> str:
     if not records and modes.find(_CHECKPOINT, index, end) >= 0:
         return _NOT_CHECKPOINTED
     trained = [each for each in where if tree.trainable[each] == "1"]
-    letters = tree.reach.reach if tree.reach is not None else ""
+    letters = tree.gradient_flow.reach if tree.gradient_flow is not None else ""
     if letters and all(letters[tree.parameters[each].module] == Reach.NOT_RUN.value for each in trained):
         return _NOT_CALLED
     return _NEW if all(tree.states[each] == _UNKNOWN for each in trained) else _DETACHED
 
 
 def _mode_words(tree: TreeState, index: int) -> str:
-    inference = tree.reach is not None and tree.reach.grad_modes[index] == GradMode.INFERENCE.value
+    inference = tree.gradient_flow is not None and tree.gradient_flow.grad_modes[index] == GradMode.INFERENCE.value
     return "in inference mode" if inference else "under no_grad"
 
 
@@ -223,10 +223,10 @@ def backward_words(state: RunState, index: int) -> str | None:
 
 def backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -> str | None:
     """Return the same as a clause, without the step. `line` is the frontier in all models, if the caller has it."""
-    reach = tree.reach
-    if reach is None or not reach.reach:
+    flow = tree.gradient_flow
+    if flow is None or not flow.reach:
         return None
-    letter = reach.reach[index]
+    letter = flow.reach[index]
     if letter == Reach.NOT_ENTERED.value:
         return f"never enters it: {why_not_entered(tree, index)}"
     if letter == Reach.NOT_RUN.value:
@@ -254,11 +254,11 @@ def _between(indices: tuple[int, ...], first: int, end: int) -> tuple[int, ...]:
 
 def mode_words(state: RunState, index: int) -> str | None:
     """Say under which grad mode a module ran, and whether in train or eval mode; None while that is unknown."""
-    reach = state.tree.reach
-    words = _MODES.get(reach.grad_modes[index]) if reach is not None else None
-    if reach is None or words is None:
+    flow = state.tree.gradient_flow
+    words = _MODES.get(flow.grad_modes[index]) if flow is not None else None
+    if flow is None or words is None:
         return None
-    return f"{words}; {'train' if reach.training[index] == '1' else 'eval'} mode."
+    return f"{words}; {'train' if flow.training[index] == '1' else 'eval'} mode."
 
 
 def saved_words(state: RunState, index: int) -> str:
@@ -291,7 +291,7 @@ def _why_saved(tree: TreeState, index: int) -> str:
 
 
 def _why_nothing(tree: TreeState, index: int) -> str:
-    letter = tree.reach.reach[index] if tree.reach is not None and tree.reach.reach else ""
+    letter = tree.gradient_flow.reach[index] if tree.gradient_flow is not None and tree.gradient_flow.reach else ""
     if letter == Reach.NOT_ENTERED.value:
         return f": {why_not_entered(tree, index)}"
     if letter == Reach.NOT_RUN.value:

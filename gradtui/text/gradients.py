@@ -40,7 +40,7 @@ def gradient_words(state: RunState, parameter: int) -> str | None:
 
 def passing_words(tree: TreeState, module: int) -> str | None:
     """Describe the gradient that passes through a frozen module; None if it was not read."""
-    norm = tree.reach.passing[module] if tree.reach is not None and tree.reach.passing else None
+    norm = tree.gradient_flow.passing[module] if tree.gradient_flow is not None and tree.gradient_flow.passing else None
     if norm is None:
         return None
     return f"The gradient that passes through has norm {number_text(norm).strip()} at its output; nothing stores it."

@@ -154,7 +154,7 @@ def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
 
 def why_never(tree: TreeState, module: int) -> str | None:
     """Return why the gradient never reaches a parameter of a module, as a clause after a colon; None if unknown."""
-    letter = tree.reach.reach[module] if tree.reach is not None and tree.reach.reach else None
+    letter = tree.gradient_flow.reach[module] if tree.gradient_flow is not None and tree.gradient_flow.reach else None
     if letter == Reach.NOT_RUN.value:
         return "forward did not call its module"
     if letter == Reach.NOT_ENTERED.value:

@@ -214,14 +214,14 @@ def _problems(tree: TreeState, where: range) -> str | None:
 
 def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
     clause = backward_clause(tree, index, line)
-    if clause is None or tree.reach is None:
+    if clause is None or tree.gradient_flow is None:
         return "How far backward runs is not known before a step is sampled."
-    if tree.reach.reach[index] == Reach.NOT_RUN.value:
+    if tree.gradient_flow.reach[index] == Reach.NOT_RUN.value:
         step = measured_step(tree, index)
         return f"Forward did not call it in step {step:,}." if step else "Forward did not call it."
-    if tree.reach.reach[index] == Reach.SHARED.value:
+    if tree.gradient_flow.reach[index] == Reach.SHARED.value:
         return f"{SHARED[0].upper()}{SHARED[1:]}."
-    if tree.reach.reach[index] == Reach.UNKNOWN.value:
+    if tree.gradient_flow.reach[index] == Reach.UNKNOWN.value:
         return "How far backward runs is unknown: one operation in the graph stands for several modules."
     return f"Backward {clause}."
 

@@ -64,8 +64,8 @@ def test_what_was_measured_moves_to_the_new_places() -> None:
     assert tree.ratios.of(2).values == [0.001]
     assert tree.saved is not None
     assert (tree.saved.by_module, tree.saved.upstream, tree.saved.total) == ((0, 0, 64, 128), (-1, -1, -1, 1), 200)
-    assert tree.reach is not None
-    assert (tree.reach.reach, tree.reach.gradients) == (" ppe", (0, 32))
+    assert tree.gradient_flow is not None
+    assert (tree.gradient_flow.reach, tree.gradient_flow.gradients) == (" ppe", (0, 32))
     assert tree.steps == (0, 5)
     assert tree.freezes is not None
     assert (tree.freezes.frozen, tree.freezes.holding) == ((2,), (3,))

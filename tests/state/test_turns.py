@@ -40,8 +40,8 @@ def shown(state: RunState) -> list[tuple[int | None, int]]:
 def test_each_model_shows_the_last_step_that_went_through_it() -> None:
     state = state_of(step(1, 1, "-e", (0, 40)), step(2, 0, "ep", (70, 44)), step(3, 1, "-e", (0, 41)))
     assert shown(state) == [(70, 2), (41, 3)]
-    assert state.tree.reach is not None
-    assert state.tree.reach.reach == "ee"
+    assert state.tree.gradient_flow is not None
+    assert state.tree.gradient_flow.reach == "ee"
 
 
 def test_what_the_same_optimizers_next_step_no_longer_enters_is_not_kept() -> None:

@@ -68,7 +68,7 @@ def _averaged(tree: TreeState) -> tuple[int, int]:
 
     A parameter that was frozen only between wrapping and the first step has its place in the buckets.
     """
-    buckets = sum(tree.reach.buckets) if tree.reach is not None else 0
+    buckets = sum(tree.gradient_flow.buckets) if tree.gradient_flow is not None else 0
     trainable = sum(
         info.bytes
         for module in tree.modules

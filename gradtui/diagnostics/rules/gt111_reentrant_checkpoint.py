@@ -16,13 +16,13 @@ _NOTHING = ParameterState.UNREACHED.value + ParameterState.ORPHAN.value
 
 def check(state: RunState) -> Iterator[Match]:
     """Match trainable parameters without a gradient in modules that backward never recomputes."""
-    tree, reach = state.tree, state.tree.reach
-    if reach is None or GradMode.NOT_CHECKPOINTED.value not in reach.grad_modes:
+    tree, flow = state.tree, state.tree.gradient_flow
+    if flow is None or GradMode.NOT_CHECKPOINTED.value not in flow.grad_modes:
         return
     lost = [
         index
         for index, parameter in enumerate(tree.parameters)
-        if reach.grad_modes[parameter.module] == GradMode.NOT_CHECKPOINTED.value
+        if flow.grad_modes[parameter.module] == GradMode.NOT_CHECKPOINTED.value
         and tree.trainable[index] == "1"
         and tree.states[index] in _NOTHING
     ]

@@ -40,7 +40,7 @@ def _letters(tree: TreeState, model: ModelInfo) -> str:
 
 def _is_teacher(tree: TreeState, model: ModelInfo, trained: list[ModelInfo]) -> bool:
     """Return whether a model without any trained parameter runs in eval mode, and those that train in train mode."""
-    training = tree.reach.training if tree.reach is not None else ""
+    training = tree.gradient_flow.training if tree.gradient_flow is not None else ""
     of_others = {training[each.root : each.root + 1] for each in trained}
     return training[model.root : model.root + 1] == "0" and of_others == {"1"}
 

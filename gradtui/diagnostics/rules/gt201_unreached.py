@@ -28,12 +28,12 @@ def check(state: RunState) -> Iterator[Match]:
             remedy="do not rebuild the loss from numbers: no torch.tensor(loss), .item() or requires_grad_() on it",
             key="leaf",
         )
-    tree, reach, owned = state.tree, state.tree.reach, optimized(state)
-    if reach is None or not reach.reach:
+    tree, flow, owned = state.tree, state.tree.gradient_flow, optimized(state)
+    if flow is None or not flow.reach:
         return
     unreached = [index for index in in_state(tree, ParameterState.UNREACHED) if index in owned]
     modules = [tree.parameters[index].module for index in unreached]
-    without_graph = [index for index, module in zip(unreached, modules) if reach.grad_modes[module] in _OFF]
+    without_graph = [index for index, module in zip(unreached, modules) if flow.grad_modes[module] in _OFF]
     if without_graph:
         yield Match(
             f"{named(tree, without_graph)} get no gradient: forward runs under no_grad",
@@ -43,17 +43,17 @@ def check(state: RunState) -> Iterator[Match]:
             key="no_grad",
         )
     entered = [
-        reach.called[tree.parameters[index].module]
+        flow.called[tree.parameters[index].module]
         for index in range(len(tree.parameters))
-        if reach.reach[tree.parameters[index].module] in ENTERED and reach.called[tree.parameters[index].module] > 0
+        if flow.reach[tree.parameters[index].module] in ENTERED and flow.called[tree.parameters[index].module] > 0
     ]
     first = min(entered, default=0)
     not_entered = [
-        (index, reach.called[module])
+        (index, flow.called[module])
         for index, module in zip(unreached, modules)
-        if reach.reach[module] == Reach.NOT_ENTERED.value
-        and reach.grad_modes[module] == GradMode.GRAD.value
-        and reach.called[module] > 0
+        if flow.reach[module] == Reach.NOT_ENTERED.value
+        and flow.grad_modes[module] == GradMode.GRAD.value
+        and flow.called[module] > 0
     ]
     detached = [index for index, called in not_entered if called < first]
     if detached:

@@ -43,12 +43,12 @@ def check(state: RunState) -> Iterator[Match]:
 
 def _input_gets_gradient(state: RunState) -> bool:
     """Return whether backward continues to the input of the first model. An attack on the input uses only that gradient."""
-    reach = state.tree.reach
-    if reach is None or not reach.called:
+    flow = state.tree.gradient_flow
+    if flow is None or not flow.called:
         return False
-    roots = [model.root for model in state.tree.models if reach.reach[model.root] in ENTERED]
-    first = min(roots, key=lambda root: reach.called[root], default=None)
-    return first is not None and reach.reach[first] == Reach.THROUGH.value
+    roots = [model.root for model in state.tree.models if flow.reach[model.root] in ENTERED]
+    first = min(roots, key=lambda root: flow.called[root], default=None)
+    return first is not None and flow.reach[first] == Reach.THROUGH.value
 
 
 RULE = Rule(

@@ -32,7 +32,7 @@ def check(state: RunState) -> Iterator[Match]:
 
 def _deep_models(tree: TreeState) -> Iterator[tuple[ModelInfo, dict[int, float]]]:
     """Yield the models with enough layers: by index, in the order of calls, the root mean square of the gradient."""
-    called, norms = tree.reach.called if tree.reach is not None else (), tree.norms or ()
+    called, norms = tree.gradient_flow.called if tree.gradient_flow is not None else (), tree.norms or ()
     for model in tree.models if called and norms else ():
         found = []
         for index in subtree(tree.modules[model.root]):

@@ -145,7 +145,7 @@ def _what_if(
 def _checkpointing(state: RunState, row: int, key: str) -> tuple[tuple[Line, ...], ForecastAsked | None]:
     """Return what checkpointing a module would change, and the question to ask first; nothing where it would be refused."""
     tree = state.tree
-    called = tree.reach.called if tree.reach is not None else ()
+    called = tree.gradient_flow.called if tree.gradient_flow is not None else ()
     # The model itself and a module that has no forward of its own are refused, and so is what is within a checkpointed one.
     if row < 0 or tree.modules[row].parent < 0 or row >= len(called) or called[row] < 0 or _is_within(tree, row):
         return (), None
@@ -360,12 +360,12 @@ class WhyPanel(LineView):
                 *tree.ratios.of(~row).values[-1:],
                 *_ages(state, row),
             )
-        saved, reach = tree.saved, tree.reach
+        saved, flow = tree.saved, tree.gradient_flow
         return (
             own, tree.version, tree.checkpointed, tree.trainable, tree.states, tree.reasons, tree.freezes,
             state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
-            (reach.reach, reach.grad_modes, reach.called) if reach is not None else None,
+            (flow.reach, flow.grad_modes, flow.called) if flow is not None else None,
             passing_sentence(state, row) if row is not None and row >= 0 else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),

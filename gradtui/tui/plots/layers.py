@@ -170,7 +170,7 @@ def _owners(tree: TreeState, order: LayerOrder) -> _Owners:
         parts = tuple(KindPart(start, kind.name) for start, kind in zip(starts, kinds))
         return _Owners([index for kind in kinds for index in kind.modules], parts)
     owners = [index for index, module in enumerate(tree.modules) if module.own_parameters]
-    called = tree.reach.called if tree.reach is not None else ()
+    called = tree.gradient_flow.called if tree.gradient_flow is not None else ()
     if order == "calls" and len(called) == len(tree.modules):
         # Modules that were not called come last, in the order of the tree, because the sort is stable.
         last = max(called, default=0) + 1

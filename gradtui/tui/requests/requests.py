@@ -115,7 +115,7 @@ def _is_checkpointed(state: RunState, module: int) -> bool:
 def _is_in_training_mode(state: RunState, module: int) -> bool | Refusal:
     path = state.tree.modules[module].path
     pending = [c.training for c in state.pending.values() if isinstance(c, commands.SetMode) and c.path == path]
-    known = state.tree.reach.training if state.tree.reach is not None else ""
+    known = state.tree.gradient_flow.training if state.tree.gradient_flow is not None else ""
     if not pending and module >= len(known):
         return Refusal("Whether it is in training or in eval mode is not known before the first step.")
     return pending[-1] if pending else known[module] == "1"

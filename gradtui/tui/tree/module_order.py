@@ -25,7 +25,7 @@ class CallRanks:
 
     def update(self) -> bool:
         """Apply the newest order of calls. Return True if a rank has become known."""
-        called = self._tree.reach.called if self._tree.reach is not None else ()
+        called = self._tree.gradient_flow.called if self._tree.gradient_flow is not None else ()
         if called is self._of or len(called) != len(self._tree.modules):
             return False
         self._of = called

@@ -48,17 +48,15 @@ class TreeReach:
 
     def update(self) -> None:
         """Recompute the frontier if its inputs have changed."""
-        tree, reach = self._tree, self._tree.reach
+        tree, flow = self._tree, self._tree.gradient_flow
         upstream = tree.saved.upstream if tree.saved is not None else ()
-        seen = (reach, tree.states, tree.trainable, upstream)
+        seen = (flow, tree.states, tree.trainable, upstream)
         # Several drawings ask between two events, and comparing takes long where there are many parameters.
         if all(map(is_, seen, self._seen)):
             return
         self._seen = seen
         kinds = tree.states.translate(_KINDS)
-        basis = (
-            None if reach is None else (reach.reach, reach.grad_modes, kinds, tree.trainable, reach.called, upstream)
-        )
+        basis = None if flow is None else (flow.reach, flow.grad_modes, kinds, tree.trainable, flow.called, upstream)
         same, self._of = basis == self._of, basis
         if same:
             return
@@ -80,7 +78,7 @@ class TreeReach:
             row: the row.
             trains: whether any parameter in it trains.
         """
-        letters = self._tree.reach.reach if self._tree.reach is not None else ""
+        letters = self._tree.gradient_flow.reach if self._tree.gradient_flow is not None else ""
         if not letters or buffer_at(self._tree, row) is not None:
             return " "
         if row < 0:

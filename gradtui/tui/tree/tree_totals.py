@@ -143,7 +143,7 @@ class TreeTotals:
             self._figure_steps = frozenset(step for step, _ in tree.gradient_figures.values())
             self.norms_version += 1
             self._ratios, self._ratio_steps = {}, {}
-        passing = tree.reach.passing if tree.reach is not None else ()
+        passing = tree.gradient_flow.passing if tree.gradient_flow is not None else ()
         if passing is not self._passing and passing != self._passing:
             self._passing = passing
             self.norms_version += 1

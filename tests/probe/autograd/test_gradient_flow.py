@@ -92,8 +92,8 @@ def line_of(state: RunState) -> tuple[list[str], list[str]]:
 
 def reach_of(seen: Watched, path: str) -> str:
     tree = seen.state.tree
-    assert tree.reach is not None
-    return next(letter for module, letter in zip(tree.modules, tree.reach.reach) if module.path == path)
+    assert tree.gradient_flow is not None
+    return next(letter for module, letter in zip(tree.modules, tree.gradient_flow.reach) if module.path == path)
 
 
 Case = tuple[Callable[[], nn.Module], list[str], list[str]]
@@ -193,8 +193,8 @@ def test_what_runs_in_a_checkpoint_has_its_place_in_the_frontier(reentrant: bool
     seen = trained(Checkpointed())
     assert frontier(seen.state.tree) == Frontier()
     assert reach_of(seen, "blocks.1.1") == "p"
-    assert seen.state.tree.reach is not None
-    assert "n" not in seen.state.tree.reach.grad_modes
+    assert seen.state.tree.gradient_flow is not None
+    assert "n" not in seen.state.tree.gradient_flow.grad_modes
 
 
 def test_train_and_eval_mode_are_told() -> None:
@@ -202,8 +202,8 @@ def test_train_and_eval_mode_are_told() -> None:
     model.blocks[1].eval()
     seen = trained(model)
     tree = seen.state.tree
-    assert tree.reach is not None
-    flags = {module.path: flag for module, flag in zip(tree.modules, tree.reach.training)}
+    assert tree.gradient_flow is not None
+    flags = {module.path: flag for module, flag in zip(tree.modules, tree.gradient_flow.training)}
     assert (flags["blocks.1.1"], flags["blocks.2.1"]) == ("0", "1")
 
 
@@ -233,5 +233,5 @@ def test_a_second_backward_before_the_same_step_adds_to_what_is_told() -> None:
             first(torch.ones(1, 2)).sum().backward()
             second(torch.ones(1, 2)).sum().backward()
             optimizer.step()
-    assert seen.state.tree.reach is not None
-    assert seen.state.tree.reach.reach == "eee"
+    assert seen.state.tree.gradient_flow is not None
+    assert seen.state.tree.gradient_flow.reach == "eee"

@@ -121,8 +121,8 @@ def mlp() -> nn.Sequential:
 def reach_of(seen: Watched) -> list[str]:
     """The reach of each model, in the order of their first calls."""
     tree = seen.state.tree
-    assert tree.reach is not None
-    return [tree.reach.reach[model.root] for model in tree.models]
+    assert tree.gradient_flow is not None
+    return [tree.gradient_flow.reach[model.root] for model in tree.models]
 
 
 def distil(teacher: nn.Module, student: nn.Module) -> Watched:

@@ -113,7 +113,7 @@ def test_a_gradient_that_is_cleared_before_the_step_is_told_from_one_that_never_
             optimizer.zero_grad()
             optimizer.step()
     assert causes(seen, "used") | causes(seen, "ModuleDict.used") == {("U", StateReason.CLEARED.value)}
-    assert seen.state.tree.reach is not None
+    assert seen.state.tree.gradient_flow is not None
 
 
 def test_a_report_names_the_first_parameters_of_each_state_and_cause() -> None:

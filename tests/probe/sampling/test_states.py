@@ -275,9 +275,9 @@ def test_a_gradient_passes_what_is_frozen_within_a_reentrant_checkpoint(depth: i
     assert of(letters, "encoder") == {"F"}
     assert of(letters, "first") == of(letters, "adapter") == of(letters, "head") == {"T"}
     tree = seen.state.tree
-    assert tree.reach is not None
-    reach = {info.path: letter for info, letter in zip(tree.modules, tree.reach.reach)}
-    assert reach["encoder"] == reach["encoder.0"] == reach["adapter"] == Reach.THROUGH.value
+    assert tree.gradient_flow is not None
+    flow = {info.path: letter for info, letter in zip(tree.modules, tree.gradient_flow.reach)}
+    assert flow["encoder"] == flow["encoder.0"] == flow["adapter"] == Reach.THROUGH.value
     assert frontier_sentence(tree) == "Backward runs through every module that ran and has parameters."
 
 

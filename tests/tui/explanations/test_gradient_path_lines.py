@@ -104,11 +104,11 @@ def test_where_it_never_comes_the_reason_and_how_far_it_comes() -> None:
 def test_what_was_not_called() -> None:
     path = "image_encoder.conv1.weight"
     state = coop_after(never(path))
-    reach = state.tree.reach
-    assert reach is not None
+    flow = state.tree.gradient_flow
+    assert flow is not None
     index = MODEL.parameters[~row_of(MODEL, path)].module
-    letters = reach.reach[:index] + Reach.NOT_RUN.value + reach.reach[index + 1 :]
-    state.tree.reach = dataclasses.replace(reach, reach=letters)
+    letters = flow.reach[:index] + Reach.NOT_RUN.value + flow.reach[index + 1 :]
+    state.tree.gradient_flow = dataclasses.replace(flow, reach=letters)
     assert lines(state, path)[0].startswith(
         "chain The gradient never comes here: forward did not call its module (step"
     )

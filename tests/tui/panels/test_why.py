@@ -131,8 +131,8 @@ async def test_the_frame_of_the_tree_names_the_steps_of_its_ratios() -> None:
 def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:
     state = coop_after(steps=3)
     row = row_of(MODEL, "text_encoder.blocks.3")
-    assert state.tree.reach is not None
-    apply(state, replace(state.tree.reach, step=3, passing=(0.25,) * len(MODEL.modules)))
+    assert state.tree.gradient_flow is not None
+    apply(state, replace(state.tree.gradient_flow, step=3, passing=(0.25,) * len(MODEL.modules)))
     words = "The gradient that passes through has norm 0.250 at its output; nothing stores it"
     assert f"{words}." in why(state, row).sentences
     state.step, state.steps_per_second = 13, 5.0
@@ -143,10 +143,10 @@ def test_that_forward_did_not_call_a_module_is_true_of_a_step() -> None:
     """In a GAN the step of the generator may follow a forward that came before the step of the discriminator."""
     state = coop_after(steps=3)
     row = row_of(MODEL, "text_encoder.blocks.3")
-    reach = state.tree.reach
-    assert reach is not None
-    letters = f"{reach.reach[:row]}{Reach.NOT_RUN.value}{reach.reach[row + 1 :]}"
-    apply(state, replace(reach, step=3, reach=letters))
+    flow = state.tree.gradient_flow
+    assert flow is not None
+    letters = f"{flow.reach[:row]}{Reach.NOT_RUN.value}{flow.reach[row + 1 :]}"
+    apply(state, replace(flow, step=3, reach=letters))
     assert "Forward did not call it in step 3." in why(state, row).sentences
 
 
@@ -174,8 +174,8 @@ async def test_the_panel_has_the_newest_gradient_that_passes_and_says_when_it_be
         await here.go_to("text_encoder.blocks.3")
         state = here.app.run_state
         for norm in (0.25, 0.5):
-            assert state.tree.reach is not None
-            apply(state, replace(state.tree.reach, step=3, passing=(norm,) * len(state.tree.modules)))
+            assert state.tree.gradient_flow is not None
+            apply(state, replace(state.tree.gradient_flow, step=3, passing=(norm,) * len(state.tree.modules)))
             assert f"has norm {norm:.3f} at its output; nothing stores it." in here.dashboard.why.paragraph
         state.step, state.steps_per_second = 500, 5.0
         assert "has norm 0.500 at its output; nothing stores it (step 3)." in here.dashboard.why.paragraph

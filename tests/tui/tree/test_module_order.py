@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node, coop_model, coop_reach, coop_run, found, row_of
+from fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
@@ -60,7 +60,7 @@ def test_the_first_known_rank_stays() -> None:
     apply(state, MODEL)
     ranks = CallRanks(state.tree)
     assert not ranks.update()
-    flow, count = coop_reach(MODEL, 1), len(MODEL.modules)
+    flow, count = coop_gradient_flow(MODEL, 1), len(MODEL.modules)
     apply(state, replace(flow, called=(1, *(-1,) * (count - 1))))
     assert ranks.update()
     assert ranks.ranks == [1, *(0,) * (count - 1)]

@@ -217,9 +217,9 @@ def test_pending_marks_equal_a_plain_search(wishes: dict[int, bool], a: int, b: 
 def passing_cells(width: int, norm: float) -> TreeCells:
     """Return the cells of a run whose frozen modules all pass a gradient of this norm on."""
     state = state_after(*coop_run(10))
-    assert state.tree.reach is not None
+    assert state.tree.gradient_flow is not None
     count = len(state.tree.modules)
-    apply(state, replace(state.tree.reach, step=11, passing=(norm,) * count))
+    apply(state, replace(state.tree.gradient_flow, step=11, passing=(norm,) * count))
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     return TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(width))
