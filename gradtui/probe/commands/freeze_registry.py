@@ -64,6 +64,7 @@ class FreezeRegistry:
         self._training = training
         self._overridden: ByIdentity[torch.Tensor, bool] = ByIdentity()
         self._times = 0
+        """How often the script has made frozen parameters trainable."""
         self._reported_at: int | None = None
         """The step at which an override by the script was last reported."""
         self._loose: list[weakref.ref[torch.Tensor]] = []
@@ -152,8 +153,9 @@ class FreezeRegistry:
         released = list(modules)
         changed = [*tensors, *(buffer for module in released for buffer in module.buffers(recurse=False))]
         self._verifier.forget(changed, divides=not by_script)
-        for tensor in changed:
-            self._overridden.discard(tensor)
+        if self._times:
+            for tensor in changed:
+                self._overridden.discard(tensor)
         self.statistics.release(released)
         self._is_reported = False
 

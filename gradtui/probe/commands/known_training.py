@@ -37,8 +37,9 @@ class KnownTraining:
         Each rank measures at steps of its own. So among several ranks what is `measured` counts in the answer to a proposal
         only: what a rank has accepted it carries out.
         """
-        # A parameter that has had a gradient since is no longer untried.
-        self.untried -= self._norms.latest.by_index.keys()
+        if self.untried:
+            # A parameter that has had a gradient since is no longer untried.
+            self.untried -= self._norms.latest.by_index.keys()
         counts = measured or ranks.world_size() == 1
         return Training(
             self._view.optimizers_in_use(),

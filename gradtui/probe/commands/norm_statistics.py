@@ -106,16 +106,21 @@ def covered(
     With `named`, only those where at least one of these parameters (by index) is among them. Parameters in `frozen` and
     `trainable` count as such, regardless of their `requires_grad`.
     """
+    collecting = [(index, module) for index, module in tree.live_modules() if collects_statistics(module)]
+    if not collecting:
+        return []
     flags = [
         index in frozen or (index not in trainable and (tensor := reference()) is not None and not tensor.requires_grad)
         for index, reference in enumerate(tree.parameter_refs)
     ]
     whole = wholly_frozen(tree.modules, flags, named)
-    return [module for index, module in tree.live_modules() if whole[index] and collects_statistics(module)]
+    return [module for index, module in collecting if whole[index]]
 
 
 def words(modules: Collection[nn.Module], *, held: bool) -> str:
     """Return a phrase about these modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for no modules."""
+    if not modules:
+        return ""
     return statistics_words(tuple(Counter(type(module).__name__ for module in modules).items()), held=held)
 
 

@@ -59,7 +59,8 @@ class BitSample(Generic[_Key]):
         """Bits on the host."""
         read = partial(few_elements, turn=turn) if few else partial(checksum, weights=Weights())
         pairs = list(tensors)
-        room = devices_with_room(tensor for _, tensor in pairs)
+        on_device = [tensor for _, tensor in pairs if tensor.is_cuda]
+        room = devices_with_room(on_device) if on_device else {}
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Key, torch.Tensor]]] = {}
         with of_this_process.apart(device.index for device in room), torch.no_grad():
             for key, tensor in pairs:
