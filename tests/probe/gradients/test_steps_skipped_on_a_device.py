@@ -101,7 +101,7 @@ def test_answers_under_way_are_bounded(cuda: FakeCuda) -> None:
         cuda.is_finished = False
         for _ in range(grad_scalers._MAX_UNDER_WAY + 5):
             training.step()
-        assert len(seen.probe._scalers.under_way) == grad_scalers._MAX_UNDER_WAY
+        assert len(seen.probe.scalers.under_way) == grad_scalers._MAX_UNDER_WAY
         cuda.is_finished = True
 
 
@@ -161,10 +161,10 @@ def test_an_answer_corrects_the_states_of_its_own_step_only(cuda: FakeCuda, monk
         training.step()
         assert set(seen.letters().values()) == {"T"}
         second.is_there = True
-        seen.probe._scalers.poll()
+        seen.probe.scalers.poll()
         assert set(seen.letters().values()) == {"T"}, "the second step, not the third, was skipped"
         Answer.made[2].is_there = True
         training.step(overflows=True)
         Answer.made[3].is_there = True
-        seen.probe._scalers.poll()
+        seen.probe.scalers.poll()
         assert set(seen.letters().values()) == {"S"}
