@@ -82,7 +82,7 @@ class Session:
         set_active(self.probe, viewer)
         install(self.probe)
         if _waiting:
-            self.probe.dispatcher.trainability.load(*_waiting.pop())
+            self.probe.dispatcher.saved_freezes.load(*_waiting.pop())
         self._sampler.start()
 
     def stop(self) -> None:
@@ -133,7 +133,7 @@ def state_dict() -> dict[str, Any]:
     """
     probe = active_probe()
     frozen, holding = (
-        probe.dispatcher.trainability.saved() if probe is not None else _waiting[0] if _waiting else ((), ())
+        probe.dispatcher.saved_freezes.saved() if probe is not None else _waiting[0] if _waiting else ((), ())
     )
     return {"version": _VERSION, "frozen": list(frozen), "holding_statistics": list(holding)}
 
@@ -149,7 +149,7 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
         return
     probe = active_probe()
     if probe is not None:
-        probe.dispatcher.trainability.load(*saved)
+        probe.dispatcher.saved_freezes.load(*saved)
         return
     _waiting[:] = [saved]
     count = len(saved[0])

@@ -28,6 +28,7 @@ from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.saved_freezes import SavedFreezes
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo import UndoStack
@@ -103,7 +104,8 @@ class CommandDispatcher:
         self._undo = UndoStack()
         self._crossing = Crossing()
         training = KnownTraining(context, norms, step_sampler, self._crossing)
-        self.trainability = TrainabilityController(context, norms, training, self._crossing, options.commands)
+        self.trainability = TrainabilityController(context, norms, training, self._crossing)
+        self.saved_freezes = SavedFreezes(context, self.trainability, options.commands)
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
         self._additions: tuple[Any, Any] = ((), ())
@@ -138,7 +140,7 @@ class CommandDispatcher:
         view = self._view
         return {
             SetTrainable: self.trainability.set_trainable,
-            TakeUpFreezes: self.trainability.take_up,
+            TakeUpFreezes: self.saved_freezes.take_up,
             VerifyFreeze: lambda _: self.freezes.verify(self._crossing.step),
             TrainOnly: self.trainability.train_only,
             Undo: lambda _: self._undo.take_back(),
@@ -369,6 +371,7 @@ class CommandDispatcher:
         """Move all state to the new parameter and module indexes."""
         self.receipts.tree_changed(self._counter.steps)
         self.trainability.tree_changed(moved)
+        self.saved_freezes.tree_changed()
         self.checkpointing.tree_changed()
 
     def _answered(self, command: Command, applied: CommandResult | str) -> None:

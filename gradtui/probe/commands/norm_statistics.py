@@ -117,6 +117,12 @@ def covered(
     return [module for index, module in collecting if whole[index]]
 
 
+def paths(modules: Iterable[nn.Module], tree: ModuleTree) -> tuple[str, ...]:
+    """Return the paths of these modules, in the order of the tree."""
+    wanted = {id(module) for module in modules}
+    return tuple(tree.modules[index].path for index, module in tree.live_modules() if id(module) in wanted)
+
+
 def words(modules: Collection[nn.Module], *, held: bool) -> str:
     """Return a phrase about these modules' statistics: `2 BatchNorm1d modules hold their statistics`; empty for no modules."""
     if not modules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 
 import torch
 from torch import nn
@@ -35,6 +36,13 @@ def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
     if any(path in info.names for info in tree.parameters):
         raise CommandRefused(refusals.IS_PARAMETER)
     raise CommandRefused(unknown_path(path, tree))
+
+
+def module_named(path: str, tree: ModuleTree) -> nn.Module | None:
+    """Return the module of this name, None if there is none."""
+    with suppress(CommandRefused):
+        return module_at(path, tree)[2]
+    return None
 
 
 def check(change: Change, tree: ModuleTree, *, leaves_others: bool = False) -> None:

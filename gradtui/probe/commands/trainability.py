@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -25,14 +24,12 @@ from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
 from gradtui.probe.model import IndexMapping, is_same_model, lineage, lineages
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
+from gradtui.probe.runtime import CommandResult, NothingToDo, TargetGone
 from gradtui.probe.steps import ProbeContext
-from gradtui.protocol.commands import SetTrainable, TakeUpFreezes, TrainOnly
+from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.protocol.freezes import Changed
-from gradtui.state.selection import spellings
 from gradtui.state.toggles import restored
-from gradtui.text import listed, plural, refusals
-from gradtui.transport.in_process import CommandQueue
+from gradtui.text import plural, refusals
 
 _Object = TypeVar("_Object", torch.Tensor, nn.Module)
 
@@ -46,31 +43,17 @@ class TrainabilityController:
         norms: GradNormCollector,
         training: KnownTraining,
         crossing: Crossing,
-        commands: CommandQueue,
     ) -> None:
-        self._commands = commands
         self._view = context.models
         self._norms = norms
         self._training, self._crossing = training, crossing
-        self._loaded: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        """The parameters and modules named by a saved state that has not been applied yet."""
-        self._missing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        """Those of them that no model had. Their model may be found later."""
         self.freezes = FreezeRegistry(context, training)
         self.states = OptimizerStates(context.models.joined)
 
     def tree_changed(self, moved: IndexMapping) -> None:
-        """Move all state to the new indexes, and apply the missing part of a saved state if its model has been found."""
+        """Move all state to the new indexes."""
         self._training.tree_changed(moved)
         self.freezes.tree_changed()
-        frozen, holding = self._missing
-        if any(self._parameter(path) is not None for path in frozen) or any(map(self._module, holding)):
-            self.load(frozen, holding)
-
-    def load(self, frozen: tuple[str, ...], holding: tuple[str, ...]) -> None:
-        """Freeze these parameters and hold these modules' statistics at the next boundary."""
-        self._loaded, self._missing = (frozen, holding), ((), ())
-        self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding), "script")
 
     def detach(self) -> None:
         """Stop holding statistics and bring back offloaded state. Otherwise the script's objects stay as they are."""
@@ -82,6 +65,12 @@ class TrainabilityController:
         path, named = self._named(command)
         done = self._carry_out(self._plan(replace(command, path=path), named))
         return self._warned(done, {index: named[index] for index in done.parameters}) if command.trainable else done
+
+    def freeze(
+        self, command: SetTrainable, chosen: dict[int, torch.Tensor], statistics: list[nn.Module]
+    ) -> CommandResult:
+        """Freeze exactly these parameters, and hold the statistics of exactly these modules. Raises `CommandRefused`."""
+        return self._carry_out(self._change(command, chosen, statistics))
 
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
@@ -98,35 +87,8 @@ class TrainabilityController:
             raise NothingToDo(refusals.already(shown, "all that trains")) from None
         size = sum(tree.parameters[index].count for index in wanted)
         counts = f"{plural(len(wanted), 'tensor')}, {plural(size, 'parameter')}"
-        words = norm_statistics.changed_words(done.changed, self._module)
+        words = norm_statistics.changed_words(done.changed, partial(preconditions.module_named, tree=tree))
         return self._warned(replace(done, text="; ".join((f"trains only {shown}: {counts}", *words))), wanted)
-
-    def take_up(self, command: TakeUpFreezes) -> CommandResult:
-        """Freeze what a saved state names, as far as a model has it. Raises `CommandRefused`."""
-        tree = self._view.tree
-        found = {path: self._parameter(path) for path in command.frozen}
-        modules = {path: self._module(path) for path in command.holding}
-        gone = tuple(path for path, index in found.items() if index is None)
-        unheld = tuple(path for path, module in modules.items() if module is None)
-        self._loaded, self._missing = ((), ()), (gone, unheld)
-        names = gone + unheld
-        missing = refusals.not_in_models(listed(names))
-        if len(names) == len(found) + len(modules):
-            raise CommandRefused(missing)
-        indices = dict.fromkeys(index for index in found.values() if index is not None)
-        alive = {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
-        chosen = {
-            index: tensor for index, tensor in alive.items() if tensor.requires_grad or not self.freezes.holds(tensor)
-        }
-        holds = self.freezes.statistics.holds
-        held = [module for module in modules.values() if module is not None and not holds(module)]
-        if not chosen and not held:
-            # A schedule may have frozen them already.
-            raise NothingToDo(refusals.already("what the saved state names", "frozen"))
-        done = self._carry_out(
-            self._change(SetTrainable(command.id, "what the saved state names", False), chosen, held)
-        )
-        return replace(done, text=f"{done.text}; left out {missing}") if names else done
 
     def refuse(self, command: SetTrainable | TrainOnly) -> None:
         """Raise `CommandRefused` if a command would be refused, as far as that is known without a change.
@@ -265,7 +227,9 @@ class TrainabilityController:
             paths.append(tree.parameters[index].path)
             if id(tensor) in positions and id(tensor) not in change.all_owners:
                 joined.append((paths[-1], *positions[id(tensor)]))
-        return Changed(change.command.trainable, tuple(paths), self._paths(change.statistics), tuple(joined))
+        return Changed(
+            change.command.trainable, tuple(paths), norm_statistics.paths(change.statistics, tree), tuple(joined)
+        )
 
     def _move_state(self, change: Change) -> CommandResult:
         """Offload or drop the optimizer state of the parameters that are frozen already."""
@@ -346,37 +310,8 @@ class TrainabilityController:
         )
         return replace(done, text=f"{done.text}; {words}") if words else done
 
-    def saved(self) -> tuple[list[str], list[str]]:
-        """Return the paths of the parameters that commands have frozen, and of the modules whose statistics are held."""
-        tree = self._view.tree
-        frozen = [
-            tree.parameters[index].path if (index := tree.owns(tensor)) is not None else path
-            for path, tensor in self.freezes.parameters()
-        ]
-        waiting, to_hold = self._loaded
-        return sorted({*frozen, *waiting}), sorted({*self._paths(self.freezes.statistics.live()), *to_hold})
-
     def _indices(self, tensors: Iterable[torch.Tensor]) -> tuple[int, ...]:
         return tuple(index for index in self._view.tree.indices(list(tensors)) if index is not None)
-
-    def _paths(self, modules: Iterable[nn.Module]) -> tuple[str, ...]:
-        tree = self._view.tree
-        wanted = {id(module) for module in modules}
-        return tuple(tree.modules[index].path for index, module in tree.live_modules() if id(module) in wanted)
-
-    def _parameter(self, path: str) -> int | None:
-        """Return the index of the parameter of this name or None; the name may predate a model that has come or gone since."""
-        tree = self._view.tree
-        for spelling in spellings(path, tree):
-            for index, info in enumerate(tree.parameters):
-                if spelling in info.names:
-                    return index
-        return None
-
-    def _module(self, path: str) -> nn.Module | None:
-        with suppress(CommandRefused):
-            return preconditions.module_at(path, self._view.tree)[2]
-        return None
 
 
 def _living(references: Iterable[weakref.ref[_Object]]) -> list[_Object]:

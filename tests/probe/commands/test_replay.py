@@ -279,7 +279,7 @@ def test_a_script_that_takes_up_its_own_saved_state_is_replayed_too(undone: bool
         with watched() as seen:
             if again:
                 seen.probe.dispatcher.schedule = ReplayedSchedule(load(file))
-            seen.probe.dispatcher.trainability.load(("0.weight", "2.bias"), ())
+            seen.probe.dispatcher.saved_freezes.load(("0.weight", "2.bias"), ())
             asks = undone and not again
             weights.append(bits(train(lambda n, s=seen, asks=asks: s.submit(Undo) if asks and n == 6 else None)))
         if not again:
