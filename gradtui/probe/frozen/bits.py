@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Generic, NamedTuple, TypeVar
 
@@ -62,7 +63,8 @@ class BitSample(Generic[_Key]):
         on_device = [tensor for _, tensor in pairs if tensor.is_cuda]
         room = devices_with_room(on_device) if on_device else {}
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Key, torch.Tensor]]] = {}
-        with of_this_process.apart(device.index for device in room), torch.no_grad():
+        apart = of_this_process.apart(device.index for device in room) if room else nullcontext()
+        with apart, torch.no_grad():
             for key, tensor in pairs:
                 found = read(tensor) if room.get(tensor.device, True) and (few or _has_room(tensor)) else None
                 if isinstance(found, bytes):
