@@ -6,19 +6,15 @@ from collections.abc import Iterator
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.forecast import (
-    MAX_MODULES,
-    MAX_PARAMETERS,
     RECORDS_NOTHING,
     Forecast,
-    forecast,
     gradient_bytes,
-    leaves_nothing,
     optimizer_rules,
 )
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified
 from gradtui.state.step_peaks import step_peaks
-from gradtui.state.toggles import pending_parameters, toggle_of
+from gradtui.state.toggle_effect import toggle_effect
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN
 from gradtui.text.no_forecast import why_by_rules
 from gradtui.text.units import count_text, plural, short_bytes
@@ -31,17 +27,15 @@ def derivation(state: RunState, path: str, parameters: range) -> list[tuple[str,
     number with its origin. Empty if nothing can be said."""
     if state.ended is not None or not parameters or not is_classified(state.tree):
         return []
-    toggle = toggle_of(state, path, parameters)
-    waiting = pending_parameters(state)
-    if toggle is None or len(parameters) > MAX_PARAMETERS or any(index in waiting for index in parameters):
+    effect = toggle_effect(state, path, parameters)
+    if effect.toggle is None:
         return []
-    label, verb = ("unfreeze", "An unfreeze") if toggle.trainable else ("freeze", "A freeze")
-    if not toggle.trainable and leaves_nothing(state, parameters):
+    label, verb = ("unfreeze", "An unfreeze") if effect.toggle.trainable else ("freeze", "A freeze")
+    if effect.would_fail:
         return [(label, f"{NOTHING_WOULD_TRAIN}.")]
-    change = forecast(state, toggle.parameters, toggle.trainable, MAX_MODULES)
-    changed = change.starts or change.stops
-    if not changed or change.would_fail:
-        return [(label, f"{NOTHING_WOULD_TRAIN}.")] if change.would_fail else []
+    change = effect.forecast
+    if change is None or not (changed := change.starts or change.stops):
+        return []
     elements = count_text(change.elements).strip()
     tensors = f"{plural(len(changed), 'tensor')} of {elements} elements"
     return [

@@ -13,6 +13,7 @@ from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
 from gradtui.reducer import apply
+from gradtui.state import toggle_effect
 from gradtui.state.run_state import RunState
 from gradtui.text.derivation import derivation
 from gradtui.tui.explanations.explanations import explain
@@ -122,6 +123,13 @@ def test_what_is_not_exact_says_why(recorded: OperationsRecorded, unknown: tuple
         answered(state, Change((0, 1)), unknown=unknown)
     state.operations = recorded
     assert said(state)["saved"].endswith(f"\n{words}")
+
+
+def test_a_row_too_large_for_numbers_still_says_that_nothing_would_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toggle_effect, "MAX_PARAMETERS", 1)
+    state = run("TTCC", "1100", reach="e-e")
+    assert derivation(state, "a", PARAMETERS) == [("freeze", "Nothing would train: loss.backward() would fail.")]
+    assert derivation(run(), "a", PARAMETERS) == []
 
 
 def test_what_cannot_be_done_has_no_numbers() -> None:

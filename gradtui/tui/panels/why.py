@@ -17,12 +17,12 @@ from textual.content import Content
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.state.compiled import is_compiled
-from gradtui.state.forecast import MAX_MODULES, MAX_PARAMETERS, forecast, forecast_change, leaves_nothing, question
+from gradtui.state.forecast import MAX_PARAMETERS, forecast_change, question
 from gradtui.state.freshness import stale_norm_step, stale_ratio_steps
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import MAX_JOINED, is_classified, row_parameters
-from gradtui.state.toggles import Toggle, pending_parameters, toggle_of
+from gradtui.state.toggle_effect import ToggleEffect, toggle_effect
 from gradtui.text.ending import ended_words
 from gradtui.text.forecast import (
     NOTHING_WOULD_TRAIN,
@@ -111,34 +111,30 @@ def why(
         return Why(title, sentences, question=asked, checkpoint=checkpoint)
     if not is_classified(tree):
         return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
-    toggle = toggle_of(state, row_path(tree, row), parameters)
+    effect = toggle_effect(state, row_path(tree, row), parameters)
     undo = f"{undo_key} undoes it" if undo_key else "Undo reverts it"
-    heading, clauses, first = _what_if(state, toggle, parameters, key, undo)
+    heading, clauses, first = _what_if(state, effect, parameters, key, undo)
     asked = asked if first is None else replace(first, then=asked)
-    verb = _verb(trainable=toggle.trainable) if toggle is not None else ""
+    verb = _verb(trainable=effect.toggle.trainable) if effect.toggle is not None else ""
     return Why(title, sentences, heading, clauses, asked, checkpoint, warning, verb, undo)
 
 
 def _what_if(
-    state: RunState, toggle: Toggle | None, parameters: range, key: str, undo: str
+    state: RunState, effect: ToggleEffect, parameters: range, key: str, undo: str
 ) -> tuple[tuple[Span, ...], tuple[str, ...], ForecastAsked | None]:
-    waiting = pending_parameters(state)
-    wish = next((waiting[index] for index in parameters if index in waiting), None) if waiting else None
-    if wish is not None:
-        return ((f"pending: {_verb(trainable=wish)} at the next step", "pending"),), (), None
+    toggle, change = effect.toggle, effect.forecast
+    if effect.pending is not None:
+        return ((f"pending: {_verb(trainable=effect.pending)} at the next step", "pending"),), (), None
     if toggle is None:
         return (), ("Whether it trains is not known before the first step.",), None
     what = "what was frozen in it" if toggle.restores else "it"
     heading = ((key, "key"), (f" would {_verb(trainable=toggle.trainable)} {what}: ", "muted"))
-    if not toggle.trainable and leaves_nothing(state, parameters):
+    if effect.would_fail:
         return heading, (NOTHING_WOULD_TRAIN,), None
-    if len(parameters) > MAX_PARAMETERS:
+    if change is None:
         clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
         return heading, clauses, None
-    change = forecast(state, toggle.parameters, toggle.trainable, MAX_MODULES, restores=toggle.restores)
     stay = (stay_frozen_clause(len(parameters) - len(toggle.parameters)),) if toggle.restores else ()
-    if change.would_fail:
-        return heading, tuple(forecast_clauses(change)), None
     return heading, (*forecast_clauses(change), *stay, undo), question(state, change)
 
 
