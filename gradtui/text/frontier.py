@@ -13,7 +13,7 @@ from gradtui.state.model_records import is_measured, model_records
 from gradtui.state.run_state import ModelRecord, RunState, TreeState
 from gradtui.state.selectors import kept_for, measured_step, saved_bytes, subtree
 from gradtui.text.models import record_text
-from gradtui.text.units import joined_numbers, short_bytes
+from gradtui.text.units import capitalized, joined_numbers, short_bytes
 
 _NAMED = 2
 """Maximum number of modules named; the others are counted."""
@@ -22,8 +22,12 @@ _LOOKED_AT = 256
 
 _EARLIER_SHOWN = 8
 
-SHARED = "several modules call it, and what it computes counts as theirs"
-"""What is said of a module without parameters that several modules have."""
+_ASIDE = {
+    Reach.NOT_RUN.value: "forward did not call it",
+    Reach.SHARED.value: "several modules call it, and what it computes counts as theirs",
+    Reach.UNKNOWN.value: "how far backward runs is unknown: one operation in the graph stands for several modules",
+}
+"""What is said of modules of which it is not known whether backward runs in them, or whose it is."""
 
 _MODES = {
     GradMode.GRAD.value: "With autograd recording",
@@ -97,7 +101,7 @@ def why_not_entered(tree: TreeState, index: int) -> str:
 
 
 def why_it_stops(tree: TreeState, index: int, line: Frontier | None = None) -> str:
-    """Return why backward does not run beyond a module where it stops. `line` is as in `backward_clause`."""
+    """Return why backward does not run beyond a module where it stops. `line` is as in `backward_sentence`."""
     model = next(at for at in reversed(range(len(tree.models))) if tree.models[at].root <= index)
     return _why_before(tree, line or frontier(tree) or Frontier(), modules_of(tree, model), 1)
 
@@ -215,26 +219,30 @@ def _named(names: Sequence[str], count: int) -> str:
 
 def backward_words(state: RunState, index: int) -> str | None:
     """Say whether and why backward runs through a module, stops in it or never enters it; None while that is unknown."""
-    clause = backward_clause(state.tree, index)
-    if clause is None:
-        return None
-    return f"{clause[0].upper()}{clause[1:]} (step {measured_step(state.tree, index):,})."
+    clause = _backward_clause(state.tree, index)
+    return f"{capitalized(clause)} (step {measured_step(state.tree, index):,})." if clause is not None else None
 
 
-def backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -> str | None:
-    """Return the same as a clause, without the step. `line` is the frontier in all models, if the caller has it."""
+def backward_sentence(tree: TreeState, index: int, line: Frontier | None = None) -> str:
+    """Return the same as a sentence of its own. `line` is the frontier in all models, if the caller has it."""
+    clause = _backward_clause(tree, index, line)
+    if clause is None or tree.gradient_flow is None:
+        return "How far backward runs is not known before a step is sampled."
+    letter, step = tree.gradient_flow.reach[index], measured_step(tree, index)
+    if letter == Reach.NOT_RUN.value and step:
+        return f"{capitalized(clause)} in step {step:,}."
+    return f"{capitalized(clause)}." if letter in _ASIDE else f"Backward {clause}."
+
+
+def _backward_clause(tree: TreeState, index: int, line: Frontier | None = None) -> str | None:
     flow = tree.gradient_flow
     if flow is None or not flow.reach:
         return None
     letter = flow.reach[index]
     if letter == Reach.NOT_ENTERED.value:
         return f"never enters it: {why_not_entered(tree, index)}"
-    if letter == Reach.NOT_RUN.value:
-        return "it was not called"
-    if letter == Reach.SHARED.value:
-        return SHARED
-    if letter == Reach.UNKNOWN.value:
-        return "unknown: one operation in the graph stands for several modules"
+    if letter in _ASIDE:
+        return _ASIDE[letter]
     line = line or frontier(tree)
     end = index + tree.modules[index].subtree_modules
     if line is not None and index in line.stops:
@@ -294,10 +302,8 @@ def _why_nothing(tree: TreeState, index: int) -> str:
     letter = tree.gradient_flow.reach[index] if tree.gradient_flow is not None and tree.gradient_flow.reach else ""
     if letter == Reach.NOT_ENTERED.value:
         return f": {why_not_entered(tree, index)}"
-    if letter == Reach.NOT_RUN.value:
-        return ": it was not called"
-    if letter == Reach.SHARED.value:
-        return f": {SHARED}"
+    if letter in (Reach.NOT_RUN.value, Reach.SHARED.value):
+        return f": {_ASIDE[letter]}"
     if letter and letter in ENTERED:
         return ": the gradient passes through, and its operations save nothing for that"
     return ""

@@ -9,7 +9,7 @@ from gradtui.state.model_records import is_evaluated_only
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import kept_for, model_of, state_of
 from gradtui.text.frontier import why_not_entered
-from gradtui.text.units import DASH, listed, plural
+from gradtui.text.units import DASH, capitalized, listed, plural
 
 STATE_WORDS: dict[ParameterState, str] = {**STATE_NAMES, ParameterState.UNKNOWN: DASH}
 """The word for each state in the tree."""
@@ -143,7 +143,7 @@ def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
         return f"The loss scaler has skipped {plural(count, 'step')} of this run so far." if count else None
     reason = cause_of(tree, index) or (None if chained else state_reason(tree, index))
     if reason is not None:
-        return printable(f"{reason[0].upper()}{reason[1:]}.")
+        return printable(f"{capitalized(reason)}.")
     if kind is ParameterState.FLOW_THROUGH and not chained:
         upstream = kept_for(tree, tree.parameters[index].module)
         return (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gradtui.state.job import JobState, NormRange
 from gradtui.state.rank_norms import is_shard, norms_on_ranks
 from gradtui.text.ranks import rank_names
-from gradtui.text.units import number_text, plural
+from gradtui.text.units import capitalized, number_text, plural
 
 _LISTED = 4
 """Ranks whose norms are listed one by one."""
@@ -64,7 +64,7 @@ def differing_words(found: NormRange, ranks: int) -> str:
             return f"Only rank {found.low_rank} has a gradient, of norm {low}"
         names = rank_names(found.missing)
         verb = "has" if len(found.missing) == 1 else "have"
-        return f"{names[0].upper()}{names[1:]} {verb} no gradient, the others have one"
+        return f"{capitalized(names)} {verb} no gradient, the others have one"
     apart = f"; rank {found.outlier} is furthest from the others" if ranks > 2 and found.outlier is not None else ""
     return f"The norm differs between ranks: {low} on rank {found.low_rank}, {high} on rank {found.high_rank}{apart}"
 

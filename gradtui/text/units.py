@@ -60,6 +60,11 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
+def capitalized(words: str) -> str:
+    """Return words with a capital first letter; `str.capitalize` would make all others small."""
+    return words[0].upper() + words[1:]
+
+
 def joined_numbers(names: Iterable[str]) -> list[tuple[str, int]]:
     """Join neighbours that differ by a number at their end, which goes up by one: `blocks.0`, `blocks.1` gives `blocks.0–1`.
 

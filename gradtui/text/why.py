@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradtui.printable import printable
-from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState, Reach
+from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState
 from gradtui.state.aggregated_stats import aggregated_stats
 from gradtui.state.freshness import is_stale, stale_norm_step, stale_ratio_steps
 from gradtui.state.frontier import Frontier
@@ -25,7 +25,7 @@ from gradtui.state.selectors import (
 )
 from gradtui.state.usual_ratio import is_far_from_usual
 from gradtui.text.freezes import contending_text, holding_text
-from gradtui.text.frontier import SHARED, backward_clause
+from gradtui.text.frontier import backward_sentence
 from gradtui.text.gradients import held_words, passing_words, ratio_words
 from gradtui.text.parameters import STATE_WORDS, why_so
 from gradtui.text.rank_norms import differing_words
@@ -128,7 +128,7 @@ def module_sentences(
         problems,
         holding_text(tree, index),
         *_unlike(state, where),
-        _backward(tree, index, line),
+        backward_sentence(tree, index, line),
         passing_sentence(state, index),
         _kept(tree, index),
     ]
@@ -210,20 +210,6 @@ def _problems(tree: TreeState, where: range) -> str | None:
     counts = {kind: letters.count(kind.value) for kind in ParameterState if kind in PROBLEM_STATES}
     found = [f"{count:,} {STATE_WORDS[kind].rstrip('!')}" for kind, count in counts.items() if count]
     return f"Of its {len(where):,} tensors: {listed(found)}." if found else None
-
-
-def _backward(tree: TreeState, index: int, line: Frontier | None) -> str | None:
-    clause = backward_clause(tree, index, line)
-    if clause is None or tree.gradient_flow is None:
-        return "How far backward runs is not known before a step is sampled."
-    if tree.gradient_flow.reach[index] == Reach.NOT_RUN.value:
-        step = measured_step(tree, index)
-        return f"Forward did not call it in step {step:,}." if step else "Forward did not call it."
-    if tree.gradient_flow.reach[index] == Reach.SHARED.value:
-        return f"{SHARED[0].upper()}{SHARED[1:]}."
-    if tree.gradient_flow.reach[index] == Reach.UNKNOWN.value:
-        return "How far backward runs is unknown: one operation in the graph stands for several modules."
-    return f"Backward {clause}."
 
 
 def passing_sentence(state: RunState, index: int) -> str | None:

@@ -12,6 +12,7 @@ from gradtui.protocol import events as ev
 from gradtui.state.changes import is_repeated
 from gradtui.state.run_state import RunState
 from gradtui.text import counted, nonfinite_text, oom_place, receipt_text, receipt_texts
+from gradtui.text.units import capitalized
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.widgets import Severity, StatusMessage
 
@@ -40,9 +41,9 @@ def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
         return StatusMessage(f"{event.moved[0]} moved while frozen", severity="error")
     if isinstance(event, ev.NonFiniteFound) and event.number == 1 and not event.holds:
         words = nonfinite_text(event)
-        return StatusMessage(words[0].upper() + words[1:], severity="error")
+        return StatusMessage(capitalized(words), severity="error")
     if isinstance(event, ev.PauseChanged) and event.reason:
-        return StatusMessage(f"{event.reason[0].upper()}{event.reason[1:]}", "Paused", "warning")
+        return StatusMessage(capitalized(event.reason), "Paused", "warning")
     if isinstance(event, ev.ScheduleNoted):
         return StatusMessage(event.text, "Schedule", "error" if event.failed else "warning")
     if isinstance(event, ev.ReceiptTaken):

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from gradtui.state.objections import objection_to
+from gradtui.text.units import capitalized
 from gradtui.tui.requests.questions import Question
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.dialog import Dialog
@@ -60,6 +61,6 @@ class FormDialog(Dialog[Make | None]):
         if isinstance(made, Refusal):
             self._wrong.update(made.reason)
         elif (objection := objection_to(made(0))) is not None:
-            self._wrong.update(f"{objection[0].upper()}{objection[1:]}.")
+            self._wrong.update(f"{capitalized(objection)}.")
         else:
             self.dismiss(made)

@@ -128,8 +128,8 @@ def test_backward_and_grad_mode_in_sentences() -> None:
     assert backward_words(state, IMAGE) == "Never enters it: it runs under no_grad (step 3)."
     assert (mode_words(state, IMAGE) or "").startswith("Under no_grad")
     put(state, IMAGE, " ")
-    assert backward_words(state, IMAGE) == "It was not called (step 4)."
-    assert saved_words(state, IMAGE) == "Nothing for backward: it was not called (step 4)."
+    assert backward_words(state, IMAGE) == "Forward did not call it (step 4)."
+    assert saved_words(state, IMAGE) == "Nothing for backward: forward did not call it (step 4)."
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:
