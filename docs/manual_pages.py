@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+from summary_fields import fields_of, kinds_in, schema_text, type_words
 
 from gradtui.command_line.cli import _command as main_command
 from gradtui.command_line.subcommands import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS
 from gradtui.diagnostics import all_rules
 from gradtui.export.rule_pages import rule_text
+from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.text import STATE_MEANINGS
 from gradtui.tui.actions import ACTIONS
@@ -114,19 +117,37 @@ def findings() -> str:
     )
 
 
+def summary_fields() -> str:
+    """Return the keys of the summary's file, object by object."""
+    parts = [
+        "# The fields of the summary\n\n[The closing summary](summary.md) explains the values. "
+        "{download}`summary.schema.json` is the JSON schema of the file. A later version may add fields.\n"
+    ]
+    for kind in kinds_in(RunSummary):
+        rows = (
+            (f"`{name}`", type_words(hint, lambda kind: f"[{kind}](#{kind.lower()})"), cell(text))
+            for name, hint, text in fields_of(kind)
+        )
+        about = (inspect.getdoc(kind) or "").partition("\n\n")[0]
+        parts.append(f"## {kind.__name__}\n\n{about}\n\n" + table(("key", "type", "meaning"), rows))
+    return "\n".join(parts)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "command-line": command_line,
     "settings": settings,
     "keys": keys,
     "states": states,
     "findings": findings,
+    "summary-fields": summary_fields,
 }
 
 
 def write_pages(_app: Any) -> None:
     """Write each page that has changed."""
-    for name, make in PAGES.items():
-        path, text = REFERENCE / f"{name}.md", make()
+    files = {f"{name}.md": make for name, make in PAGES.items()} | {"summary.schema.json": schema_text}
+    for name, make in files.items():
+        path, text = REFERENCE / name, make()
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 

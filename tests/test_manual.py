@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from fakes import coop_run, device_sample
+from summaries import summarised
 
 from gradtui.command_line.subcommands import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS
 from gradtui.diagnostics import all_rules
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.reducer import apply
+from gradtui.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +26,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS))
 
 import manual_pages  # noqa: E402
+import summary_fields  # noqa: E402
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -61,3 +70,41 @@ def test_the_reference_names_everything(page: str, names: list[str]) -> None:
 
 def test_the_command_line_is_as_its_help_says() -> None:
     assert "-h, --help" in manual_pages.command_line()
+
+
+NO_KEYS = {
+    "DistributedDataParallel", "NVML", "SqrtBackward0", "betas", "momentum", "state_dict", "null",
+    "data", "forward", "load", "process", "sum", "grad", "no_grad", "inference_mode", "not_run", "unknown",
+    "reentrant_checkpoint", "confirmed", "suspected", "note", "warning",
+}  # fmt: skip
+"""What the page of the summary names besides keys: values, and names of torch."""
+
+
+def test_the_page_of_the_summary_names_keys_that_exist() -> None:
+    page = (manual_pages.REFERENCE / "summary.md").read_text(encoding="utf-8")
+    kinds = summary_fields.kinds_in(RunSummary)
+    keys = {name for kind in kinds for name, _, _ in summary_fields.fields_of(kind)}
+    assert set(re.findall(r"`(\w+)`", page)) - keys == NO_KEYS
+
+
+def test_every_top_entry_of_the_summary_is_explained() -> None:
+    page = (manual_pages.REFERENCE / "summary.md").read_text(encoding="utf-8")
+    missing = [name for name, _, text in summary_fields.fields_of(RunSummary) if not text and f"`{name}`" not in page]
+    assert missing == []
+
+
+def test_a_summary_fits_its_schema() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    state = RunState()
+    for event in (
+        *coop_run(),
+        device_sample(),
+        ev.CommandApplied(9.0, 120, SetTrainable(7, "ctx", True), "done", (0,)),
+    ):
+        apply(state, event)
+    schema = summary_fields.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for summary in (summarised(state), summarised(RunState())):
+        jsonschema.validate(json.loads(json.dumps(summary)), schema)
+        with pytest.raises(jsonschema.ValidationError, match="forward"):
+            jsonschema.validate({**summary, "memory": {**summary["memory"], "peak": {"phase": "forward"}}}, schema)

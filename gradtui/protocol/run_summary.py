@@ -230,6 +230,7 @@ class RunSummary:
     schema: int
     """1."""
     script: str | None
+    """Its name."""
     arguments: tuple[str, ...]
     """Without secrets."""
     exit_code: int | None
@@ -251,8 +252,10 @@ class RunSummary:
     models: tuple[Model, ...]
     optimizers: tuple[Optimizer, ...]
     phases: Mapping[str, PhaseSummary]
+    """By the name of the phase."""
     memory: StepMemory
     step_peak: StepPeak | None
+    """None while no step was profiled."""
     device_memory: DeviceMemory | None
     checkpointed: tuple[Checkpointed, ...]
     living_graphs: LivingGraphs | None

@@ -60,6 +60,7 @@ class Intervention:
     fields: Mapping[str, Any] = field(metadata=INLINED)
     """Those of the command, as in a schedule."""
     origin: str | None
+    """Who sent it: `keyboard`, `script`, or the name of a client; None if nobody has said."""
     trainable: bool | None
     skipped: int
     """Steps that a loss scaler had skipped."""

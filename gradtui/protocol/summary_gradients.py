@@ -74,11 +74,14 @@ class JointGradient:
     std: Number
     zero_fraction: Number
     not_finite: int
+    """Number of elements that are NaN or infinite."""
     weight_norm: Number
+    """L2 norm before the step."""
     update_ratio: Number
     ratio_tensors: int
     """Number of those whose own ratio is known."""
     ratio_is_exact: bool
+    """False if it is that of a sample of the elements."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class GradientNorm:
     """Steps of the main optimizer since `since_step`."""
     unconfirmed_steps: int
     not_finite_steps: int
+    """Measured steps with NaN or Inf."""
     micro_steps: MicroStepNorms | None
     gradient: JointGradient | None
 
@@ -101,10 +105,12 @@ class BadStep:
 
     step: int
     value: str
+    """`NaN` or `Inf`."""
     phase: str | None
     module: str | None
     until: str | None
     is_input: bool
+    """They came with an input of the module."""
     parameter: str | None
     others: int
     exact: bool
@@ -127,7 +133,10 @@ class ParameterGradient:
     zero_fraction: Number
     """Share of all elements, 0 to 1."""
     not_finite: int
+    """Number of elements that are NaN or infinite."""
     weight_norm: Number
+    """L2 norm before the step."""
     update_ratio: Number
     """L2 norm of the step's update divided by that of the parameter."""
     ratio_is_exact: bool
+    """False if it is that of a sample of the elements."""

@@ -102,15 +102,18 @@ class DeviceParts:
     total: int | None
     context: int | None
     outside: int | None
+    """`context` with all other processes, where that of this process is unknown."""
     cached: int | None
     rounding: int | None
     requested: int | None
     allocated: int | None
     reserved: int | None
     requested_peak: int | None
+    """The peaks are what the script would read."""
     allocated_peak: int | None
     reserved_peak: int | None
     device_used: int | None
+    """Of all processes."""
     device_total: int | None
     other_processes: int | None
 
@@ -139,7 +142,9 @@ class Checkpointed:
 
     module: str
     recomputed_bytes: int | None
+    """What backward computes again."""
     kept_bytes: int | None
+    """The inputs that a region keeps."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,9 @@ class LivingGraphs:
     forwards: int
     at_least: bool
     since_step: int
+    """The step of the oldest one; 0 before the first step."""
     bytes: int
+    """What they keep."""
 
 
 @dataclass(frozen=True)
