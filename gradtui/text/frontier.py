@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from gradtui.printable import printable
@@ -29,15 +29,12 @@ _ASIDE = {
 }
 """What is said of modules of which it is not known whether backward runs in them, or whose it is."""
 
-_MODES = {
-    GradMode.GRAD.value: "With autograd recording",
-    GradMode.NO_GRAD.value: "Under no_grad: autograd records nothing, whatever requires_grad says",
-    GradMode.INFERENCE.value: "In inference mode: autograd records nothing, whatever requires_grad says",
-    GradMode.NOT_CHECKPOINTED.value: (
-        "In a reentrant checkpoint without an input that requires a gradient: autograd records nothing, "
-        "whatever requires_grad says"
-    ),
+_UNRECORDED = {
+    GradMode.NO_GRAD.value: "under no_grad",
+    GradMode.INFERENCE.value: "in inference mode",
+    GradMode.NOT_CHECKPOINTED.value: "in a reentrant checkpoint without an input that requires a gradient",
 }
+"""How a module runs in which autograd records nothing."""
 
 
 def frontier_sentence(tree: TreeState, model: int | None = None) -> str | None:
@@ -107,12 +104,11 @@ def why_it_stops(tree: TreeState, index: int, line: Frontier | None = None) -> s
 
 
 def _why(tree: TreeState, indices: Sequence[int]) -> str:
-    kinds = _kinds(tree, indices).keys()
+    found = _kinds(tree, indices)
+    kinds, unrecorded = found.keys(), _unrecorded(tree, found)
     it, them = ("it", "it") if len(indices) == 1 else ("they", "them")
-    if kinds == {_NO_GRAD}:
-        return f"{it} {'runs' if len(indices) == 1 else 'run'} {_mode_words(tree, indices[0])}"
-    if kinds == {_NOT_CHECKPOINTED}:
-        return f"{it} {'runs' if len(indices) == 1 else 'run'} {_WITHOUT_INPUT}"
+    if unrecorded is not None and len(kinds) == 1:
+        return f"{it} {'runs' if len(indices) == 1 else 'run'} {unrecorded}"
     if kinds == {_DETACHED}:
         return f"{'its output is' if it == 'it' else 'their outputs are'} detached from the loss, or not used in it"
     if kinds == {_NEW}:
@@ -130,23 +126,19 @@ def _why_before(tree: TreeState, line: Frontier, inside: range, stops: int) -> s
     """Return why backward enters nothing before `stops` places where it stops, in these modules."""
     if inside not in line.kinds:
         line.kinds[inside] = _kinds(tree, _between(line.never_entered, inside.start, inside.stop))
-    kinds, one = line.kinds[inside], stops == 1
-    if _NO_GRAD in kinds:
-        return f"what comes before {'it' if one else 'them'} runs {_mode_words(tree, kinds[_NO_GRAD])}"
-    if _NOT_CHECKPOINTED in kinds:
-        return f"what comes before {'it' if one else 'them'} runs {_WITHOUT_INPUT}"
+    kinds, them = line.kinds[inside], "it" if stops == 1 else "them"
+    if (unrecorded := _unrecorded(tree, kinds)) is not None:
+        return f"what comes before {them} runs {unrecorded}"
     if _DETACHED in kinds:
         return f"the output of {called(tree, kinds[_DETACHED])} is detached from the loss, or not used in it"
     if _NEW in kinds:
         return f"{called(tree, kinds[_NEW])} has not been sampled since it became trainable"
-    return f"nothing before {'it' if one else 'them'} needs a gradient"
+    return f"nothing before {them} needs a gradient"
 
 
 _NO_GRAD, _DETACHED, _NEW, _FROZEN = "no_grad", "detached", "newly trainable", "frozen"
 _NOT_CALLED = "trainable parts not called"
 _NOT_CHECKPOINTED = "not checkpointed"
-_WITHOUT_INPUT = "in a reentrant checkpoint without an input that requires a gradient; use_reentrant=False records it"
-
 
 _RECORDS, _CHECKPOINT = GradMode.GRAD.value, GradMode.NOT_CHECKPOINTED.value
 _NO_GRAD_MODES = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
@@ -201,9 +193,12 @@ def _kind(tree: TreeState, index: int) -> str:
     return _NEW if all(tree.states[each] == _UNKNOWN for each in trained) else _DETACHED
 
 
-def _mode_words(tree: TreeState, index: int) -> str:
-    inference = tree.gradient_flow is not None and tree.gradient_flow.grad_modes[index] == GradMode.INFERENCE.value
-    return "in inference mode" if inference else "under no_grad"
+def _unrecorded(tree: TreeState, kinds: Mapping[str, int]) -> str | None:
+    """Return how the modules run in which autograd records nothing, if some of these do."""
+    if _NO_GRAD not in kinds:
+        return f"{_UNRECORDED[_CHECKPOINT]}; use_reentrant=False records it" if _NOT_CHECKPOINTED in kinds else None
+    mode = tree.gradient_flow.grad_modes[kinds[_NO_GRAD]] if tree.gradient_flow is not None else ""
+    return _UNRECORDED[mode if mode in _NO_GRAD_MODES else GradMode.NO_GRAD.value]
 
 
 def _listed(tree: TreeState, indices: Sequence[int]) -> str:
@@ -263,9 +258,12 @@ def _between(indices: tuple[int, ...], first: int, end: int) -> tuple[int, ...]:
 def mode_words(state: RunState, index: int) -> str | None:
     """Say under which grad mode a module ran, and whether in train or eval mode; None while that is unknown."""
     flow = state.tree.gradient_flow
-    words = _MODES.get(flow.grad_modes[index]) if flow is not None else None
-    if flow is None or words is None:
+    if flow is None or (mode := flow.grad_modes[index]) not in (_RECORDS, *_UNRECORDED):
         return None
+    how = _UNRECORDED.get(mode)
+    words = "With autograd recording"
+    if how is not None:
+        words = f"{capitalized(how)}: autograd records nothing, whatever requires_grad says"
     return f"{words}; {'train' if flow.training[index] == '1' else 'eval'} mode."
 
 

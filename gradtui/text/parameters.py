@@ -117,14 +117,14 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def cause_of(tree: TreeState, index: int) -> str | None:
-    """Return the cause of a parameter's state, as far as the probe knows it; None if it knows none."""
-    return CAUSES.get(StateReason(tree.reasons[index])) if index < len(tree.reasons) else None
+def cause_of(reasons: str, index: int) -> str | None:
+    """Return the cause of a parameter's state, of these of all, as far as the probe knows it; None if it knows none."""
+    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
 
 
 def state_reason(tree: TreeState, index: int) -> str | None:
     """Return why a parameter is in its state, as a clause after a colon; None if the state needs no explanation."""
-    cause = cause_of(tree, index)
+    cause = cause_of(tree.reasons, index)
     if cause is None and tree.states[index] in (ParameterState.UNREACHED.value, ParameterState.CUT.value):
         return why_never(tree, tree.parameters[index].module)
     return cause
@@ -141,7 +141,7 @@ def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
     if kind is ParameterState.SKIPPED:
         count = state.skipped_steps
         return f"The loss scaler has skipped {plural(count, 'step')} of this run so far." if count else None
-    reason = cause_of(tree, index) or (None if chained else state_reason(tree, index))
+    reason = cause_of(tree.reasons, index) if chained else state_reason(tree, index)
     if reason is not None:
         return printable(f"{capitalized(reason)}.")
     if kind is ParameterState.FLOW_THROUGH and not chained:
@@ -177,8 +177,8 @@ def moved_text(state: RunState, event: ParametersClassified) -> str | None:
     for index, info in enumerate(tree.parameters):
         if event.states[index] != moved or index in by_command:
             continue
-        cause = _letter_cause(event.reasons, index)
-        if tree.states[index] != moved or (cause is not None and _letter_cause(tree.reasons, index) is None):
+        cause = cause_of(event.reasons, index)
+        if tree.states[index] != moved or (cause is not None and cause_of(tree.reasons, index) is None):
             groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
     said = [f"{listed(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
     return "; ".join(said) or None
@@ -197,7 +197,3 @@ def problem_lines(tree: TreeState) -> list[str]:
         for (letter, reason), paths in groups.items()
     ]
     return lines[:_MAX_LINES]
-
-
-def _letter_cause(reasons: str, index: int) -> str | None:
-    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
