@@ -32,8 +32,9 @@ from gradtui.protocol.summary_memory import (
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
+from gradtui.state.phase_record import PhaseRecord
 from gradtui.state.run_memory import is_peak_exact
-from gradtui.state.run_state import ModelRecord, PhaseRecord, RunState
+from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.text import command_text, nonfinite_text, record_sentence, report_lines, state_reason
 

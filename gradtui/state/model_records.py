@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from gradtui.protocol.vocabulary import ENTERED, STATE_NAMES, GradMode, ModelInfo, ParameterState
 from gradtui.state.frontier import frontier
-from gradtui.state.run_state import ModelRecord, PhaseRecord, Regime, RunState, TreeState
+from gradtui.state.phase_record import PhaseRecord
+from gradtui.state.run_state import ModelRecord, Regime, RunState, TreeState
 from gradtui.state.selectors import saved_bytes, subtree, totals
 
 MODE_WORDS: dict[str, str] = {

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_state import PhaseRecord, RunState
+from gradtui.state.phase_record import PhaseRecord
+from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import StepCurve, step_curve
 from gradtui.state.step_peaks import profiled_peaks
 

@@ -24,33 +24,12 @@ from gradtui.state.findings import Finding
 from gradtui.state.growth import GrowthWatch
 from gradtui.state.job import JobState
 from gradtui.state.norm_summary import NormSummary
+from gradtui.state.phase_record import PhaseRecord
 from gradtui.state.prediction import ChangesTogether, Prediction
 from gradtui.state.rate_jumps import RateJumps
 from gradtui.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 
 LOG_LENGTH = 1_000
-
-
-@dataclass
-class PhaseRecord:
-    """Times and memory of one phase over the whole run."""
-
-    seconds: float = 0.0
-    """Host time. On a device: the time that the host took to launch operations and to wait for them."""
-    device_seconds: float = 0.0
-    """Device time in the `device_steps` steps that were timed on a device."""
-    device_steps: int = 0
-    count: int = 0
-    last: ev.MemoryMeasured | None = None
-    peak: int | None = None
-    """Highest total of all steps, in bytes."""
-    peak_step: int = 0
-    """The step of `peak`; 0 before the first one."""
-    peak_models: tuple[int, ...] = ()
-    """Numbers of the models that had run in the step of the peak; empty where they are unknown."""
-    peak_exact: bool = True
-    totals: Series = field(default_factory=Series)
-    """Total bytes at the end of the phase, over steps."""
 
 
 @dataclass
