@@ -4,6 +4,11 @@
 `notebook_launcher`. Lightning's other launcher starts the script again by `subprocess.Popen`, once for each further device.
 The process with the dashboard is then a rank itself. Other processes (`multiprocessing.Process`, workers of a `DataLoader`) run
 as without gradtui.
+
+`subprocess.Popen` is wrapped from the import of torch on: Lightning imports its launcher whenever it wants, and a finder in
+`sys.meta_path` would be there for a script to see. Children of `mp.spawn` take the place of the process that started them,
+whose own probe says nothing more. With Lightning's `ddp` it is a rank itself: its events stay those of the run, and count as
+those of its rank.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 The language is that of `re`, without what no automaton has (backreferences, conditions, atomic groups, possessive repetition)
 and without comments and most flags: `(?i)` at the beginning ignores case. A search only says whether there is a match.
+
+`re` backtracks for ever on some expressions and holds the GIL while it does. google-re2 has no lookahead, which selections
+such as `(?!.*norm)` need.
 """
 
 from __future__ import annotations

@@ -1,6 +1,13 @@
 """Values of gradients: norms, statistics, histograms and non-finite numbers.
 
 This package owns the sampling of gradient norms and the handling of clipping, loss scaling and gradient accumulation.
+
+From a gradient to the panel: before a step `buffered_readings.py` reads the norms of dense gradients on the CPU by one
+multi-tensor norm. For gradients on a device, sparse or distributed ones `grad_norms.py` starts an asynchronous copy, which
+the next boundary polls. `norm_range.py` computes norms again that float32 cannot hold. `latest_norms.py` keeps them until
+`ProbeParts.flush` emits `StepsMeasured` (loss and total of each step) and `GradientsMeasured` (all parameters, at most every
+20 ms). The total follows from the norms of the parameters: alone it would cost as much. Norms before clipping come from
+torch's clipping functions (`clipping.py`).
 """
 
 from gradtui.probe.gradients import clipping, rounded_updates

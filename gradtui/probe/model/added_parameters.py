@@ -4,6 +4,8 @@ A checkpoint of an optimizer names its parameters by their positions. While an o
 added, its `state_dict()` does not fit the optimizer that the script constructs. So a freeze removes them again, and this
 module keeps their state until the next unfreeze. It removes only what a command has added, and only while the script has
 not rearranged the group. Training thread only, at a boundary.
+
+An orphan joins a sibling's param group: `add_param_group` would break learning rate schedulers that have counted the groups.
 """
 
 from __future__ import annotations

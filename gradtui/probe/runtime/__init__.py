@@ -2,6 +2,10 @@
 
 This package owns the set of installed hooks and the isolation of their failures, the run's clock, the sampling schedule, the
 measurement of gradtui's own overhead, and the result types of commands.
+
+The overhead shown is the time that hooks measure themselves, plus an estimate of what they cannot measure: for each hook, a
+multiple of the recent median time of an empty hook. What the first step and later listings of models took is setting up, and
+counts in no step.
 """
 
 from gradtui.probe.runtime import ranks
