@@ -14,7 +14,7 @@ from gradtui.state.forecast import (
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_classified
 from gradtui.state.step_peaks import step_peaks
-from gradtui.state.toggle_effect import toggle_effect
+from gradtui.state.toggles import toggle_effect
 from gradtui.text.forecast import NOTHING_WOULD_TRAIN
 from gradtui.text.no_forecast import why_by_rules
 from gradtui.text.units import count_text, plural, short_bytes

@@ -13,7 +13,7 @@ from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
 from gradtui.reducer import apply
-from gradtui.state import toggle_effect
+from gradtui.state import toggles
 from gradtui.state.run_state import RunState
 from gradtui.text.derivation import derivation
 from gradtui.tui.explanations.explanations import explain
@@ -126,7 +126,7 @@ def test_what_is_not_exact_says_why(recorded: OperationsRecorded, unknown: tuple
 
 
 def test_a_row_too_large_for_numbers_still_says_that_nothing_would_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toggle_effect, "MAX_PARAMETERS", 1)
+    monkeypatch.setattr(toggles, "MAX_PARAMETERS", 1)
     state = run("TTCC", "1100", reach="e-e")
     assert derivation(state, "a", PARAMETERS) == [("freeze", "Nothing would train: loss.backward() would fail.")]
     assert derivation(run(), "a", PARAMETERS) == []

@@ -22,7 +22,7 @@ from gradtui.state.freshness import stale_norm_step, stale_ratio_steps
 from gradtui.state.frontier import Frontier
 from gradtui.state.run_state import RunState, TreeState
 from gradtui.state.selectors import MAX_JOINED, is_classified, row_parameters
-from gradtui.state.toggle_effect import ToggleEffect, toggle_effect
+from gradtui.state.toggles import ToggleEffect, toggle_effect
 from gradtui.text.ending import ended_words
 from gradtui.text.forecast import (
     NOTHING_WOULD_TRAIN,
