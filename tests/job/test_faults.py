@@ -28,7 +28,7 @@ from gradtui.serving import RunServer, TcpAddress
 
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 TOKEN = "a-token-of-this-test"
-SEEN_S = 5.0
+SEEN_S = 20.0
 """Seconds in which the view says what it sees."""
 
 pytestmark = [

@@ -52,7 +52,7 @@ def port(seen: list[Event]) -> Iterator[int]:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = monotonic() + 10
+    deadline = monotonic() + 60
     while not condition():
         assert monotonic() < deadline
         threading.Event().wait(0.01)

@@ -72,7 +72,7 @@ class HeldRank(Rank):
 
     def goes_on(self) -> None:
         self._turn.release()
-        assert self._back.acquire(timeout=10)
+        assert self._back.acquire(timeout=60)
 
     def give_way(self) -> None:
         """Let the test go on, until it is the turn of this rank again."""
@@ -85,7 +85,7 @@ class HeldRank(Rank):
         """End the thread."""
         self.is_over = True
         self._turn.release()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def _train(self) -> None:
         self._turn.acquire()

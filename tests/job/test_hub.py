@@ -142,7 +142,7 @@ def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job
     assert not queue.closed
     job.seen.wait(lambda event: isinstance(event, RankJoined))
     job.hub.close()
-    link._receiver.join(10)
+    link._receiver.join(60)
     assert queue.closed
     assert job.lost == ["the connection to the viewer of the job is lost"]
     link.take([progress(1)])
@@ -167,7 +167,7 @@ def test_silence_is_measured(job: Job) -> None:
     assert isinstance(heard, RanksHeard)
     ((rank, seconds),) = heard.silent
     assert rank == 0
-    assert 0 <= seconds < 5
+    assert 0 <= seconds < 60
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_held_ranks_are_released_when_the_viewer_is_gone(family: Family) -> None
 
 def test_no_connection_is_taken_for_the_rank_of_this_process(family: Family) -> None:
     family.both()
-    family.child(rank=0)[0]._receiver.join(10)
+    family.child(rank=0)[0]._receiver.join(60)
     assert family.lost == ["the connection to the viewer of the job is lost"]
     with pytest.raises(NoAnswerError, match="was not restarted"):
         family.child(generation=1)
@@ -196,7 +196,7 @@ def test_ranks_that_are_started_again_count_only_if_there_were_ranks_before(fami
     assert isinstance(joined, RankJoined)
     assert isinstance(again, RankJoined)
     assert (joined.generation, again.generation) == (0, 1)
-    first._receiver.join(10)
+    first._receiver.join(60)
     assert family.began == 2
 
 

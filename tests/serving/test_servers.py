@@ -73,7 +73,7 @@ def test_what_cannot_be_answered_is_said(server: RunServer, tmp_path: Path, aske
 
 def said(tmp_path: Path, server: RunServer, *lines: bytes) -> list[Any]:
     with socket.socket(socket.AF_UNIX) as connected:
-        connected.settimeout(5)
+        connected.settimeout(60)
         connected.connect(str(tmp_path / f"{server.id}.sock"))
         connected.sendall(b"".join(lines))
         connected.shutdown(socket.SHUT_WR)
@@ -111,7 +111,7 @@ def test_too_many_connections_are_closed_at_once(tmp_path: Path) -> None:
     server.start()
     with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
         for each in (first, second):
-            each.settimeout(5)
+            each.settimeout(60)
             each.connect(str(tmp_path / f"{server.id}.sock"))
         assert second.recv(1) == b""
     server.close()
@@ -122,7 +122,7 @@ def test_the_end_removes_the_socket_and_the_threads_end(tmp_path: Path) -> None:
     server.start()
     (thread,) = [each for each in threading.enumerate() if each.name == "gradtui-server"]
     server.close()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     assert not list(tmp_path.glob("*.sock"))
     with pytest.raises(NoAnswerError, match="there is no run"):

@@ -72,7 +72,7 @@ def high_limit() -> Iterator[None]:
 
 def said(address: TcpAddress, *sent: bytes) -> list[Any]:
     """Send bytes, and return the lines that come until the run closes the connection."""
-    with socket.create_connection((address.host, address.port), 5) as connected:
+    with socket.create_connection((address.host, address.port), 60) as connected:
         for part in sent:
             connected.sendall(part)
         connected.shutdown(socket.SHUT_WR)
@@ -133,7 +133,7 @@ def test_a_newer_client_finds_the_protocol_that_both_speak(address: TcpAddress) 
 
 def test_strangers_do_not_take_the_room_of_those_who_have_the_token(address: TcpAddress) -> None:
     with Client(address) as known:
-        strangers = [socket.create_connection((address.host, address.port), 5) for _ in range(20)]
+        strangers = [socket.create_connection((address.host, address.port), 60) for _ in range(20)]
         try:
             assert known.ask("status") == {"step": 7}
         finally:
@@ -174,7 +174,7 @@ def test_a_port_in_use_is_an_error_of_the_system(server: RunServer, address: Tcp
 def test_the_end_ends_the_listening(server: RunServer, address: TcpAddress) -> None:
     (thread,) = [each for each in threading.enumerate() if each.name == "gradtui-server"]
     server.close()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
     with pytest.raises(NoRunError, match="nothing listens there"):
         ask(address, "status")
@@ -228,7 +228,7 @@ def test_a_client_that_sends_its_greeting_byte_by_byte_is_not_heard_for_longer(
     address: TcpAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "_GREETING_S", 0.2)
-    with socket.create_connection((address.host, address.port), 5) as slow:
+    with socket.create_connection((address.host, address.port), 60) as slow:
         with contextlib.suppress(OSError):
             while not select.select([slow], [], [], 0.05)[0]:
                 slow.sendall(b" ")

@@ -50,7 +50,7 @@ def live_threads() -> list[threading.Thread]:
 
 def no_live_thread() -> None:
     for thread in live_threads():
-        thread.join(10)
+        thread.join(60)
     assert live_threads() == []
 
 

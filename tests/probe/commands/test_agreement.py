@@ -293,7 +293,7 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 
 def now(asked: Future[Any]) -> Any:
-    return asked.result(timeout=10)
+    return asked.result(timeout=60)
 
 
 @pytest.mark.usefixtures("group")
@@ -332,7 +332,7 @@ def test_what_is_open_is_asked_after_the_script_has_destroyed_its_group(tmp_path
 def test_a_slow_call_is_waited_for_and_a_failing_one_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PIECE_S", 0.01)
     mine, goes_on = JobStore(), threading.Event()
-    slow = mine._ask(lambda _: goes_on.wait(10))
+    slow = mine._ask(lambda _: goes_on.wait(60))
     later = mine.write_once("1", "commit")
     rendezvous.wait_a_piece(later)
     assert not later.done()

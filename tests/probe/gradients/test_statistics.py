@@ -267,7 +267,7 @@ def test_a_model_that_runs_in_two_threads_is_held_in_both() -> None:
         def forward(self, x: Tensor) -> Tensor:
             if threading.current_thread() is not threading.main_thread():
                 inside.set()
-                assert go_on.wait(10)
+                assert go_on.wait(60)
             return x
 
     model[0].insert(0, Waits())
@@ -277,7 +277,7 @@ def test_a_model_that_runs_in_two_threads_is_held_in_both() -> None:
         kept = model[0][2].running_mean.clone()
         other = threading.Thread(target=lambda: model(X))
         other.start()
-        assert inside.wait(10)
+        assert inside.wait(60)
         model(X)
         go_on.set()
         other.join()

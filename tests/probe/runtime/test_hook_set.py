@@ -266,13 +266,13 @@ def test_another_threads_backward_is_known_as_long_as_that_thread_lives() -> Non
     def other() -> None:
         hooks.listen_here()
         has_begun.set()
-        may_end.wait(10)
+        may_end.wait(60)
 
     thread = threading.Thread(target=other)
     with hooks.looking:
         thread.start()
         assert not has_begun.wait(0.05), "its backward waits while something is being looked at"
-    assert has_begun.wait(10)
+    assert has_begun.wait(60)
     assert [hooks.is_alone(), hooks.is_alone()] == [False, False]
     may_end.set()
     thread.join()
@@ -322,11 +322,11 @@ def test_a_thread_is_known_to_run_until_it_has_ended() -> None:
     def other() -> None:
         lives.extend([ThreadLife(), ThreadLife()])
         begun.set()
-        may_end.wait(10)
+        may_end.wait(60)
 
     thread = threading.Thread(target=other)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert [life.goes_on() for life in (*lives, ThreadLife())] == [True] * 3
     may_end.set()
     thread.join()

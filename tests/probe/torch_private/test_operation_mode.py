@@ -51,13 +51,13 @@ def test_another_thread_that_is_within_a_mode_of_its_own_meanwhile_finds_the_fla
     def forecast() -> None:
         with Listing().entered():
             begins.set()
-            assert ends.wait(10)
+            assert ends.wait(60)
 
     other = threading.Thread(target=forecast)
     with OfTheScript():  # type: ignore[no-untyped-call]
         within = flags()
         other.start()
-        assert begins.wait(10)
+        assert begins.wait(60)
         assert flags() == within
     assert flags() == before
     assert _get_current_dispatch_mode() is None
