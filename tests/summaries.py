@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from gradtui.export.summary import summarise
-from gradtui.protocol.json_objects import to_object
+from gradtui.protocol.json_objects import from_object, to_object
+from gradtui.protocol.run_summary import Finding
 from gradtui.state.run_state import RunState
 
 
 def summarised(state: RunState, dropped: int = 0) -> dict[str, Any]:
     """Return the summary of a run as JSON data."""
     return to_object(summarise(state, dropped=dropped))
+
+
+def finding(rule: str, **values: Any) -> Finding:
+    """Return a finding of a summary: confirmed, and a warning, unless `values` say otherwise."""
+    return from_object(Finding, {"rule": rule, "level": "warning", "status": "confirmed", **values})

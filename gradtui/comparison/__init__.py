@@ -6,7 +6,7 @@ This package owns what is compared, how, and the thresholds of `gradtui compare`
 from gradtui.comparison.collector import SeriesCollector
 from gradtui.comparison.compare import Comparison, Row, compare
 from gradtui.comparison.extraction import run_figures
-from gradtui.comparison.figures import FoundProblem, Intervention, RunFigures
+from gradtui.comparison.figures import Intervention, RunFigures
 from gradtui.comparison.finding_changes import FindingPair
 from gradtui.comparison.module_groups import MAX_GROUPS
 from gradtui.comparison.statistics import Figure
@@ -19,7 +19,6 @@ __all__ = [
     "Comparison",
     "Figure",
     "FindingPair",
-    "FoundProblem",
     "Intervention",
     "Row",
     "RunFigures",

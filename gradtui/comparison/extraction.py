@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
 from gradtui.comparison.collector import SeriesCollector
-from gradtui.comparison.figures import FoundProblem, Intervention, Norms, Parameter, Peak, Reported, RunFigures
+from gradtui.comparison.figures import Intervention, Norms, Parameter, Peak, Reported, RunFigures
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.secrets import mask
 from gradtui.protocol.summary_memory import PhaseSummary
@@ -60,12 +60,7 @@ def run_figures(name: str, summary: RunSummary, series: SeriesCollector | None, 
         norms=norms,
         parameters=compared,
         trained_elements=_trained_elements(parameters),
-        findings=tuple(
-            FoundProblem(
-                each.rule, each.level, each.status, each.message, each.paths, each.first_step, each.cleared_step
-            )
-            for each in summary.findings
-        ),
+        findings=summary.findings,
         interventions=tuple(
             Intervention(
                 each.step,

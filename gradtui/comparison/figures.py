@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
+from gradtui.protocol.run_summary import Finding
+
 NO_NORM = -1.0
 """No norm is negative."""
 
@@ -47,24 +49,6 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class FoundProblem:
-    """A finding of a run."""
-
-    rule: str
-    level: str
-    status: str
-    message: str
-    paths: tuple[str, ...]
-    first_step: int | None
-    cleared_step: int | None
-
-    @property
-    def is_confirmed_and_open(self) -> bool:
-        """Whether it is sure, and still so when the run ends."""
-        return self.status == "confirmed" and self.cleared_step is None
-
-
-@dataclass(frozen=True)
 class Intervention:
     """A change of the run by a command."""
 
@@ -104,6 +88,6 @@ class RunFigures:
     parameters: dict[str, Parameter] = field(default_factory=dict)
     trained_elements: int | None = None
     """Elements of the parameters that train when the run ends."""
-    findings: tuple[FoundProblem, ...] = ()
+    findings: tuple[Finding, ...] = ()
     interventions: tuple[Intervention, ...] = ()
     interventions_dropped: int = 0

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradtui.comparison.figures import FoundProblem, Intervention
+from gradtui.comparison.figures import Intervention
+from gradtui.protocol.run_summary import Finding
 
 _ABSENT, _OVER, _SUSPECTED, _CONFIRMED = range(4)
 
@@ -15,8 +16,8 @@ _ABSENT, _OVER, _SUSPECTED, _CONFIRMED = range(4)
 class FindingPair:
     """A finding of one run, and the one of the other run that says the same of the same parameters, None if there is none."""
 
-    a: FoundProblem | None
-    b: FoundProblem | None
+    a: Finding | None
+    b: Finding | None
 
     @property
     def change(self) -> str:
@@ -30,7 +31,7 @@ class FindingPair:
         return _gravity(self.b) == _CONFIRMED > _gravity(self.a)
 
 
-def _gravity(finding: FoundProblem | None) -> int:
+def _gravity(finding: Finding | None) -> int:
     if finding is None:
         return _ABSENT
     if finding.cleared_step is not None:
@@ -38,7 +39,7 @@ def _gravity(finding: FoundProblem | None) -> int:
     return _CONFIRMED if finding.status == "confirmed" else _SUSPECTED
 
 
-def pair_findings(a: Sequence[FoundProblem], b: Sequence[FoundProblem]) -> tuple[FindingPair, ...]:
+def pair_findings(a: Sequence[Finding], b: Sequence[Finding]) -> tuple[FindingPair, ...]:
     """Pair findings of the same rule, those first whose paths overlap most. Findings about other paths are no pair."""
     likenesses = [
         (-_likeness(one, other), i, j) for i, one in enumerate(a) for j, other in enumerate(b) if one.rule == other.rule
@@ -53,7 +54,7 @@ def pair_findings(a: Sequence[FoundProblem], b: Sequence[FoundProblem]) -> tuple
     return (*pairs, *(FindingPair(None, other) for j, other in enumerate(b) if j not in taken))
 
 
-def _likeness(a: FoundProblem, b: FoundProblem) -> float:
+def _likeness(a: Finding, b: Finding) -> float:
     """Return the share of the paths of both that are the same; 1 for two findings without paths."""
     one, other = set(a.paths), set(b.paths)
     return len(one & other) / len(one | other) if one or other else 1.0

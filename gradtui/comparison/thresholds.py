@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from gradtui.byte_units import FACTORS
 from gradtui.comparison.compare import Comparison, Row
-from gradtui.comparison.figures import FoundProblem
 from gradtui.comparison.statistics import Figure
+from gradtui.protocol.run_summary import Finding
 
 _FACTORS: dict[str, Mapping[str, float]] = {
     "bytes": FACTORS,
@@ -33,7 +33,7 @@ def _new_findings(comparison: Comparison) -> Row:
     return Row("new-findings", "findings", Figure(0), _count(new))
 
 
-def _open(findings: tuple[FoundProblem, ...]) -> int:
+def _open(findings: tuple[Finding, ...]) -> int:
     return sum(each.is_confirmed_and_open for each in findings)
 
 

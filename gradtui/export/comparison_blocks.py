@@ -11,7 +11,6 @@ from gradtui.comparison import (
     Comparison,
     Figure,
     FindingPair,
-    FoundProblem,
     Intervention,
     Row,
     RunFigures,
@@ -19,6 +18,7 @@ from gradtui.comparison import (
     TrainingDifference,
     Verdict,
 )
+from gradtui.protocol.run_summary import Finding
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.state.findings import LEVELS
 from gradtui.text import DASH, STATE_WORDS
@@ -118,7 +118,7 @@ def _urgency(pair: FindingPair) -> tuple[bool, bool, int]:
     return shown.cleared_step is not None, shown.status != "confirmed", level
 
 
-def _shown(pair: FindingPair) -> FoundProblem:
+def _shown(pair: FindingPair) -> Finding:
     shown = pair.a if pair.b is None or pair.change == "gone" else pair.b
     assert shown is not None
     return shown
@@ -135,7 +135,7 @@ def _finding_line(change: str, pair: FindingPair) -> Line:
     return Line(change, text, f"{words} {standing}")
 
 
-def _standing(finding: FoundProblem) -> str:
+def _standing(finding: Finding) -> str:
     if finding.cleared_step is not None:
         return f", over after step {finding.cleared_step:,}"
     return "" if finding.status == "confirmed" else f", {finding.status}"

@@ -25,11 +25,16 @@ from gradtui.comparison import (
 )
 from gradtui.export.comparison_blocks import Block, Line, blocks
 from gradtui.printable import printable
+from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.json_text import to_document
+from gradtui.protocol.run_summary import Finding
 
 WIDTH = 80
 _NAME_CELLS = 20
 SCHEMA = 1
+
+_OF_A_FINDING = ("rule", "level", "status", "message", "paths", "first_step", "cleared_step")
+"""The values of a finding that the JSON of a comparison has."""
 
 
 def comparison_report(comparison: Comparison, verdicts: Sequence[Verdict], format_name: str) -> str:
@@ -180,8 +185,8 @@ def _number(value: float | None) -> float | None:
 
 def _pair(pair: FindingPair) -> dict[str, Any]:
     return {
-        "a": pair.a and asdict(pair.a),
-        "b": pair.b and asdict(pair.b),
+        "a": pair.a and _finding(pair.a),
+        "b": pair.b and _finding(pair.b),
         "is_newly_confirmed": pair.is_newly_confirmed,
     }
 
@@ -200,3 +205,7 @@ def _training(difference: TrainingDifference) -> dict[str, Any]:
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {"threshold": verdict.threshold.text, "found": _number(verdict.found), "exceeded": verdict.exceeded}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {name: value for name, value in to_object(finding).items() if name in _OF_A_FINDING}

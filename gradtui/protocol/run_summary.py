@@ -177,6 +177,11 @@ class Finding:
     file: str | None
     line: int | None
 
+    @property
+    def is_confirmed_and_open(self) -> bool:
+        """Whether it is sure, and still so when the run ends."""
+        return self.status == "confirmed" and self.cleared_step is None
+
 
 @dataclass(frozen=True)
 class PartProblem:

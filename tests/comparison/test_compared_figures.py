@@ -7,10 +7,12 @@ from array import array
 from dataclasses import replace
 
 import pytest
+from summaries import finding
 
 from gradtui.comparison import Figure, RunFigures, compare
-from gradtui.comparison.figures import NO_NORM, FoundProblem, Intervention, Norms, Peak, Reported
+from gradtui.comparison.figures import NO_NORM, Intervention, Norms, Peak, Reported
 from gradtui.comparison.statistics import do_overlap, figure_of
+from gradtui.protocol.run_summary import Finding
 
 EMPTY = RunFigures("empty", has_series=True)
 
@@ -133,8 +135,8 @@ def test_the_peak_is_the_highest_and_a_lower_bound_if_any_phase_is() -> None:
     assert rows["eval"].difference is None
 
 
-def problem(rule: str, *paths: str, status: str = "confirmed", cleared: int | None = None) -> FoundProblem:
-    return FoundProblem(rule, "warning", status, "message", paths, 1, cleared)
+def problem(rule: str, *paths: str, status: str = "confirmed", cleared: int | None = None) -> Finding:
+    return finding(rule, status=status, paths=list(paths), first_step=1, cleared_step=cleared)
 
 
 def test_findings_of_one_rule_are_the_same_if_they_share_paths() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from summaries import finding
 
 from gradtui.comparison import QUANTITIES, RunFigures, ThresholdError, compare, threshold_of
-from gradtui.comparison.figures import FoundProblem, Peak, Reported
+from gradtui.comparison.figures import Peak, Reported
 
 
 def run(peak: int | None, step_ms: float, loss: float, *rules: str) -> RunFigures:
@@ -19,7 +20,7 @@ def run(peak: int | None, step_ms: float, loss: float, *rules: str) -> RunFigure
         times=tuple(Reported(step, 1, {"forward": step_ms / 1000}) for step in range(1, 11)),
         loss=tuple((step, loss) for step in range(1, 11)),
         trained_elements=100,
-        findings=tuple(FoundProblem(rule, "note", "confirmed", "", (), 1, None) for rule in rules),
+        findings=tuple(finding(rule, level="note") for rule in rules),
     )
 
 

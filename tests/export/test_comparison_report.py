@@ -6,9 +6,10 @@ import json
 import math
 
 import pytest
+from summaries import finding
 
 from gradtui.comparison import Figure, Row, RunFigures, compare, run_figures, threshold_of
-from gradtui.comparison.figures import FoundProblem, Intervention, Parameter
+from gradtui.comparison.figures import Intervention, Parameter
 from gradtui.export.comparison_blocks import change_text, figure_text
 from gradtui.export.comparison_report import comparison_report
 from gradtui.protocol.json_objects import from_object
@@ -25,7 +26,7 @@ def hostile() -> RunFigures:
         steps=20,
         loss=tuple((step, math.nan) for step in range(1, 21)),
         parameters={NASTY: Parameter(3, NASTY), "x": Parameter(1, "T")},
-        findings=(FoundProblem(NASTY, NASTY, NASTY, NASTY, (NASTY,), None, None),),
+        findings=(finding(NASTY, level=NASTY, status=NASTY, message=NASTY, paths=[NASTY]),),
         interventions=(Intervention(3, json.dumps({"path": NASTY}), NASTY, NASTY),),
     )
 
@@ -122,3 +123,12 @@ def test_figures(figure: Figure, unit: str, text: str) -> None:
 )
 def test_changes(a: Figure, b: Figure, unit: str, text: str) -> None:
     assert change_text(Row("x", unit, a, b)) == text
+
+
+def test_a_finding_has_these_keys() -> None:
+    run = RunFigures("x", findings=(finding("GT104", message="m", paths=["a"], first_step=3),))
+    (pair,) = json.loads(comparison_report(compare(RunFigures("y"), run), [], "json"))["findings"]["new"]
+    assert pair["b"] == {
+        "rule": "GT104", "level": "warning", "status": "confirmed", "message": "m", "paths": ["a"],
+        "first_step": 3, "cleared_step": None,
+    }  # fmt: skip
