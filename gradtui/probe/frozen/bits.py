@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Generic, NamedTuple, TypeVar
@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from gradtui.probe.memory import devices_with_room, of_this_process, piece_bytes
+from gradtui.probe.memory import MIN_PIECE, devices_with_room, of_this_process, piece_bytes
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.host_copy import HostCopy
 
@@ -34,6 +34,8 @@ _ROWS = 512
 """Most rows of a matrix. To sum the columns of more rows torch takes a buffer of twice the matrix on a CUDA device."""
 _MATRIX = 32 << 20
 """Most bytes of a matrix."""
+_SMALL = 16 << 10
+"""Most bytes of a tensor that is read together with others of its size, since there may be thousands."""
 _NEEDED = 256 << 10
 """Bytes of the largest operation on the sums of such a matrix."""
 _Key = TypeVar("_Key")
@@ -58,28 +60,35 @@ class BitSample(Generic[_Key]):
     def __init__(self, tensors: Iterable[tuple[_Key, torch.Tensor]], *, few: bool = False, turn: int = 0) -> None:
         self._known: dict[_Key, Bits] = {}
         """Bits on the host."""
-        read = partial(few_elements, turn=turn) if few else partial(checksum, weights=Weights())
-        pairs = list(tensors)
+        read = partial(few_elements, turn=turn) if few else memory_of
+        pairs, weights = list(tensors), Weights()
         on_device = [tensor for _, tensor in pairs if tensor.is_cuda]
         room = devices_with_room(on_device) if on_device else {}
-        groups: dict[tuple[torch.device, torch.dtype], list[tuple[_Key, torch.Tensor]]] = {}
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[_Key], torch.Tensor]]] = {}
+        small: dict[tuple[torch.device, int], list[tuple[_Key, torch.Tensor]]] = {}
+        """By device and bytes."""
         apart = of_this_process.apart(device.index for device in room) if room else nullcontext()
         with apart, torch.no_grad():
             for key, tensor in pairs:
-                found = read(tensor) if room.get(tensor.device, True) and (few or _has_room(tensor)) else None
+                is_read = room.get(tensor.device, True) and (few or not tensor.is_cuda or _has_room(tensor))
+                found = read(tensor) if is_read else None
                 if isinstance(found, bytes):
                     self._known[key] = Bits((tensor.device,), found)
-                elif found is not None:
-                    groups.setdefault((found.device, found.dtype), []).append((key, found))
+                elif found is not None and not few and _is_small(found):
+                    small.setdefault((found.device, found.nbytes), []).append((key, found))
+                elif found is not None and (few or (found := _sum_or_none(found, weights)) is not None):
+                    groups.setdefault((found.device, found.dtype), []).append(([key], found))
+            for alike in small.values():
+                groups.setdefault((alike[0][1].device, torch.int64), []).extend(_sums_of_small(alike, weights))
             self._under_way = [
                 (
                     kind,
-                    [(key, found.numel()) for key, found in group],
+                    [(key, found.numel() // len(keys)) for keys, found in group for key in keys],
                     HostCopy(torch.cat([found for _, found in group])),
                 )
                 for kind, group in groups.items()
             ]
-        self._keys = {*self._known, *(key for group in groups.values() for key, _ in group)}
+        self._keys = {*self._known, *(key for group in groups.values() for keys, _ in group for key in keys)}
 
     def __contains__(self, key: _Key) -> bool:
         return key in self._keys
@@ -137,11 +146,12 @@ class Weights:
 
 
 def _has_room(tensor: torch.Tensor) -> bool:
-    return not tensor.is_cuda or piece_bytes(tensor.device) >= min(_NEEDED, tensor.nbytes // 16)
+    needed = min(_NEEDED, tensor.nbytes // 16)
+    return needed <= MIN_PIECE or piece_bytes(tensor.device) >= needed
 
 
-def checksum(tensor: torch.Tensor, weights: Weights | None = None) -> bytes | torch.Tensor | None:
-    """Return a digest, or one int64 number on a device.
+def memory_of(tensor: torch.Tensor) -> bytes | torch.Tensor | None:
+    """Return a digest, or the memory of a tensor on a device as a 1-D tensor.
 
     None for a layout whose bits cannot be read, and while a CUDA graph is captured.
     """
@@ -155,9 +165,40 @@ def checksum(tensor: torch.Tensor, weights: Weights | None = None) -> bytes | to
             data = torch.view_as_real(data.resolve_conj()) if data.is_complex() else data
             if not data.is_contiguous():
                 data = data.permute(sorted(range(data.dim()), key=data.stride, reverse=True)).contiguous()
-            return _digest(data) if type(data) in _PLAIN and data.is_cpu else weighted_sum(data.view(-1), weights)
+            if type(data) in _PLAIN and data.is_cpu:
+                return _digest(data)
+            end = data.storage_offset() * data.element_size() + data.nbytes
+            if type(data) in _PLAIN and end > data.untyped_storage().nbytes():
+                return None
+            return data.view(-1).view(torch.uint8)
     except (RuntimeError, NotImplementedError, TypeError):
         return None
+
+
+def _sum_or_none(memory: torch.Tensor, weights: Weights) -> torch.Tensor | None:
+    try:
+        return weighted_sum(memory, weights)
+    except (RuntimeError, NotImplementedError, TypeError):
+        # Subclasses need not have all operations.
+        return None
+
+
+def _is_small(memory: torch.Tensor) -> bool:
+    return type(memory) is torch.Tensor and 0 < memory.nbytes <= _SMALL and memory.nbytes % 4 == 0
+
+
+def _sums_of_small(
+    alike: Sequence[tuple[_Key, torch.Tensor]], weights: Weights
+) -> Iterator[tuple[list[_Key], torch.Tensor]]:
+    """Return the weighted sums of tensors of the same few bytes, together for as many as the memory of the device allows."""
+    device, size = alike[0][1].device, alike[0][1].nbytes
+    count = max(1, piece_bytes(device) // (4 * size))
+    for begin in range(0, len(alike), count):
+        together = alike[begin : begin + count]
+        # 32-bit words must begin at a multiple of 4.
+        memory = [each.clone() if each.storage_offset() % 4 else each for _, each in together]
+        words = torch.stack([each.view(torch.int32) for each in memory]).to(torch.int64)
+        yield [key for key, _ in together], (words * weights.first(size // 4, device)).sum(1)
 
 
 def weighted_sum(flat: torch.Tensor, weights: Weights | None = None) -> torch.Tensor:

@@ -4,7 +4,7 @@ This package owns the memory counters of each device, the memory breakdown at ph
 the report of an out-of-memory error.
 """
 
-from gradtui.probe.memory.free_memory import PIECE_BYTES, devices_with_room, has_room, piece_bytes
+from gradtui.probe.memory.free_memory import MIN_PIECE, PIECE_BYTES, devices_with_room, has_room, piece_bytes
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.memory_counters import MemoryCounter, cpu_allocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
@@ -14,6 +14,7 @@ from gradtui.probe.memory.phase_memory import PhaseMemory
 from gradtui.probe.memory.step_totals import StepTotalsReader, Total
 
 __all__ = [
+    "MIN_PIECE",
     "PIECE_BYTES",
     "MemoryAccountant",
     "MemoryCounter",

@@ -19,7 +19,8 @@ PIECE_BYTES = 1 << 20
 _RESULTS = 64 << 10
 """Free bytes in small blocks that a measurement needs: 512 for each number on the device."""
 _MAX_PIECE = 64 << 20
-_MIN_PIECE = 16 << 10
+MIN_PIECE = 16 << 10
+"""Where no free block holds such a piece twice, nothing is measured."""
 _FRESH_S = 0.25
 """Seconds for which the sizes of pieces are used again."""
 _ALIKE = 64 << 10
@@ -90,4 +91,4 @@ def _piece_of(device: int) -> int:
     # A request of more than a mebibyte takes a large block, any other a small one.
     large, small = min(free["large"] // 2, _MAX_PIECE), min(free["small"] // 2, PIECE_BYTES)
     piece = large if large > PIECE_BYTES else small
-    return piece if piece >= _MIN_PIECE else 0
+    return piece if piece >= MIN_PIECE else 0

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.frozen import Freeze, bits
-from gradtui.probe.frozen.bits import Bits, BitSample, checksum, weighted_sum
+from gradtui.probe.frozen.bits import Bits, BitSample, memory_of, weighted_sum
 from gradtui.probe.frozen.freeze_verifier import Verdict
 from gradtui.probe.torch_private.host_copy import HostCopy
 
@@ -20,7 +20,7 @@ def of(tensor: torch.Tensor, *, as_device: bool) -> bytes | int:
     if as_device:
         flat = torch.view_as_real(tensor).view(-1) if tensor.is_complex() else tensor.view(-1)
         return int(weighted_sum(flat).item())
-    found = checksum(tensor)
+    found = memory_of(tensor)
     assert isinstance(found, bytes)
     return found
 
@@ -82,16 +82,16 @@ def test_a_part_of_a_storage_has_the_weighted_sum_of_its_words(begin: int) -> No
 def test_memory_that_cannot_be_read_has_no_checksum() -> None:
     emptied = torch.ones(4)
     emptied.untyped_storage().resize_(0)
-    assert checksum(emptied) is None
-    assert checksum(torch.ones(4, device="meta")) is None
-    assert checksum(torch.ones(4).to_sparse()) is None
-    assert checksum(torch.empty(0)) == b""
+    assert memory_of(emptied) is None
+    assert memory_of(torch.ones(4, device="meta")) is None
+    assert memory_of(torch.ones(4).to_sparse()) is None
+    assert memory_of(torch.empty(0)) == b""
 
 
 def test_a_view_in_another_order_has_the_checksum_of_its_memory() -> None:
     values = torch.arange(6.0).view(2, 3)
-    assert checksum(values.t()) == checksum(values)
-    assert checksum(values[:, :2]) == checksum(values[:, :2].clone())
+    assert memory_of(values.t()) == memory_of(values)
+    assert memory_of(values[:, :2]) == memory_of(values[:, :2].clone())
 
 
 @pytest.fixture
@@ -108,6 +108,26 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[HostCopy]:
     monkeypatch.setattr(bits, "HostCopy", Late)
     monkeypatch.setattr(bits, "_digest", lambda tensor: bits.weighted_sum(tensor.view(-1)))
     return copies
+
+
+def test_small_tensors_of_one_size_are_read_together(device: list[HostCopy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bits, "_digest", lambda tensor: tensor.view(-1).view(torch.uint8))
+    monkeypatch.setattr(bits, "piece_bytes", lambda device: 4 * 60 * 7)  # seven of them at once
+    storage = torch.arange(400, dtype=torch.uint8)
+    tensors = {index: torch.full((15,), float(index)) for index in range(20)}
+    tensors |= {20: storage[1:61], 21: storage[61:161], 22: torch.ones(5000), 23: torch.ones(3, dtype=torch.bfloat16)}
+    before, again = (BitSample(tensors.items()) for _ in range(2))
+    tensors[3][14] = -3.0
+    tensors[7][[0]] = -7.0
+    storage[60], storage[161] = 0, 0
+    tensors[22][0] = tensors[23][2] = 0
+    # The same bits elsewhere.
+    tensors[21] = storage[61:161].clone()
+    later = BitSample(tensors.items())
+    for each in (before, again, later):
+        each.wait()
+    assert all(before.compare(again).values())
+    assert {key for key, is_same in before.compare(later).items() if not is_same} == {3, 7, 20, 22, 23}
 
 
 def test_checksums_of_a_device_are_kept_on_the_host_only(

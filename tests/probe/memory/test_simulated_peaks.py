@@ -12,7 +12,7 @@ import torch
 from simulated import run_simulated
 from torch import nn
 
-from gradtui.probe.frozen.bits import weighted_sum
+from gradtui.probe.frozen.bits import BitSample, weighted_sum
 from gradtui.probe.gradients import grad_stats
 
 pytestmark = pytest.mark.fake_cuda
@@ -96,6 +96,9 @@ def test_a_checksum_and_a_count_take_few_launches_and_little_memory() -> None:
     del (block := [torch.empty(64 * MIB, device="cuda")])[0]
     assert not block
     assert 0 < launched(lambda: grad_stats._counts(frozen.grad)) < 40
+    many = [(number, torch.empty(256, device="cuda")) for number in range(3000)]
+    del many[::3]
+    assert 0 < launched(lambda: BitSample(many)) < 100
 
 
 FROZEN = """
