@@ -158,14 +158,15 @@ def test_no_operation_of_a_checksum_takes_more_than_a_piece() -> None:
     assert 0 < seen.elements <= 8 * math.isqrt(values.numel())
 
 
+@pytest.mark.fake_cuda
 def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    room = {torch.device("cpu"): True}
+    frozen = nn.Parameter(torch.ones(6, device="cuda"), requires_grad=False)
+    room = {frozen.device: True}
     monkeypatch.setattr(bits, "devices_with_room", lambda tensors: (list(tensors), room)[1])
-    frozen = nn.Parameter(torch.ones(6), requires_grad=False)
     assert "p" in BitSample([("p", frozen)])
-    room[torch.device("cpu")] = False
+    room[frozen.device] = False
     assert "p" not in BitSample([("p", frozen)])
     watching, values = Freeze(1, 0, [("p", frozen)]), DriftDetector()
     for _ in range(2):
