@@ -17,6 +17,7 @@ from gradtui.comparison.module_groups import groups_of
 from gradtui.comparison.statistics import MIN_VALUES, Figure, do_overlap, figure_of
 from gradtui.comparison.training import TrainingComparison, compare_training
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
+from gradtui.state.bounds import bound_of_known
 
 _NOT_A_STEP = (Phase.LOAD.value, Phase.EVAL.value)
 """Phases that do not belong to each step: their total counts."""
@@ -146,7 +147,9 @@ def _peak(run: RunFigures, phases: Sequence[Phase]) -> Figure:
     if not peaks:
         return Figure()
     # A lower bound of another phase may belong to a higher peak.
-    return Figure(max(each.bytes for each in peaks), at_least=not all(each.exact for each in peaks))
+    is_all = all(each.bound != "at least" for each in peaks)
+    highest = max(peaks, key=lambda each: each.bytes)
+    return Figure(highest.bytes, bound=bound_of_known(highest.bound, is_all=is_all))
 
 
 def _times(a: RunFigures, b: RunFigures, shared: int) -> tuple[tuple[Row, ...], bool]:

@@ -6,6 +6,7 @@ import json
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from typing import get_args
 
 from gradtui.comparison.collector import SeriesCollector
 from gradtui.comparison.figures import Intervention, Norms, Parameter, Peak, Reported, RunFigures
@@ -13,6 +14,7 @@ from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.secrets import mask
 from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState, Phase
+from gradtui.state.bounds import Bound
 from gradtui.text import listed, plural
 
 
@@ -44,7 +46,7 @@ def run_figures(name: str, summary: RunSummary, series: SeriesCollector | None, 
         times=times,
         totals=totals,
         peaks={
-            phase: Peak(record.bytes_peak, record.peak_exact is True)
+            phase: Peak(record.bytes_peak, _bound(record))
             for phase, record in _phases(summary)
             if record.bytes_peak is not None
         },
@@ -101,6 +103,12 @@ def _ranks(summary: RunSummary) -> str | None:
 
 def _phases(summary: RunSummary) -> Iterator[tuple[str, PhaseSummary]]:
     return ((phase.value, summary.phases[phase.value]) for phase in Phase if phase.value in summary.phases)
+
+
+def _bound(record: PhaseSummary) -> Bound:
+    # Summaries of older versions say `peak_exact` only.
+    known: Bound = "exact" if record.peak_exact is True else "at least"
+    return next((bound for bound in get_args(Bound) if bound == record.peak_bound), known)
 
 
 def _held(summary: RunSummary) -> dict[str, int | None]:

@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from gradtui.protocol.run_summary import Finding
+from gradtui.state.bounds import Bound
 
 NO_NORM = -1.0
 """No norm is negative."""
@@ -22,10 +23,10 @@ class Reported:
 
 @dataclass(frozen=True)
 class Peak:
-    """The highest memory total of a phase; a lower bound if it is not `exact`."""
+    """The highest memory total of a phase."""
 
     bytes: int
-    exact: bool
+    bound: Bound
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gradtui.state.bounds import Bound
+
 MIN_VALUES = 4
 """Values from which on quartiles are given."""
 
@@ -19,8 +21,7 @@ class Figure:
     high: float | None = None
     count: int = 0
     """Number of measurements it is the median of."""
-    at_least: bool = False
-    """The value is a lower bound."""
+    bound: Bound = "exact"
 
     @property
     def is_finite(self) -> bool:

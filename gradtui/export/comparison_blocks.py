@@ -20,8 +20,9 @@ from gradtui.comparison import (
 )
 from gradtui.protocol.run_summary import Finding
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.state.bounds import Bound
 from gradtui.state.findings import LEVELS
-from gradtui.text import DASH, STATE_WORDS
+from gradtui.text import DASH, STATE_WORDS, bounded
 from gradtui.text.units import number_text, plural, seconds_text, short_bytes, three_digits
 
 _OVERLAP = "~"
@@ -195,10 +196,16 @@ def _range_text(first: int, last: int | None) -> str:
     return f"{first:,}{DASH}{last - 1:,}"
 
 
+_BOUNDS: dict[Bound, str] = {
+    "at least": "≥ a lower bound: the peak within a phase is measured in some steps only",
+    "at most": "≤ an upper bound: the sum of the peaks of several devices",
+    "about": "≈ the sum of the peaks of several devices, of some steps only",
+}
+
+
 def _memory(comparison: Comparison) -> Block:
-    notes = []
-    if any(figure.at_least for row in comparison.peaks for figure in (row.a, row.b)):
-        notes.append("≥ a lower bound: the peak within a phase is measured in some steps only")
+    bounds = {figure.bound for row in comparison.peaks for figure in (row.a, row.b)}
+    notes = [words for bound, words in _BOUNDS.items() if bound in bounds]
     return Block("peak memory by phase", rows=_rows(comparison.peaks), notes=tuple(notes))
 
 
@@ -265,7 +272,7 @@ def figure_text(figure: Figure, unit: str) -> str:
     if figure.value is None:
         return DASH
     text, low, high = (_value_text(each, unit, figure.value) for each in (figure.value, figure.low, figure.high))
-    text = f"≥ {text}" if figure.at_least else text
+    text = bounded(figure.bound, text, " ")
     if figure.low is None or figure.high is None:
         return f"{text} ({plural(figure.count, 'value')})" if figure.count else text
     if unit == "seconds":

@@ -174,7 +174,8 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "is_finite": None if figure.value is None else figure.is_finite,
         "low": _number(figure.low),
         "high": _number(figure.high),
-        "at_least": figure.at_least,
+        "at_least": figure.bound == "at least",
+        "bound": figure.bound,
         "measurements": figure.count or None,
     }
 

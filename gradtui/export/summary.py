@@ -33,7 +33,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.findings import Finding, by_gravity
 from gradtui.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.state.phase_record import PhaseRecord
-from gradtui.state.run_memory import is_peak_exact
+from gradtui.state.run_memory import phase_bound
 from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.text import command_text, nonfinite_text, record_sentence, report_lines, state_reason
@@ -223,6 +223,7 @@ def _phase(state: RunState, record: PhaseRecord) -> PhaseSummary:
     last, labels = record.last, model_labels(state)
     at_load, _ = unexplained_parts(state, last.held) if last is not None else (None, None)
     first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
+    bound = phase_bound(state, record) if record.peak is not None else None
     return PhaseSummary(
         seconds=record.seconds,
         device_seconds=record.device_seconds if record.device_steps else None,
@@ -235,9 +236,10 @@ def _phase(state: RunState, record: PhaseRecord) -> PhaseSummary:
         other_since=since,
         bytes_peak=record.peak,
         peak_step=record.peak_step if record.peak is not None else None,
-        peak_exact=is_peak_exact(state, record) if record.peak is not None else None,
+        peak_exact=bound == "exact" if bound is not None else None,
         peak_models=tuple(labels[number] for number in record.peak_models if number in labels),
         exact=last.exact if last is not None else None,
+        peak_bound=bound,
     )
 
 

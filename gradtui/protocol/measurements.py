@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import GradientHop, GradientStats, HeldStorage, Holding, MemoryBytes, Phase
 
 LOWEST = -44
@@ -173,6 +174,9 @@ class MemoryMeasured(Measurement):
     exact: bool
     models: tuple[int, ...] = ()
     """Numbers of the models that had run in that step by the end of the phase; if there is only one model, its number."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """Each device, if the models are on several: totals are then sums, and an exact peak is the sum of theirs, an upper
+    bound. Empty for one device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.measurements import Event, Measurement
 from gradtui.protocol.vocabulary import Phase
 
@@ -71,6 +72,9 @@ class StepTotals:
     """The highest total from the end of backward to that of the optimizer's step."""
     unread: int = 0
     """The number of steps before this one that were not read. An exact `peak` above the others may be of one of them."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """Each device, if the models are on several: since the step before that was read. The peaks above are then sums of theirs
+    in a phase, which are upper bounds. Empty for one device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class PhasePeakMeasured(Event):
     phase: Phase
     peak: int
     """Bytes."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """As in `MemoryMeasured`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,12 @@ class PhaseSummary:
     peak_step: int | None
     """0 before the first step."""
     peak_exact: bool | None
-    """False if `bytes_peak` is a lower bound."""
+    """False if `bytes_peak` is a lower or an upper bound."""
     peak_models: tuple[str, ...]
     exact: bool | None
     """Whether every category of `bytes_end` was measured."""
+    peak_bound: str | None = None
+    """`exact`, `at least`, `at most` (the sum of the peaks of several devices), or `about`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class RunPeak:
     phase: str | None
     bytes: int
     exact: bool
-    """False if it is a lower bound."""
+    """False if it is a lower or an upper bound."""
+    bound: str | None = None
+    """As `PhaseSummary.peak_bound`."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,17 @@ class MemorySpike:
 
 
 @dataclass(frozen=True)
+class DevicePeak:
+    """The memory of one of several devices."""
+
+    index: int
+    bytes_end: int | None
+    """Its newest total."""
+    bytes_peak: int | None
+    """Its highest total of the run."""
+
+
+@dataclass(frozen=True)
 class StepMemory:
     """The memory of every step."""
 
@@ -70,6 +85,8 @@ class StepMemory:
     spike_count: int
     spike_count_exact: bool
     spikes: tuple[MemorySpike, ...]
+    devices: tuple[DevicePeak, ...] = ()
+    """Each device, if the models are on several."""
 
 
 @dataclass(frozen=True)

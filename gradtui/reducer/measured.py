@@ -10,9 +10,10 @@ from typing import TypeVar
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.reducer.results import keep_peaks
-from gradtui.reducer.step_figures import raise_peak, take_figures
+from gradtui.reducer.step_figures import note_devices, raise_peak, take_figures
 from gradtui.reducer.trainable import take_trainable, without_norms_before_freezes
 from gradtui.reducer.turns import take_gradient_flow, take_saved
+from gradtui.state.bounds import bound_of_peak
 from gradtui.state.devices import device_trouble
 from gradtui.state.markers import model_breaks
 from gradtui.state.run_state import RunState, TreeState
@@ -155,8 +156,10 @@ def memory_measured(state: RunState, event: ev.MemoryMeasured) -> None:
     growth = state.growth.add(event) if event.phase is Phase.OPTIMIZER else None
     if growth is not None:
         state.note(event, "growth", growth_text(growth))
+    note_devices(state, event.devices)
     if event.peak is not None:
-        raise_peak(state, event.phase, event.step, event.peak, is_exact=event.peak_exact, models=event.models)
+        bound = bound_of_peak(is_exact=event.peak_exact, devices=event.devices)
+        raise_peak(state, event.phase, event.step, event.peak, bound, event.models)
 
 
 def device_times_measured(state: RunState, event: ev.DeviceTimesMeasured) -> None:

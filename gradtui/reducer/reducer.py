@@ -135,7 +135,7 @@ def _device_found(state: RunState, event: ev.DeviceFound) -> None:
         state.started = replace(state.started, device=event.device, ledger=event.ledger)
     # Totals of two allocators cannot be compared: measurements of the former device are no longer valid.
     for record in state.phases.values():
-        record.last, record.peak, record.peak_exact, record.totals = None, None, True, Series()
+        record.last, record.peak, record.peak_bound, record.totals = None, None, "exact", Series()
         record.peak_step, record.peak_models = 0, ()
         record.device_seconds, record.device_steps = 0.0, 0
     state.step_memory = StepMemoryCurves()

@@ -11,8 +11,10 @@ import math
 from dataclasses import replace
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.device_memory import DeviceMemory, joined
 from gradtui.protocol.vocabulary import Phase
 from gradtui.reducer.main_optimizer import MAX_OPTIMIZERS, is_replaced, note_steps, rename_main, summarise
+from gradtui.state.bounds import Bound, bound_of_peak
 from gradtui.state.curves import HighestTotal, OptimizerCurves
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_names import models_of, tensors_text
@@ -201,10 +203,12 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         known = [(phase, total) for phase, total, _ in named if total is not None]
         for phase, total in known:
             state.phases[phase].totals.append(totals.step, total)
-            raise_peak(state, phase, totals.step, total, is_exact=False)
+            raise_peak(state, phase, totals.step, total, "at least")
+        note_devices(state, totals.devices)
         peaks = [(phase, peak) for phase, _, peak in named if peak is not None]
+        bound = bound_of_peak(is_exact=True, devices=totals.devices)
         for phase, peak in peaks:
-            raise_peak(state, phase, totals.step, peak, is_exact=True)
+            raise_peak(state, phase, totals.step, peak, bound)
         if totals.peak is None:
             continue
         memory.peak.append(totals.step, totals.peak)
@@ -212,25 +216,29 @@ def step_memory_measured(state: RunState, event: ev.StepMemoryMeasured) -> None:
         if totals.peak_exact and known and not peaks:
             # An earlier version recorded the peak of the step only: the phase with the highest total is the likely one.
             likely = max(known, key=lambda each: each[1])[0]
-            raise_peak(state, likely, totals.step, totals.peak, is_exact=True)
+            raise_peak(state, likely, totals.step, totals.peak, bound)
         elif totals.peak_exact and totals.peak > max((peak for _, peak in peaks), default=0):
-            highest = HighestTotal(totals.peak, totals.step, None, True, totals.step - totals.unread)
+            highest = HighestTotal(totals.peak, totals.step, None, bound, totals.step - totals.unread)
             memory.highest_unread = max(memory.highest_unread or highest, highest, key=lambda each: each.bytes)
             _raise_highest(state, highest)
 
 
-def raise_peak(
-    state: RunState, phase: Phase, step: int, peak: int, *, is_exact: bool, models: tuple[int, ...] = ()
-) -> None:
+def note_devices(state: RunState, devices: tuple[DeviceMemory, ...]) -> None:
+    """Note the newest total of each of several devices, and its highest peak."""
+    if devices:
+        state.step_memory.devices = joined(state.step_memory.devices, devices)
+
+
+def raise_peak(state: RunState, phase: Phase, step: int, peak: int, bound: Bound, models: tuple[int, ...] = ()) -> None:
     """Note the highest known total of a phase in a step. Only sampled steps say which models have run."""
     if phase is not Phase.LOAD:
-        _raise_highest(state, HighestTotal(peak, step, phase, is_exact))
+        _raise_highest(state, HighestTotal(peak, step, phase, bound))
     record = state.phases[phase]
     if record.peak is None or peak > record.peak:
-        record.peak, record.peak_exact, record.peak_step, record.peak_models = peak, is_exact, step, models
+        record.peak, record.peak_bound, record.peak_step, record.peak_models = peak, bound, step, models
     elif (peak, step) == (record.peak, record.peak_step):
         # A total at the end of a phase is a lower bound of its peak, and may be equal to it.
-        record.peak_exact = record.peak_exact or is_exact
+        record.peak_bound = bound if record.peak_bound == "at least" else record.peak_bound
         record.peak_models = models or record.peak_models
 
 
@@ -239,14 +247,16 @@ def _raise_highest(state: RunState, total: HighestTotal) -> None:
     if before is None or before.step <= changed < total.step:
         state.step_memory.highest = total
     elif total.step > changed or before.step <= changed:
-        if replace(total, is_exact=before.is_exact) == before:
+        if replace(total, bound=before.bound) == before:
             # A total at the end of a phase is a lower bound of its peak, and may be equal to it.
-            before = total if total.is_exact else before
+            before = total if before.bound == "at least" else before
         state.step_memory.highest = max(before, total, key=lambda each: each.bytes)
 
 
 def phase_peak_measured(state: RunState, event: ev.PhasePeakMeasured) -> None:
-    raise_peak(state, event.phase, event.step, event.peak, is_exact=True)
+    note_devices(state, event.devices)
+    bound = bound_of_peak(is_exact=True, devices=event.devices)
+    raise_peak(state, event.phase, event.step, event.peak, bound)
 
 
 def memory_spike_found(state: RunState, event: ev.MemorySpikeFound) -> None:

@@ -33,9 +33,11 @@ from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.state.selectors import has_trained
 from gradtui.text import (
     DASH,
+    bounded,
     change_results,
     change_words,
     count_text,
+    fullest_words,
     nonfinite_text,
     number_text,
     oom_headline,
@@ -225,8 +227,9 @@ def _facts(state: RunState) -> Iterator[Fact]:
             yield Fact(label, number_text(curve.last).strip(), note if first < len(curve) - 1 else "")
     peak = run_peak(state)
     if peak is not None:
-        where = when_words(peak.step, peak.phase, peak.since)
-        yield Fact("Peak memory", f"{'' if peak.is_exact else '≥ '}{short_bytes(peak.whole)}", where)
+        fullest = fullest_words(state, state.step_memory.devices)
+        where = ", ".join(filter(None, (when_words(peak.step, peak.phase, peak.since), fullest)))
+        yield Fact("Peak memory", bounded(peak.bound, short_bytes(peak.whole), " "), where)
     yield Fact("Findings", f"{len(state.findings):,}", _counts(state.findings))
     if state.intervention_count:
         yield Fact("Changes", f"{state.intervention_count:,}", f"the last at step {state.interventions[-1].step:,}")

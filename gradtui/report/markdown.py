@@ -11,7 +11,7 @@ from gradtui.report.memory_contents import duration_words, share_words
 from gradtui.report.module_rows import ModuleRow
 from gradtui.report.rank_contents import RankContents
 from gradtui.state.findings import Status
-from gradtui.text import DASH, count_text, plural, short_bytes
+from gradtui.text import DASH, bounded, count_text, plural, short_bytes
 
 _MAX_ROWS = 30
 _MAX_FINDINGS = 20
@@ -112,7 +112,7 @@ def _memory(contents: Contents) -> str:
             duration_words(phase.seconds),
             share_words(phase.share) or DASH,
             short_bytes(phase.total),
-            ("" if phase.peak_exact else "≥ ") + short_bytes(phase.peak) if phase.peak is not None else DASH,
+            bounded(phase.peak_bound, short_bytes(phase.peak), " ") if phase.peak is not None else DASH,
         )
         for phase in contents.memory.phases
     ]

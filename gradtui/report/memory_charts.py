@@ -21,7 +21,7 @@ from gradtui.report.chart_parts import (
 )
 from gradtui.report.memory_contents import MemoryContents, PhaseMemory, StepMemory, part_names
 from gradtui.state.step_curve import PHASES_OF_STEP
-from gradtui.text import short_bytes
+from gradtui.text import bounded, short_bytes
 
 _ROW_HEIGHT = 30
 _LEGEND_COLUMNS = "width && windowSize()[0] < 420 ? 2 : windowSize()[0] < 560 ? 3 : 9"
@@ -93,7 +93,7 @@ def _peak_layer(phases: Sequence[PhaseMemory], unit: str, size: int) -> Spec:
         {
             "phase": phase.phase.value,
             "value": phase.peak / size,
-            "text": f"{'' if phase.peak_exact else '≥ '}{short_bytes(phase.peak)}",
+            "text": bounded(phase.peak_bound, short_bytes(phase.peak), " "),
         }
         for phase in phases
         if phase.peak is not None

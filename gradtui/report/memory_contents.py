@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Holding, Phase
+from gradtui.state.bounds import Bound
 from gradtui.state.devices import cuda_devices
 from gradtui.state.model_records import peak_owner
 from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_memory import is_peak_exact
+from gradtui.state.run_memory import phase_bound
 from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import PHASES_OF_STEP, step_curve, time_shares
 from gradtui.text import (
@@ -45,7 +46,7 @@ class PhaseMemory:
     total: int | None
     peak: int | None
     """Of all steps."""
-    peak_exact: bool
+    peak_bound: Bound
     owner: str
     """The models of the peak, if the run had several."""
 
@@ -170,7 +171,7 @@ def _phases(state: RunState) -> Sequence[PhaseMemory]:
                 tuple((part.role, part.name, part.size) for part in parts),
                 record.last.held.total if record.last is not None else None,
                 record.peak,
-                is_peak_exact(state, record),
+                phase_bound(state, record),
                 peak_owner(state, record),
             )
         )

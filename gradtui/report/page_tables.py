@@ -18,7 +18,7 @@ from gradtui.report.memory_contents import (
     share_words,
 )
 from gradtui.report.page_parts import Column, figure, folded, paragraphs, section, table
-from gradtui.text import number_text, plural, short_bytes, short_rate
+from gradtui.text import bounded, number_text, plural, short_bytes, short_rate
 
 _ROWS = 48
 """Rows of the table that has the numbers of the curves."""
@@ -158,13 +158,12 @@ def _phases(memory: MemoryContents) -> Markup:
 def _phase_row(phase: PhaseMemory, shown: list[str]) -> list[str]:
     sizes = {role: size for role, _, size in phase.parts}
     owner = f" with {phase.owner}" if phase.owner else ""
-    bound = "" if phase.peak_exact else "≥ "
     return [
         phase.phase.value,
         duration_words(phase.seconds),
         share_words(phase.share),
         short_bytes(phase.total),
-        f"{bound}{short_bytes(phase.peak)}{owner}" if phase.peak is not None else "",
+        bounded(phase.peak_bound, short_bytes(phase.peak), " ") + owner if phase.peak is not None else "",
         *(short_bytes(sizes.get(role)) for role in shown),
     ]
 

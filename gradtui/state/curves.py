@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.bounds import Bound
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.series import Series
 
@@ -94,7 +96,7 @@ class HighestTotal:
     step: int
     phase: Phase | None
     """None if it is of one of several steps, of which only the last was read."""
-    is_exact: bool
+    bound: Bound
     since: int = 0
     """The first of these steps."""
 
@@ -110,6 +112,8 @@ class StepMemoryCurves:
     """Whether the allocator has kept the peak of each of these steps. Otherwise the peak of the run is a lower bound."""
     highest: HighestTotal | None = None
     """Of the steps since the newest change, as soon as one of them is measured; before that, of those before it."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """Each device, if the models are on several: its newest total, and its highest peak of the run. Empty for one device."""
     highest_unread: HighestTotal | None = None
     """The highest peak of the run that may be of a step that was not read."""
     spikes: list[ev.MemorySpikeFound] = field(default_factory=list)

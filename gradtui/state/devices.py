@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
+from gradtui.state.run_state import RunState
 
 _NAMED = ("index", "source", "utilisation", "trouble")
 """The fields of a device that are no bytes."""
+
+
+@dataclass(frozen=True)
+class FullestDevice:
+    """The device that is nearest to its limit, of several that hold the models."""
+
+    index: int
+    bytes: int
+    """Its highest total of tensors; the one at the end where no allocator keeps peaks."""
+    capacity: int | None
+    """The bytes of the device; None where the driver does not say them of every device."""
+
+
+def fullest_device(devices: Sequence[DeviceMemory], sample: DeviceSampled | None) -> FullestDevice | None:
+    """Return the device with the largest share of its memory in use, or with most bytes where the sizes are unknown.
+
+    None for a single device, or if nothing is known.
+    """
+    sizes = {device.index: device.device_total for device in cuda_devices(sample)}
+    found = []
+    for each in devices:
+        size = each.total if each.peak is None else each.peak
+        if size is None:
+            return None
+        found.append(FullestDevice(each.index, size, sizes.get(each.index)))
+    if any(not each.capacity for each in found):
+        found = [replace(each, capacity=None) for each in found]
+    return max(found, key=lambda each: each.bytes / (each.capacity or 1)) if len(found) > 1 else None
 
 
 def cuda_devices(sample: DeviceSampled | None) -> tuple[DeviceFigures, ...]:
@@ -21,6 +52,16 @@ def cuda_devices(sample: DeviceSampled | None) -> tuple[DeviceFigures, ...]:
         index=sample.index or 0,
     )
     return tuple(sorted((first, *sample.others), key=lambda device: device.index))
+
+
+def models_capacity(state: RunState) -> int | None:
+    """Return the bytes of the devices that hold the models; None if one of them is unknown."""
+    sizes = {device.index: device.device_total for device in cuda_devices(state.device)}
+    indexes = [each.index for each in state.step_memory.devices]
+    if not indexes:
+        return state.device.device_total if state.device is not None else None
+    known = [size for size in map(sizes.get, indexes) if size is not None]
+    return sum(known) if len(known) == len(indexes) else None
 
 
 def sum_of(devices: tuple[DeviceFigures, ...]) -> DeviceFigures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
+from gradtui.state.bounds import Bound
 from gradtui.state.series import Series
 
 
@@ -25,6 +26,6 @@ class PhaseRecord:
     """The step of `peak`; 0 before the first one."""
     peak_models: tuple[int, ...] = ()
     """Numbers of the models that had run in the step of the peak; empty where they are unknown."""
-    peak_exact: bool = True
+    peak_bound: Bound = "exact"
     totals: Series = field(default_factory=Series)
     """Total bytes at the end of the phase, over steps."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.bounds import Bound, bound_of_known
 from gradtui.state.phase_record import PhaseRecord
 from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import StepCurve, step_curve
@@ -29,8 +30,8 @@ class RunPeak:
     step: int
     phase: Phase | None
     """None if it is of one of the steps from `since` to `step`, of which only the last was read."""
-    is_exact: bool
-    """False for a lower bound: no allocator has kept the peak of every step."""
+    bound: Bound
+    """`at least` where no allocator has kept the peak of every step, `at most` where the peaks of several devices add up."""
     since: int = 0
     record: PhaseRecord | None = None
     """That of its phase, if it is known."""
@@ -46,8 +47,8 @@ class MemoryPeak:
     step: int
     phase: Phase | None
     """As in `RunPeak`."""
-    is_exact: bool
-    """False for a lower bound: no allocator has kept the peak of its step, which was not profiled."""
+    bound: Bound
+    """As in `RunPeak`, of its step. A profiled step has an exact one."""
     curve: StepCurve | None
     """The course of memory within its step; None where that is unknown."""
     since: int = 0
@@ -75,19 +76,20 @@ def phase_total(state: RunState, phase: Phase) -> PhaseTotal | None:
     return PhaseTotal(above_load(state, last.held.total), last.step)
 
 
-def phase_peak(state: RunState, phase: Phase) -> tuple[int, bool] | None:
-    """Return the highest total so far within a phase, and whether it is more than a lower bound; None while unknown."""
+def phase_peak(state: RunState, phase: Phase) -> tuple[int, Bound] | None:
+    """Return the highest total so far within a phase, and what it says; None while unknown."""
     record, profile = state.phases[phase], state.step_profile
     within = profiled_peaks(profile).phases if profile is not None and profile.phases else ()
     known = [record.peak, *(peak for each, peak in within if each is phase)]
     highest = max((peak for peak in known if peak is not None), default=None)
-    return None if highest is None else (above_load(state, highest), is_peak_exact(state, record))
+    return None if highest is None else (above_load(state, highest), phase_bound(state, record))
 
 
-def is_peak_exact(state: RunState, record: PhaseRecord) -> bool:
-    """Return whether the highest total of a phase is more than a lower bound: no other step may have been higher."""
+def phase_bound(state: RunState, record: PhaseRecord) -> Bound:
+    """Return what the highest total of a phase says: a lower bound, if another step may have been higher."""
     memory = state.step_memory
-    return record.peak_exact and (not len(record.totals) or (memory.peaks_exact and not memory.has_gaps))
+    is_all = not len(record.totals) or (memory.peaks_exact and not memory.has_gaps)
+    return bound_of_known(record.peak_bound, is_all=is_all)
 
 
 def above_load(state: RunState, size: int) -> int:
@@ -124,12 +126,12 @@ def memory_peak(state: RunState) -> MemoryPeak | None:
     if curve is not None and (curve.has_every_change or highest is None):
         is_newer = highest is None or highest.step <= state.changed_after < curve.step
         if highest is None or is_newer or highest.bytes <= curve.peak * _AS_HIGH:
-            return MemoryPeak(above_load(state, curve.peak), curve.step, curve.peak_phase, True, curve)
+            return MemoryPeak(above_load(state, curve.peak), curve.step, curve.peak_phase, curve.bound, curve)
     if highest is None:
         return None
     own = curve if curve is not None and curve.step == highest.step else None
-    is_exact = highest.is_exact and state.step_memory.peaks_exact
-    return MemoryPeak(above_load(state, highest.bytes), highest.step, highest.phase, is_exact, own, highest.since)
+    bound = bound_of_known(highest.bound, is_all=state.step_memory.peaks_exact)
+    return MemoryPeak(above_load(state, highest.bytes), highest.step, highest.phase, bound, own, highest.since)
 
 
 def run_peak(state: RunState) -> RunPeak | None:
@@ -138,17 +140,18 @@ def run_peak(state: RunState) -> RunPeak | None:
     if found is None:
         return None
     phase, record = found
-    whole, is_exact = record.peak or 0, state.step_memory.peaks_exact
+    whole, is_all = record.peak or 0, state.step_memory.peaks_exact
     if unread is not None and unread.bytes > whole:
-        return RunPeak(above_load(state, unread.bytes), unread.bytes, unread.step, None, is_exact, unread.since)
+        bound = bound_of_known(unread.bound, is_all=is_all)
+        return RunPeak(above_load(state, unread.bytes), unread.bytes, unread.step, None, bound, unread.since)
     profile = state.step_profile
-    is_profiled = profile is not None and profile.step == record.peak_step and not record.peak_exact
+    is_profiled = profile is not None and profile.step == record.peak_step and record.peak_bound == "at least"
     # The total at a phase's end also has bytes of the profile's log, and no module.
     if profile is not None and is_profiled and profile.peak <= whole <= profile.peak * _AS_HIGH:
         whole, phase, module = profile.peak, profile.peak_phase, profile.peak_module
-        return RunPeak(above_load(state, whole), whole, profile.step, phase, False, module=module)
-    is_exact &= record.peak_exact
-    return RunPeak(above_load(state, whole), whole, record.peak_step, phase, is_exact, record=record)
+        return RunPeak(above_load(state, whole), whole, profile.step, phase, "at least", module=module)
+    bound = bound_of_known(record.peak_bound, is_all=is_all)
+    return RunPeak(above_load(state, whole), whole, record.peak_step, phase, bound, record=record)
 
 
 def highest_peak(state: RunState) -> tuple[Phase, PhaseRecord] | None:

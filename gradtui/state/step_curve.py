@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.bounds import Bound, bound_of_peak
 from gradtui.state.run_state import RunState
 
 PHASES_OF_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
@@ -39,6 +40,8 @@ class StepCurve:
     peak_phase: Phase
     peak_module: int = -1
     """Index of the module whose operation caused the peak; -1 where it is unknown."""
+    bound: Bound = "exact"
+    """What `peak` says: that of several devices is an upper bound if it was not profiled."""
     has_every_change: bool = True
     """Whether the totals follow every allocation. Otherwise each phase has only its peak and its end."""
 
@@ -70,7 +73,8 @@ def _of_phases(state: RunState) -> StepCurve | None:
         return None
     parts = tuple(PhaseTotals(each.phase, (each.peak or 0, each.held.total or 0)) for each in known)
     highest = max(known, key=lambda each: each.peak or 0)
-    return StepCurve(known[0].step, parts, highest.peak or 0, highest.phase, has_every_change=False)
+    bound = bound_of_peak(is_exact=True, devices=highest.devices)
+    return StepCurve(known[0].step, parts, highest.peak or 0, highest.phase, bound=bound, has_every_change=False)
 
 
 def measured_phases(state: RunState) -> list[MemoryMeasured]:

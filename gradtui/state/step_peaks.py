@@ -25,7 +25,8 @@ def step_peaks(state: RunState, step: int | None = None) -> StepPeaks | None:
             return None
         return replace(_in_blocks(state.step_profile), keeps_gradients=_keeps_gradients(state, state.step_profile))
     measured = measured_phases(state)
-    if not measured or measured[0].step < (step or 0):
+    if not measured or measured[0].step < (step or 0) or any(each.devices for each in measured):
+        # The peaks of several devices are upper bounds, whose differences say nothing.
         return None
     return _measured(measured, accumulates=state.micro_steps > state.step)
 

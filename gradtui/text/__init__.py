@@ -5,7 +5,7 @@ This package imports `gradtui.state` and `gradtui.protocol` only.
 
 from gradtui.text.breakpoints import breakpoint_text, reached_text
 from gradtui.text.commands import command_text
-from gradtui.text.device_memory import device_forms, device_texts
+from gradtui.text.device_memory import device_forms, device_texts, fullest_words
 from gradtui.text.driver import NVML, nvml_trouble_parts, nvml_trouble_text, nvml_trouble_words
 from gradtui.text.effects import (
     change_results,
@@ -33,7 +33,7 @@ from gradtui.text.memory import (
     growth_text,
     memory_source_text,
     no_profile_text,
-    peak_bound,
+    peaks_bound,
     spike_count_text,
     spike_text,
     spike_words,
@@ -85,6 +85,7 @@ from gradtui.text.units import (
     RATE_WIDTH,
     SECONDS_WIDTH,
     SHARE_WIDTH,
+    bounded,
     bytes_text,
     count_text,
     dtype_text,
@@ -123,6 +124,7 @@ __all__ = [
     "MemoryPart",
     "Notice",
     "between_ranks",
+    "bounded",
     "breakpoint_text",
     "bytes_text",
     "called",
@@ -150,6 +152,7 @@ __all__ = [
     "finding_line",
     "finding_lines",
     "finding_text",
+    "fullest_words",
     "growth_text",
     "holding_text",
     "listed",
@@ -172,7 +175,7 @@ __all__ = [
     "outcome_lines",
     "parts_at_peak",
     "parts_of_memory",
-    "peak_bound",
+    "peaks_bound",
     "plural",
     "progress_line",
     "rank_names",

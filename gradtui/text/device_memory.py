@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import DeviceFigures
-from gradtui.state.devices import cuda_devices, named_devices
+from gradtui.state.devices import cuda_devices, fullest_device, named_devices
 from gradtui.state.reconciliation import reconcile
 from gradtui.state.run_state import RunState
 from gradtui.text.units import DASH, share_text, short_bytes
@@ -32,6 +33,19 @@ def device_texts(state: RunState, most: int = 4) -> list[str]:
     """Return the line of each CUDA device in use; of more than `most`, that of their sum and of the fullest."""
     named = named_devices(cuda_devices(state.device), most)
     return [_text(device, name) for name, device in named]
+
+
+def fullest_words(state: RunState, devices: Sequence[DeviceMemory]) -> str:
+    """Return which of several devices is the fullest at its peak: `fullest cuda:1 12.3 of 16.0 GiB`; empty for one device."""
+    fullest = fullest_device(devices, state.device)
+    if fullest is None:
+        return ""
+    held = short_bytes(fullest.bytes)
+    if fullest.capacity is None:
+        return f"fullest cuda:{fullest.index} {held}"
+    of = short_bytes(fullest.capacity)
+    number, unit = held.rsplit(" ", 1)
+    return f"fullest cuda:{fullest.index} {number if of.endswith(unit) else held} of {of}"
 
 
 def _text(device: DeviceFigures, name: str) -> str:

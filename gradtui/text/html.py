@@ -23,7 +23,7 @@ from gradtui.text.effects import change_results, change_words
 from gradtui.text.findings import finding_text
 from gradtui.text.optimizers import newest_losses, newest_norms
 from gradtui.text.parameters import STATE_WORDS
-from gradtui.text.units import DASH, number_text, plural, rate_text, size_text
+from gradtui.text.units import DASH, bounded, number_text, plural, rate_text, size_text
 
 MAX_ROWS = 40
 _NAME_WIDTH = 60
@@ -70,14 +70,13 @@ def run_html(state: RunState, *, is_over: bool = False) -> str:
 
 def _facts(state: RunState, *, is_over: bool) -> str:
     peak = run_peak(state)
-    bound = "≥ " if peak is not None and not peak.is_exact else ""
     bound_of_norm = "≥ " if state.tree.is_sharded else ""
     facts = [
         f"<b>step {state.step:,}</b>" + (" (no longer watched)" if is_over else ""),
         "" if is_over or state.steps_per_second is None else rate_text(state.steps_per_second).strip(),
         f"loss <b>{html.escape(newest_losses(state)) or number_text(newest_loss(state)[0]).strip()}</b>",
         f"gradient norm {html.escape(newest_norms(state)) or bound_of_norm + number_text(state.gradient_norm.last).strip()}",
-        f"memory {_size(memory_now(state))}, peak {bound}{_size(peak.bytes if peak is not None else None)}",
+        f"memory {_size(memory_now(state))}, peak {DASH if peak is None else bounded(peak.bound, size_text(peak.bytes), ' ')}",
     ]
     return f"<p>{' · '.join(filter(None, facts))}</p>"
 

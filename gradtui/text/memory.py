@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.bounds import Bound, bound_of_peak
 from gradtui.state.growth import Growth
 from gradtui.state.model_records import model_labels, peak_owner
 from gradtui.state.run_memory import RunPeak, above_load, includes, largest_spike, run_peak
@@ -16,8 +17,9 @@ from gradtui.state.selectors import (
     saved_bytes,
     subtree,
 )
+from gradtui.text.device_memory import fullest_words
 from gradtui.text.frontier import called
-from gradtui.text.units import plural, short_bytes, size_text
+from gradtui.text.units import bounded, plural, short_bytes, size_text
 
 _MIN_SAVED = 1 << 20
 """Bytes. Less than this is no reason for a line."""
@@ -53,9 +55,10 @@ def growth_text(growth: Growth) -> str:
     )
 
 
-def peak_bound(state: RunState) -> str:
-    """Return the sign before the peaks of steps: `≥` where no allocator keeps them."""
-    return "" if state.step_memory.peaks_exact else "≥"
+def peaks_bound(state: RunState) -> Bound:
+    """Return what the peaks of steps say: they are lower bounds where no allocator keeps them."""
+    memory = state.step_memory
+    return bound_of_peak(is_exact=memory.peaks_exact, devices=memory.devices)
 
 
 def when_words(step: int, phase: Phase | None, since: int = 0) -> str:
@@ -69,7 +72,7 @@ def when_words(step: int, phase: Phase | None, since: int = 0) -> str:
 def spike_words(state: RunState, spike: MemorySpikeFound) -> tuple[str, ...]:
     """Return when a spike was and how high, as the screen counts its bytes; the longest words first."""
     whole, more = short_bytes(above_load(state, spike.peak)), short_bytes(spike.peak - spike.usual)
-    size = f"{peak_bound(state)}{whole}"
+    size = bounded(peaks_bound(state), whole)
     return (
         f"{when_words(spike.step, spike.phase)}: {size} (+{more})",
         f"at step {spike.step:,}: {size} (+{more})",
@@ -86,11 +89,10 @@ def spike_count_text(state: RunState, noun: str = "spike") -> str:
 def spike_text(state: RunState, spike: MemorySpikeFound) -> str:
     """Describe a step whose memory peak was far above those around it, as the screen counts its bytes."""
     peak, usual = (size_text(above_load(state, size)) for size in (spike.peak, spike.usual))
-    bound = f"{sign} " if (sign := peak_bound(state)) else ""
     lasted = f" for {spike.steps} steps" if spike.steps > 1 else ""
-    more = size_text(spike.peak - spike.usual)
+    more, peak = size_text(spike.peak - spike.usual), bounded(peaks_bound(state), peak, " ")
     when = when_words(0, spike.phase)
-    return f"memory spike{f' {when}' if when else ''}: {bound}{peak}, {more} more than usual ({usual}){lasted}"
+    return f"memory spike{f' {when}' if when else ''}: {peak}, {more} more than usual ({usual}){lasted}"
 
 
 def place_of(state: RunState, module: int) -> str:
@@ -109,9 +111,11 @@ def peak_text(state: RunState) -> str:
     if peak is None:
         return ""
     owner = peak_owner(state, peak.record) if peak.record is not None else ""
-    size = f"{'' if peak.is_exact else '≥ '}{size_text(peak.bytes)}"
+    size = bounded(peak.bound, size_text(peak.bytes), " ")
     where = f" with {owner}" if owner else place_of(state, peak.module)
     text = f"peak {size} {when_words(peak.step, peak.phase, peak.since)}{where}"
+    if words := fullest_words(state, state.step_memory.devices):
+        text += f", {words}"
     before = state.held_since_load
     if before is not None:
         text += f", besides {size_text(before)} held since before training"
@@ -151,10 +155,9 @@ def spikes_text(state: RunState) -> str:
     if largest is None:
         return ""
     count = spike_count_text(state, "memory spike")
-    bound = "" if state.step_memory.peaks_exact else "≥ "
     lasted = f" for {largest.steps} steps" if largest.steps > 1 else ""
     where = f"at step {largest.step:,}{lasted} {when_words(0, largest.phase)}".rstrip()
-    sizes = f"{bound}{size_text(largest.peak)}, usually {size_text(largest.usual)}"
+    sizes = f"{bounded(peaks_bound(state), size_text(largest.peak), ' ')}, usually {size_text(largest.usual)}"
     return f"{count} (far above the peaks of the steps around){_which(state)} {where}: {sizes}"
 
 

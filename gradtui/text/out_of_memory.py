@@ -14,7 +14,8 @@ from gradtui.protocol.events import (
     StepTotals,
 )
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
-from gradtui.text.units import size_text
+from gradtui.state.bounds import bound_of_peak
+from gradtui.text.units import bounded, size_text
 
 _NAMED = 4
 """Maximum number of categories on the one line, the largest first."""
@@ -134,9 +135,13 @@ def _phase(event: MemoryMeasured) -> str:
     held = event.held
     named = [(name, getattr(held, name, None)) for name in MEMORY_CATEGORIES]
     parts = ", ".join(f"{name.replace('_', ' ')} {size_text(size)}" for name, size in named if size)
-    peak = "–" if event.peak is None else f"{'' if event.peak_exact else '≥ '}{size_text(event.peak)}"
+    peak = "–" if event.peak is None else _peak_text(event.peak, event)
     total = "–" if held.total is None else size_text(held.total)
     return f"{event.phase.value:<10} {total}, peak {peak}: {parts}"
+
+
+def _peak_text(peak: int, event: MemoryMeasured) -> str:
+    return bounded(bound_of_peak(is_exact=event.peak_exact, devices=event.devices), size_text(peak), " ")
 
 
 def _number(value: float | None) -> str:

@@ -12,7 +12,7 @@ from gradtui.state.model_records import model_labels, model_records, peak_owner,
 from gradtui.state.norm_summary import NormSummary
 from gradtui.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_memory import is_peak_exact, memory_now
+from gradtui.state.run_memory import memory_now, phase_bound
 from gradtui.state.run_state import ModelRecord, RunState
 from gradtui.state.selectors import is_on_host
 from gradtui.state.shown_norms import shown_norms
@@ -36,7 +36,7 @@ from gradtui.text.out_of_memory import oom_headline
 from gradtui.text.overhead import overhead_lines
 from gradtui.text.parameters import problem_lines
 from gradtui.text.ranks import ranks_text
-from gradtui.text.units import plural, size_text
+from gradtui.text.units import bounded, plural, size_text
 
 _MODELS_SHOWN = 8
 """Maximum number of models in the report, if the run had more than exist now. The summary has more."""
@@ -282,9 +282,12 @@ def _phase_line(state: RunState, phase: Phase, loop: float) -> str:
     record = state.phases[phase]
     owner = peak_owner(state, record)
     share = f"{100 * record.seconds / loop:5.1f} %" if loop and phase is not Phase.LOAD else " " * 7
-    exact = "" if is_peak_exact(state, record) else "≥ "
     whose = f" with {owner}" if owner else ""
-    memory = "" if record.peak is None else f"  peak {exact}{size_text(record.peak)}{whose}"
+    memory = (
+        ""
+        if record.peak is None
+        else f"  peak {bounded(phase_bound(state, record), size_text(record.peak), ' ')}{whose}"
+    )
     return f"  {phase.value:<10} {record.seconds:8.2f} s {share}{memory}"
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gradtui.byte_units import UNITS
+from gradtui.state.bounds import Bound
 
 DASH = "–"
 """A value that is not known."""
@@ -42,6 +43,15 @@ _DTYPES = {
     "float8_e4m3fn": "f8e4",
     "float8_e5m2": "f8e5",
 }
+
+
+_SIGNS: dict[Bound, str] = {"exact": "", "at least": "≥", "at most": "≤", "about": "≈"}
+
+
+def bounded(bound: Bound, text: str, gap: str = "") -> str:
+    """Return a figure with the sign of what it says of the true one, and `gap` between both."""
+    sign = _SIGNS[bound]
+    return f"{sign}{gap}{text}" if sign else text
 
 
 def size_text(size: int, decimals: int = 1) -> str:

@@ -126,11 +126,11 @@ def test_a_step_that_measured_a_part_of_a_module_is_not_its_norm() -> None:
 
 
 def test_the_peak_is_the_highest_and_a_lower_bound_if_any_phase_is() -> None:
-    a = of_steps(1, peaks={"forward": Peak(100, True), "backward": Peak(80, True)})
-    b = of_steps(1, peaks={"forward": Peak(100, True), "backward": Peak(125, False)})
+    a = of_steps(1, peaks={"forward": Peak(100, "exact"), "backward": Peak(80, "exact")})
+    b = of_steps(1, peaks={"forward": Peak(100, "exact"), "backward": Peak(125, "at least")})
     rows = {row.name: row for row in compare(a, b).peaks}
     assert (rows["peak"].difference, rows["peak"].relative) == (25, 0.25)
-    assert (rows["peak"].a.at_least, rows["peak"].b.at_least, rows["forward"].b.at_least) == (False, True, False)
+    assert (rows["peak"].a.bound, rows["peak"].b.bound, rows["forward"].b.bound) == ("exact", "at least", "exact")
     assert rows["eval"].a.value is None
     assert rows["eval"].difference is None
 

@@ -94,7 +94,7 @@ def test_a_summary_of_another_version_is_compared(summary: dict[str, object]) ->
         (Figure(0.0661, 0.061, 0.0702), "seconds", "66.1 ms (61.0–70.2)"),
         (Figure(0.0009, 0.0005, 0.0011), "seconds", "900 µs (500–1100)"),
         (Figure(90.0), "seconds", "1m 30s"),
-        (Figure(1 << 20, at_least=True), "bytes", "≥ 1.00 MiB"),
+        (Figure(1 << 20, bound="at least"), "bytes", "≥ 1.00 MiB"),
         (Figure(math.nan), "", "NaN"),
         (Figure(2.0, count=3), "", "2.00 (3 values)"),
         (Figure(2.0, count=1), "", "2.00 (1 value)"),

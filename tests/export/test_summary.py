@@ -48,7 +48,7 @@ KEYS = {
     },
     "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing", "group_settings"},
     "phase": {"seconds", "device_seconds", "device_steps", "count", "bytes_end", "bytes_end_step", "other_at_load",
-              "other_first_step", "other_since", "bytes_peak", "peak_step", "peak_exact", "peak_models", "exact"},
+              "other_first_step", "other_since", "bytes_peak", "peak_step", "peak_exact", "peak_bound", "peak_models", "exact"},
     "gradient_norm": {"since_step", "first", "last", "min", "max", "measured_steps", "not_finite_steps",
                       "first_step", "last_step", "min_step", "max_step", "of_steps", "unconfirmed_steps",
                       "micro_steps", "gradient"},
@@ -129,7 +129,14 @@ def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
     summary = round_trip(step_memory.state(60, found))
     peaks = {step: step_memory.totals(step, more).peak for step, more in found.items()}
     assert summary["memory"] == {
-        "peak": {"step": 20, "since_step": 20, "phase": "forward", "bytes": peaks[20], "exact": False},
+        "peak": {
+            "step": 20,
+            "since_step": 20,
+            "phase": "forward",
+            "bytes": peaks[20],
+            "exact": False,
+            "bound": "at least",
+        },
         "spike_count": 2,
         "spike_count_exact": True,
         "spikes": [

@@ -51,7 +51,7 @@ def totals(step: int, forward: int) -> ev.StepMemoryMeasured:
 def shown(state: RunState) -> tuple[float, int, Phase, bool]:
     peak = memory_peak(state)
     assert peak is not None
-    return peak.bytes / MIB, peak.step, peak.phase, peak.is_exact
+    return peak.bytes / MIB, peak.step, peak.phase, peak.bound == "exact"
 
 
 def test_the_profiled_step_has_the_peak_whatever_the_ends_of_its_phases_are() -> None:

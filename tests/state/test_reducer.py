@@ -198,22 +198,22 @@ def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
         ledger(3, Phase.FORWARD, 110, None),
     )
     record = state.phases[Phase.FORWARD]
-    assert (record.peak, record.peak_exact) == (300, True)
+    assert (record.peak, record.peak_bound == "exact") == (300, True)
     assert record.last is not None
     assert record.last.step == 3
     apply(state, ledger(4, Phase.FORWARD, 400, 400))
-    assert (record.peak, record.peak_exact) == (400, False)
+    assert (record.peak, record.peak_bound == "exact") == (400, False)
     apply(state, step_totals(5, 390, peak=390))
-    assert (record.peak, record.peak_exact) == (400, False)
+    assert (record.peak, record.peak_bound == "exact") == (400, False)
     apply(state, step_totals(6, 410, peak=410))
-    assert (record.peak, record.peak_exact) == (410, False)
+    assert (record.peak, record.peak_bound == "exact") == (410, False)
 
 
 def test_an_exact_peak_of_a_step_is_that_of_the_phase_with_the_highest_total() -> None:
     state = state_after(step_totals(1, 100, 120, peak=500, exact=True), step_totals(2, 130, 110, peak=400, exact=True))
     forward, optimizer = state.phases[Phase.FORWARD], state.phases[Phase.OPTIMIZER]
-    assert (optimizer.peak, optimizer.peak_exact) == (500, True)
-    assert (forward.peak, forward.peak_exact) == (400, True)
+    assert (optimizer.peak, optimizer.peak_bound == "exact") == (500, True)
+    assert (forward.peak, forward.peak_bound == "exact") == (400, True)
 
 
 def test_totals_over_steps_are_of_every_step_whether_or_not_it_was_sampled() -> None:
@@ -410,7 +410,7 @@ def test_figures_of_another_device_are_no_longer_those_of_this_run() -> None:
         step_totals(2, 100, peak=100),
     )
     forward, optimizer = state.phases[Phase.FORWARD], state.phases[Phase.OPTIMIZER]
-    assert (forward.peak, forward.peak_exact, list(forward.totals.values)) == (200, True, [100])
+    assert (forward.peak, forward.peak_bound == "exact", list(forward.totals.values)) == (200, True, [100])
     assert (optimizer.last, optimizer.peak, state.unexplained_first) == (None, None, None)
     assert [*state.step_memory.peak] == [(2, 100)]
 

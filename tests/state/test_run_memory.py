@@ -46,7 +46,7 @@ def test_the_peak_has_its_step_and_phase_without_what_was_there_before() -> None
     peak = run_peak(run)
     assert peak is not None
     expected = (totals(20, 300 * MIB).peak or 0) - BEFORE
-    assert (peak.bytes, peak.step, peak.phase, peak.is_exact) == (expected, 20, Phase.FORWARD, False)
+    assert (peak.bytes, peak.step, peak.phase, peak.bound == "exact") == (expected, 20, Phase.FORWARD, False)
     largest = largest_spike(run)
     assert largest is not None
     assert above_load(run, largest.peak) == peak.bytes
@@ -55,13 +55,13 @@ def test_the_peak_has_its_step_and_phase_without_what_was_there_before() -> None
 def test_a_peak_that_an_allocator_has_kept_at_every_step_is_exact() -> None:
     peak = run_peak(state(60, exact=True))
     assert peak is not None
-    assert peak.is_exact
+    assert peak.bound == "exact"
     later = state(60, exact=True)
     # One step without makes it a lower bound: that step may have been higher.
     apply(later, ev.StepMemoryMeasured(7.0, 61, (totals(61),)))
     peak = run_peak(later)
     assert peak is not None
-    assert not peak.is_exact
+    assert peak.bound == "at least"
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["of a step", "of a sampled step"])
@@ -72,11 +72,11 @@ def test_an_exact_peak_that_equals_the_total_at_the_end_of_its_phase_is_exact(sa
     if sampled:
         apply(run, ev.MemoryMeasured(1.1, 1, Phase.FORWARD, held(MIB, 0, 0, None), 100 * MIB, True, True))
     record = run.phases[Phase.FORWARD]
-    assert (record.peak, record.peak_step, record.peak_exact) == (100 * MIB, 1, True)
-    assert not run.phases[Phase.BACKWARD].peak_exact
+    assert (record.peak, record.peak_step, record.peak_bound == "exact") == (100 * MIB, 1, True)
+    assert run.phases[Phase.BACKWARD].peak_bound == "at least"
     # As high as an exact one, and not known to be the highest of its step.
     apply(run, ev.StepMemoryMeasured(1.2, 2, (ev.StepTotals(2, 100 * MIB, 90 * MIB, 80 * MIB, 100 * MIB),)))
-    assert not run_peak(run).is_exact  # type: ignore[union-attr]
+    assert run_peak(run).bound == "at least"  # type: ignore[union-attr]
 
 
 def test_the_newest_totals_are_those_of_the_newest_step() -> None:
@@ -89,7 +89,7 @@ def test_the_newest_totals_are_those_of_the_newest_step() -> None:
         assert total is not None
         assert (total.bytes, total.step) == (getattr(newest, phase) - BEFORE, 60)
     peak = phase_peak(run, Phase.FORWARD)
-    assert peak == (max(totals(step).forward or 0 for step in range(1, 61)) - BEFORE, False)
+    assert peak == (max(totals(step).forward or 0 for step in range(1, 61)) - BEFORE, "at least")
 
 
 def test_a_breakdown_of_a_later_step_is_newer_than_the_totals() -> None:

@@ -158,7 +158,7 @@ class RowMaker:
         self._memory_at_s, each_s = event.at, (event.at - before) / len(event.totals)
         for number, totals in enumerate(event.totals, 1):
             at = event.at if number == len(event.totals) else before + number * each_s
-            row: Row = {"step": totals.step, "time_s": at, "peak_is_exact": totals.peak_exact}
+            row: Row = {"step": totals.step, "time_s": at, "peak_is_exact": totals.peak_exact and not totals.devices}
             row |= {f"{name}_bytes": getattr(totals, name) for name in ("forward", "backward", "optimizer", "peak")}
             yield tables.STEP_MEMORY, row
 
@@ -225,7 +225,7 @@ class RowMaker:
                 **{f"{category}_bytes": held[category] for category in MEMORY_CATEGORIES},
                 "total_bytes": event.held.total,
                 "peak_bytes": event.peak,
-                "peak_is_exact": event.peak_exact if event.peak is not None else None,
+                "peak_is_exact": event.peak_exact and not event.devices if event.peak is not None else None,
                 "is_exact": event.exact,
                 "offloaded_is_outside_total": event.held.offload_outside,
             },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -32,8 +32,8 @@ class KnownTensors:
     OUTSIDE for trainable parameters and buffers."""
     leaves: Mapping[int, Leaf]
     """Trainable parameters by `id()`."""
-    home: torch.device | None = None
-    """The only device whose tensors are counted; None counts all devices."""
+    devices: Container[torch.device] | None = None
+    """The devices whose tensors are counted; None counts all devices."""
     parents: Sequence[int] = ()
     """Parent index of each module, -1 if there is none."""
     shared: Mapping[int, Sequence[Part]] = field(default_factory=dict)

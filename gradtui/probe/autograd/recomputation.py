@@ -89,7 +89,7 @@ class Recomputation:
         inputs = {key: OUTSIDE for key in self._facts.regions.kept if self._is_kept(key)}
         excluded = {**self._known.excluded, **inputs}
         if is_traced:
-            known = replace(self._known, excluded=excluded, home=None)
+            known = replace(self._known, excluded=excluded, devices=None)
             found = walk(roots, self._trace, known)
             self._graphs.add_region(number, found)
         else:

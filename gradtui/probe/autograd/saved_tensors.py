@@ -234,7 +234,8 @@ class _Walk:
             if number < charged[0]:
                 self._first[key] = number, module
             return
-        if is_number(tensor) or self._known.home not in (None, tensor.device):
+        devices = self._known.devices
+        if is_number(tensor) or (devices is not None and tensor.device not in devices):
             return
         storage = tensor.untyped_storage()
         size = facts.storages[key] = storage.nbytes()

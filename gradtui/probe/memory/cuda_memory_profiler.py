@@ -7,7 +7,7 @@ picks other formulas in some backwards, so that the peak could differ (`isTensor
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter_ns
 
 from torch.optim import Optimizer
@@ -26,22 +26,24 @@ from gradtui.protocol.vocabulary import Phase
 
 
 class CudaMemoryProfiler(StepRecorder[OperationLog]):
-    """Profiles one step on the device with index `device`; there is no profile if the history cannot begin."""
+    """Profiles one step on the devices with these indexes; there is no profile if the history cannot begin."""
 
-    def __init__(self, tree: ModuleTree, modules: ModuleCallLog, optimizers: Iterable[Optimizer], device: int) -> None:
+    def __init__(
+        self, tree: ModuleTree, modules: ModuleCallLog, optimizers: Iterable[Optimizer], devices: Sequence[int]
+    ) -> None:
         super().__init__(tree, modules, OperationLog())
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
-        self._device, self._notes = device, Notes()
+        self._devices, self._notes = devices, Notes()
         self._notes.begin = dict(self._known())
         # Each free has two entries.
         history.begin(2 * MAX_EVENTS)
-        self._begin = history.position(device)
+        self._begin = history.position(devices)
         modules.moved = _mark
         _mark(modules.now)
 
     def phase(self, phase: Phase) -> None:
         """Record that this phase begins."""
-        position = history.position(self._device)
+        position = history.position(self._devices)
         if position is not None:
             self._notes.phases.append((position, phase))
         super().phase(phase)
@@ -50,7 +52,7 @@ class CudaMemoryProfiler(StepRecorder[OperationLog]):
         """Record which modules have saved what autograd keeps when backward begins."""
         living = ((key, reference()) for key, reference in facts.references.items() if key in facts.saved_by)
         addresses = {storage.data_ptr(): facts.saved_by[key] for key, storage in living if storage is not None}
-        position = history.position(self._device)
+        position = history.position(self._devices)
         if position is not None:
             self._notes.saved.append((position, addresses))
 
@@ -58,7 +60,7 @@ class CudaMemoryProfiler(StepRecorder[OperationLog]):
         """End the history and return the profile of the step; None if the script has begun to record meanwhile."""
         began = perf_counter_ns()
         self._notes.end = dict(self._known())
-        last, recorded = history.position(self._device), history.end(self._device)
+        last, recorded = history.position(self._devices), history.end(self._devices)
         self.close()
         # The counts are wrong if the script has reset them.
         if recorded is None or last is None or self._begin is None:
@@ -80,7 +82,7 @@ class CudaMemoryProfiler(StepRecorder[OperationLog]):
     def _known(self) -> Iterator[tuple[int, tuple[str, int]]]:
         for tensor, kind, module in known_tensors(self._tree, self._optimizers):
             for plain in plain_tensors(tensor) if not is_lazy(tensor) else ():
-                if plain.is_cuda and plain.device.index == self._device:
+                if plain.is_cuda and plain.device.index in self._devices:
                     yield plain.untyped_storage().data_ptr(), (kind, module)
 
 

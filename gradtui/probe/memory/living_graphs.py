@@ -126,9 +126,9 @@ class LiveGraphs:
         self._explained.update(dict.fromkeys(phases, held.other or 0))
 
     def search(
-        self, tree: ModuleTree, step: int, apart_from: Container[int], home: torch.device, *, young: bool
+        self, tree: ModuleTree, step: int, apart_from: Container[int], devices: Container[torch.device], *, young: bool
     ) -> None:
-        """Find the graphs that keep anything on the models' device except these storages.
+        """Find the graphs that keep anything on the models' devices except these storages.
 
         A `young` search visits only recently created objects, which costs next to nothing, and adds what it finds.
         """
@@ -139,7 +139,7 @@ class LiveGraphs:
             owners = SavedOwners(tree, ModuleCallLog())
             nodes = owners.nodes_of(_tensors(young=young), lambda: perf_counter_ns() - began > _ONE_SEARCH_NS)
             for node in nodes:
-                for storage, key in _saved(node, home):
+                for storage, key in _saved(node, devices):
                     if key not in seen and key not in apart_from:
                         seen.add(key)
                         graph = self._graph_of(number_of(node), step, graphs)
@@ -165,7 +165,7 @@ def _tensors(*, young: bool) -> list[torch.Tensor]:
     return [each for each in objects if kinds[type(each)]]
 
 
-def _saved(node: GraphNode, home: torch.device) -> list[tuple[Any, int]]:
+def _saved(node: GraphNode, devices: Container[torch.device]) -> list[tuple[Any, int]]:
     """Return the storages that a node keeps, with their keys; none once it is freed."""
     # What a custom Function kept no longer exists once it is freed, and functorch's wrappers have no storage.
     with contextlib.suppress(Exception):
@@ -175,6 +175,8 @@ def _saved(node: GraphNode, home: torch.device) -> list[tuple[Any, int]]:
             (storage, storage_key(plain))
             for tensor in kept
             for plain in plain_tensors(tensor)
-            if plain.device == home == (storage := plain.untyped_storage()).device and not is_number(plain)
+            if plain.device in devices
+            and plain.device == (storage := plain.untyped_storage()).device
+            and not is_number(plain)
         ]
     return []

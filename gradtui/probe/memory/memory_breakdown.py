@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -15,10 +15,18 @@ from torch.optim import Optimizer
 from gradtui.probe.autograd import OUTSIDE, GraphSummary
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading, device_allocator
 from gradtui.probe.model import ModuleTree, StorageCount, bucket_bytes, buffers_of, state_tensors
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import MemoryBytes
 
-Peak = tuple["int | None", bool]
-"""The highest total between two readings in bytes, and whether it is exact or a lower bound."""
+
+class Peak(NamedTuple):
+    """The highest total between two readings."""
+
+    bytes: int | None
+    is_exact: bool
+    """False for a lower bound."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """Each device of several; `bytes` is then an upper bound, if it is exact."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +80,9 @@ class MemoryAccountant:
 
     def __init__(self, cpu: MemoryCounter) -> None:
         self.allocator = cpu
-        self.device_index = 0
-        """Index of the CUDA device that holds most of the models' bytes; 0 as long as there is none."""
-        self.home = torch.device("cpu")
-        """The device that holds most of the models' bytes. Only tensors on it count."""
+        self.devices: tuple[torch.device, ...] = (torch.device("cpu"),)
+        """The devices whose tensors count: all CUDA devices that hold parameters, or a single one of another type. The one
+        with most of the models' bytes comes first."""
         self._cpu = cpu
         self._before: Reading = cpu.read()
         self._counted: list[weakref.ref[Optimizer]] = []
@@ -90,17 +97,23 @@ class MemoryAccountant:
         """The total at the beginning of the current phase."""
         return self._before.total
 
+    @property
+    def device_index(self) -> int:
+        """Index of the CUDA device that holds most of the models' bytes; 0 as long as there is none."""
+        return self.devices[0].index or 0
+
+    @property
+    def device_indexes(self) -> tuple[int, ...]:
+        """Indexes of the devices."""
+        return tuple(device.index or 0 for device in self.devices)
+
     def follow(self, tree: ModuleTree) -> str | None:
-        """Read totals from the device that holds most of the models' bytes. Return its name if it has changed, else None."""
-        sizes: dict[torch.device, int] = {}
-        for index, tensor in tree.live_parameters():
-            sizes[tensor.device] = sizes.get(tensor.device, 0) + tree.parameters[index].bytes
-        home = max(sizes, key=lambda device: sizes[device], default=torch.device("cpu"))
-        self.device_index = (home.index or 0) if home.type == "cuda" else 0
-        if home == self.home:
+        """Read totals from the devices that hold the models. Return the name of the first if they have changed, else None."""
+        before, self.devices = self.devices, _devices_of(tree)
+        if set(before) == set(self.devices):
             return None
-        self.home = home
-        self.allocator = self._cpu if home.type == "cpu" else device_allocator(home)
+        home = self.devices[0]
+        self.allocator = self._cpu if home.type == "cpu" else device_allocator(self.devices)
         # Do not read yet: the first reading returns the peak since the process began, which is the peak of loading.
         self._before, self._entries = Reading(None, None), None
         return torch.cuda.get_device_name(home) if home.type == "cuda" else home.type
@@ -122,7 +135,7 @@ class MemoryAccountant:
         return excluded
 
     def _count(self) -> StorageCount:
-        return StorageCount(self.allocator.device_type, index=self.home.index)
+        return StorageCount(self.allocator.device_type, indexes={device.index for device in self.devices})
 
     def begin_phase(self) -> Peak:
         """Begin a phase, whose peak counts from here. Return the peak since the previous reading."""
@@ -173,11 +186,13 @@ class MemoryAccountant:
 
     def _peak(self, reading: Reading) -> Peak:
         if reading.since_last:
-            return reading.peak, True
-        if reading.peak is not None and self._before.peak is not None and reading.peak > self._before.peak:
+            return Peak(reading.peak, True, reading.devices)
+        is_known = reading.peak is not None and self._before.peak is not None and not reading.devices
+        if is_known and (reading.peak or 0) > (self._before.peak or 0):
             # The peak of the run rose within this phase, so it is this phase's peak.
-            return reading.peak, True
-        return max((total for total in (self._before.total, reading.total) if total is not None), default=None), False
+            return Peak(reading.peak, True)
+        known = (total for total in (self._before.total, reading.total) if total is not None)
+        return Peak(max(known, default=None), False, reading.devices)
 
     def _state_bytes(
         self, optimizers: list[Optimizer], waiting: Sequence[object], count: StorageCount, *, stepped: bool
@@ -198,6 +213,19 @@ class MemoryAccountant:
         self._counted, self._entries = [weakref.ref(optimizer) for optimizer in optimizers], entries
         self._optimizer_state = size, host
         return size, host
+
+
+def _devices_of(tree: ModuleTree) -> tuple[torch.device, ...]:
+    """Return the devices that hold the models, most bytes first. Offloaded parameters, on `meta`, are on none of them."""
+    sizes: dict[torch.device, int] = {}
+    for index, tensor in tree.live_parameters():
+        sizes[tensor.device] = sizes.get(tensor.device, 0) + tree.parameters[index].bytes
+    found = sorted(sizes, key=lambda device: (device.type == "meta", -sizes[device]))
+    on_cuda = [device for device in found if device.type == "cuda"]
+    if found and found[0].type == "meta" and torch.cuda.is_initialized():
+        # All are offloaded: each comes to a device for its module's call.
+        on_cuda = [torch.device("cuda", torch.cuda.current_device())]
+    return tuple(on_cuda or found[:1]) or (torch.device("cpu"),)
 
 
 def _buckets(tree: ModuleTree) -> int:

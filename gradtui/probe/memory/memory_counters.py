@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import torch
 from gradtui.own_memory import OWN
 from gradtui.probe.memory import peak_counters
 from gradtui.probe.memory.peak_counters import PeakCounters
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.samplers.device import counter, counts_no_requests
 
 
@@ -23,6 +25,8 @@ class Reading:
     peak: int | None
     since_last: bool = False
     """Whether `peak` is exact and counts from the previous reading (for the first reading, from the start of the process)."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """Each device of several. `total` and `peak` are then sums, and `peak` is an upper bound."""
 
 
 class MemoryCounter(Protocol):
@@ -40,33 +44,48 @@ class MemoryCounter(Protocol):
 
 
 class CudaAllocator:
-    """Reads `requested_bytes` of one device from the caching allocator: the bytes requested, before rounding.
+    """Reads `requested_bytes` from the caching allocator, of the devices with these indexes: the bytes before rounding.
 
     The allocator maintains these counters anyway: nothing is launched or waited for. If the script's readings are protected,
-    each reading by gradtui begins a new peak. With several devices in use, this is the one that holds most of the models'
-    bytes: peaks of several devices do not add up, since each may have been reached at another time. Not yet confirmed on a
-    device.
+    each reading by gradtui begins a new peak. Checked on a simulated device only.
     """
 
     device_type = "cuda"
     exact = True
 
-    def __init__(self, index: int = 0, peaks: PeakCounters | None = None) -> None:
+    def __init__(self, indexes: Sequence[int] = (0,), peaks: PeakCounters | None = None) -> None:
         several = torch.cuda.device_count() > 1
-        self.name = f"CUDA allocator of device {index}" if several else "CUDA allocator"
-        """Includes the device index if there are several devices."""
-        self._index = index
+        named = f"device{'s' if len(indexes) > 1 else ''} {', '.join(map(str, indexes))}"
+        self.name = f"CUDA allocator of {named}" if several else "CUDA allocator"
+        """Includes the indexes if the machine has several devices."""
+        self._indexes = tuple(indexes)
         self._peaks = peaks if peaks is not None else peak_counters.of_this_process
 
     def read(self) -> Reading:
         """Return requested bytes and their peak; unknown if another allocator without statistics is in use."""
+        readings = [self._read(index) for index in self._indexes]
+        return readings[0] if len(readings) == 1 else _sum_of(self._indexes, readings)
+
+    def _read(self, index: int) -> Reading:
         try:
-            taken = self._peaks.take(self._index) if torch.cuda.is_initialized() else None
-            stats = taken if taken is not None else torch.cuda.memory_stats_as_nested_dict(self._index)
+            taken = self._peaks.take(index) if torch.cuda.is_initialized() else None
+            stats = taken if taken is not None else torch.cuda.memory_stats_as_nested_dict(index)
         except RuntimeError:
             return Reading(None, None)
         requested = _requested(stats)
         return Reading(requested.get("current", 0), requested.get("peak", 0), since_last=taken is not None)
+
+
+def _sum_of(indexes: Sequence[int], readings: Sequence[Reading]) -> Reading:
+    since_last = all(reading.since_last for reading in readings)
+    totals, peaks = [reading.total for reading in readings], [reading.peak for reading in readings]
+    return Reading(
+        None if None in totals else sum(total or 0 for total in totals),
+        None if None in peaks else sum(peak or 0 for peak in peaks),
+        since_last,
+        # A peak of the run is none of the time since the previous reading.
+        tuple(DeviceMemory(*each) for each in zip(indexes, totals, peaks if since_last else [None] * len(peaks))),
+    )
 
 
 def _requested(stats: dict[str, Any]) -> dict[str, int]:
@@ -143,9 +162,10 @@ class ResidentAllocator:
         return Reading(int(self._process.memory_info().rss - self._before), None)
 
 
-def device_allocator(device: torch.device) -> MemoryCounter:
-    """Return the source of totals for tensors on an accelerator."""
-    return CudaAllocator(device.index or 0) if device.type == "cuda" else OtherDeviceCounter(device.type)
+def device_allocator(devices: Sequence[torch.device]) -> MemoryCounter:
+    """Return the source of totals for tensors on an accelerator: on several CUDA devices, or on one device of another type."""
+    kind = devices[0].type
+    return CudaAllocator(sorted(each.index or 0 for each in devices)) if kind == "cuda" else OtherDeviceCounter(kind)
 
 
 def cpu_allocator() -> MemoryCounter:

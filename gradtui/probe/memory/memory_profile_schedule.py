@@ -7,7 +7,7 @@ operations of the forward are recorded, in the steps that would be profiled firs
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -131,8 +131,8 @@ class MemoryProfileSchedule:
             return 0
         return self._cadence.steps_until_due(executed) if _has_profile(device_type) else sys.maxsize
 
-    def begin(self, modules: ModuleCallLog, device_type: str, total: int | None, device: int = 0) -> None:
-        """Begin a step that is due, on the CUDA device with the index `device`.
+    def begin(self, modules: ModuleCallLog, device_type: str, total: int | None, devices: Sequence[int] = (0,)) -> None:
+        """Begin a step that is due, on the CUDA devices with these indexes.
 
         Its memory is not profiled if the allocated bytes, the `total`, are unknown on the CPU.
 
@@ -147,7 +147,7 @@ class MemoryProfileSchedule:
                 return
             self._recorder = MemoryProfiler(tree, modules, self._view.live_optimizers(), device_type, total)
         elif _has_profile(device_type):
-            self._recorder = CudaMemoryProfiler(tree, modules, self._view.live_optimizers(), device)
+            self._recorder = CudaMemoryProfiler(tree, modules, self._view.live_optimizers(), devices)
         else:
             self._recorder = StepRecorder(tree, modules, OperationLog())
         if self._requested or self._is_outdated or self._recorded != tree.listing:

@@ -162,7 +162,7 @@ class OomReporter:
             # The breakdown's allocator would begin a new peak with this reading.
             reading = read_allocator(device.index or 0)
             return reading.allocated if reading.requested is None else reading.requested
-        return (self._cpu if device.type == "cpu" else device_allocator(device)).read().total
+        return (self._cpu if device.type == "cpu" else device_allocator([device])).read().total
 
     def _written(self, event: OutOfMemory) -> OutOfMemory:
         if self._write_file is None:

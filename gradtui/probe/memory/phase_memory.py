@@ -15,6 +15,7 @@ from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.memory.step_totals import PHASES_OF_A_STEP
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import sequence_number
+from gradtui.protocol.device_memory import joined
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.events import DeviceFound, GraphsAlive, MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
@@ -64,7 +65,7 @@ class PhaseMemory:
         if phase is not Phase.LOAD:
             # The device's first reading covers the whole run so far.
             self.begin_phase()
-            self.peaks.read_within((None, False))
+            self.peaks.read_within(Peak(None, False))
         self._emit(DeviceFound(self._clock.at(), self._counter.steps, device, self.accountant.allocator.name))
 
     def begin_step(self, *, listening: bool) -> Peak:
@@ -136,7 +137,7 @@ class PhaseMemory:
         partial, part = self.accountant.take(
             self._view.tree, optimizers, self.batches.alive(), stepped=stepped, waiting=self._view.joined.states()
         )
-        peak, peak_exact = self.peaks.of(phase, part)
+        peak, peak_exact, devices = self.peaks.of(phase, part)
         if self._traces.current is not None:
             # What a kernel itself allocates is not observed, so this is also a lower bound, but a much closer one.
             within = self._traces.current.highest_in(phase)
@@ -153,7 +154,7 @@ class PhaseMemory:
         exact = self.accountant.allocator.exact and known and explained
         step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
         models = self._models() if phase is not Phase.LOAD else ()
-        measured = MemoryMeasured(self._clock.at(), step, phase, held, peak, peak_exact, exact, models)
+        measured = MemoryMeasured(self._clock.at(), step, phase, held, peak, peak_exact, exact, models, devices)
         if kept is None:
             self._unsettled.append((measured, partial, sequence_number()))
         else:
@@ -177,7 +178,7 @@ class PhaseMemory:
             if not young and not self.graphs.may_search():
                 break
             apart = {**self.accountant.excluded_storages(self._view.tree), **kept.storages}
-            self.graphs.search(self._view.tree, self._counter.steps, apart, self.accountant.home, young=young)
+            self.graphs.search(self._view.tree, self._counter.steps, apart, self.accountant.devices, young=young)
             held = partial.divided(kept.joined(self.graphs.storages()), knows_batches=knows_batches)
             is_explained = not self.graphs.is_wanted(phase, held)
             if is_explained:
@@ -231,7 +232,7 @@ class PhasePeaks:
 
     def begin_step(self, before: Peak, *, listening: bool) -> None:
         """Begin a sampled step within a phase. The beginning of that phase was observed only if hooks were `listening` then."""
-        self._present = before if listening else (None, False)
+        self._present = before if listening else Peak(None, False)
         self._forward = None
         self._emitted.clear()
 
@@ -265,9 +266,12 @@ class PhasePeaks:
         return self._emitted.values()
 
     def of_step(self) -> tuple[int | None, MemoryBytes | None]:
-        """Return the peak of forward, backward and optimizer step if all are exact, and what backward left at its end."""
+        """Return the peak of forward, backward and optimizer step if all are exact, and what backward left at its end.
+
+        Those of several devices are upper bounds, whose differences say nothing.
+        """
         of_step = [each for phase, each in self._emitted.items() if phase in PHASES_OF_A_STEP]
-        known = [each.peak for each in of_step if each.peak_exact and each.peak is not None]
+        known = [each.peak for each in of_step if each.peak_exact and each.peak is not None and not each.devices]
         backward = self._emitted.get(Phase.BACKWARD)
         highest = max(known) if known and len(known) == len(of_step) else None
         return highest, backward.held if backward is not None else None
@@ -277,15 +281,16 @@ class PhasePeaks:
 
         Only exact peaks are emitted again; None for any other.
         """
-        (peak, exact), breakdown = self.of(phase, part), self._emitted.get(phase)
+        (peak, exact, devices), breakdown = self.of(phase, part), self._emitted.get(phase)
         if breakdown is None or not exact or not breakdown.peak_exact or peak is None or peak <= (breakdown.peak or 0):
             return None
-        self._emitted[phase] = higher = replace(breakdown, peak=peak)
+        self._emitted[phase] = higher = replace(breakdown, peak=peak, devices=joined(devices, breakdown.devices))
         return higher
 
 
 def _joined(first: Peak | None, second: Peak) -> Peak:
     if first is None:
         return second
-    known = [peak for peak, _ in (first, second) if peak is not None]
-    return max(known, default=None), first[1] and second[1]
+    known = [peak.bytes for peak in (first, second) if peak.bytes is not None]
+    is_exact = first.is_exact and second.is_exact
+    return Peak(max(known, default=None), is_exact, joined(first.devices, second.devices))

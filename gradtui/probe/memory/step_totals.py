@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from time import thread_time_ns
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
 from gradtui.probe.memory.spikes import Spike, SpikeDetector
 from gradtui.probe.steps import ProbeContext
+from gradtui.protocol.device_memory import DeviceMemory, joined
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, PhasePeakMeasured, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
 
@@ -53,6 +55,8 @@ class StepTotalsReader:
         """The newest step whose peak is known."""
         self._earlier = 0
         """The highest total since that step, as far as it was read, but in no phase of a step."""
+        self._devices: tuple[DeviceMemory, ...] = ()
+        """Each device of several, since the step that was read last."""
         self._between: dict[Phase, int] = {}
         """The highest emitted peak of each phase that is no part of a step."""
         self._waiting: deque[StepTotals] = deque(maxlen=_MAX_WAITING)
@@ -82,6 +86,8 @@ class StepTotalsReader:
     def read(self) -> Total:
         """Return the total now, and the peak since the reading before."""
         reading = self._accountant.allocator.read()
+        if reading.devices:
+            self._devices = joined(self._devices, reading.devices)
         return reading.total, reading.peak if reading.since_last else None
 
     def phase_ended(self, phase: Phase) -> None:
@@ -104,21 +110,24 @@ class StepTotalsReader:
 
     def read_between(self, peak: Peak) -> None:
         """Take the peak since the previous reading from one that was made between steps."""
-        if peak[1]:
-            self._earlier = max(self._earlier, peak[0] or 0)
+        if peak.is_exact:
+            self._earlier = max(self._earlier, peak.bytes or 0)
+            self._devices = joined(self._devices, peak.devices)
 
     def left(self, phase: Phase) -> None:
         """Read the peak of a phase that is no part of a step, such as an evaluation. Emit it if it is the highest so far."""
         if self._accountant.allocator.device_type == "cpu" or self._hooks.is_off("memory totals"):
             return
         with self._guarded:
+            devices, self._devices = self._devices, ()
             _, peak = self.read()
+            of_phase, self._devices = self._devices, joined(devices, self._devices)
             if self._peak_since != self._counter.steps:
                 # It may be that of a step that was not read.
                 self._earlier = max(self._earlier, peak or 0)
             elif peak is not None and peak > self._between.get(phase, 0):
                 self._between[phase] = peak
-                self._emit(PhasePeakMeasured(self._clock.at(), self._counter.steps, phase, peak))
+                self._emit(PhasePeakMeasured(self._clock.at(), self._counter.steps, phase, peak, of_phase))
 
     def charge(self) -> None:
         """Record what the readings of the current step have taken, since the last one has been made."""
@@ -138,9 +147,8 @@ class StepTotalsReader:
             is_exact, self._peak_since = has_peaks and self._newest >= 0, step if has_peaks else -1
             unread, unsure = self._unread_before(step, has_peaks=has_peaks)
             peaks = [*self._totals.values(), *self._peaks.values(), unsure]
-            self._take(
-                _of_step(step, self._totals, self._peaks, max(peaks), is_exact=is_exact, unread=unread), optimizer
-            )
+            totals = _of_step(step, self._totals, self._peaks, max(peaks), is_exact=is_exact, unread=unread)
+            self._take(totals, optimizer)
         self._totals, self._peaks = {}, {}
 
     def _unread_before(self, step: int, *, has_peaks: bool = True) -> tuple[int, int]:
@@ -160,11 +168,15 @@ class StepTotalsReader:
         self._peak_since, (unread, unsure) = step, self._unread_before(step, has_peaks=is_exact)
         # A profile of the step knows peaks that the totals of other steps do not show.
         peak = max(peaks) if is_exact else max((total for total in totals.values() if total is not None), default=None)
+        for each in found.values():
+            self._devices = joined(self._devices, each.devices)
         exact = {phase: each.peak for phase, each in found.items() if each.peak_exact}
         peak = max(peak or 0, unsure) if is_exact else peak
         self._take(_of_step(step, totals, exact, peak, is_exact=is_exact, unread=unread), optimizer)
 
     def _take(self, totals: StepTotals, optimizer: int) -> None:
+        if self._devices:
+            totals, self._devices = replace(totals, devices=self._devices), ()
         self._waiting.append(totals)
         key = optimizer, totals.peak_exact
         if totals.peak is None or (key not in self._detectors and len(self._detectors) >= _MAX_DETECTORS):
@@ -186,6 +198,7 @@ class StepTotalsReader:
     def tree_changed(self) -> None:
         """Handle a change of the models: the peaks of others say nothing about theirs."""
         self._detectors.clear()
+        self._devices = ()
 
     def flush(self, *, at_end: bool = False) -> None:
         """Emit what was read since the last call, and at the end of the run the peak of the steps that were not read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -26,8 +26,8 @@ class StorageCount:
 
     device_type: str
     seen: set[int] = field(default_factory=set)
-    index: int | None = None
-    """The index of the only device of that type that counts; None for any."""
+    indexes: Container[int | None] | None = None
+    """The indexes of the devices of that type that count; None for any."""
     _is_here: dict[torch.device, bool] = field(default_factory=dict)
 
     def add(self, tensors: Iterable[torch.Tensor]) -> int:
@@ -62,7 +62,7 @@ class StorageCount:
                 device = plain.device
                 here = is_here.get(device)
                 if here is None:
-                    here = is_here[device] = device.type == self.device_type and self.index in (None, device.index)
+                    here = self._counts(device)
                 if here:
                     storage = plain.untyped_storage()
                     key = storage._cdata  # noqa: SLF001 - as `storage_key`, without asking the tensor twice
@@ -70,6 +70,11 @@ class StorageCount:
                         seen.add(key)
                         total += storage.nbytes()
         return total
+
+    def _counts(self, device: torch.device) -> bool:
+        is_listed = self.indexes is None or device.index in self.indexes
+        here = self._is_here[device] = device.type == self.device_type and is_listed
+        return here
 
     def storages(self, storages: Iterable[Any]) -> dict[int, int]:
         """Return key -> bytes of those of these storages that were not counted before. Does not mark them as counted.
@@ -79,7 +84,7 @@ class StorageCount:
         return {
             storage._cdata: storage.nbytes()  # noqa: SLF001 - as `storage_key`
             for storage in storages
-            if storage.device.type == self.device_type
+            if self._counts(storage.device)
             and storage._cdata not in self.seen  # noqa: SLF001
             and not (self.device_type == "cpu" and storage.is_shared())
         }

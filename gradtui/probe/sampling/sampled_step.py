@@ -95,7 +95,7 @@ class SampledStep:
         tree, known = self.tree, self.tree.leaves
         leaves = {id(tensor): known[index] for index, tensor in tree.live_parameters() if tensor.requires_grad}
         shared = _parts_of_shared(tree) if tree.one_storage else {}
-        return KnownTensors(accountant.excluded_storages(tree), leaves, accountant.home, tree.parents, shared)
+        return KnownTensors(accountant.excluded_storages(tree), leaves, accountant.devices, tree.parents, shared)
 
     def saved_bytes(self, at: float, step: int) -> SavedBytesMeasured | None:
         """Return the bytes that the largest graph of the step saves, by module; None if there was no backward."""

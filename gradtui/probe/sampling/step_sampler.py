@@ -139,7 +139,7 @@ class StepSampler:
         self._cadence.force(_AFTER_A_CHANGE)
         self._memory.tree_changed(self._phases.phase)
         self.totals.tree_changed()
-        self.times.follow(self._memory.accountant.home)
+        self.times.follow(self._memory.accountant.devices[0])
 
     def _step_stands_out(self) -> None:
         """Sample the next step, since the memory of this one is far above that of the others."""
@@ -227,8 +227,8 @@ class StepSampler:
         self.sampled_step = SampledStep(tree, trace)
         self._memory.follow(self.sampled_step.trace.grad_modes)
         if traced:
-            total, device = self._memory.accountant.total, self._memory.accountant.device_index
-            self._traces.begin(self.sampled_step.trace, self._memory.device_type, total, device)
+            total, devices = self._memory.accountant.total, self._memory.accountant.device_indexes
+            self._traces.begin(self.sampled_step.trace, self._memory.device_type, total, devices)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone

@@ -73,7 +73,7 @@ class DeviceTimes:
         self._device = 0
 
     def follow(self, home: torch.device) -> None:
-        """Set the device that holds most of the models' bytes."""
+        """Set the device that holds most of the models' bytes. Of several, the times are those of its stream."""
         self.is_on, self._device = home.type == "cuda", home.index or 0
 
     def follow_phases(self, *, is_exempt: bool) -> None:

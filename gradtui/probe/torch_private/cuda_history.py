@@ -8,8 +8,10 @@ simulated device only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -43,9 +45,10 @@ class Block(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """The history of one device."""
+    """The history of some devices."""
 
     entries: list[Entry]
+    """In their order; of several devices, by their times in microseconds."""
     in_use: dict[int, Block]
     """By address: the blocks in use at its end."""
     is_whole: bool
@@ -92,26 +95,27 @@ class AllocatorHistory:
         finally:
             self.mark(before)
 
-    def position(self, device: int) -> int | None:
-        """Return how many entries of a device have been recorded since the process began; None if that is unknown.
+    def position(self, devices: Sequence[int]) -> int | None:
+        """Return how many entries of some devices have been recorded since the process began; None if that is unknown.
 
         The allocator counts what it hands out and takes back (`allocation.all` in its statistics).
         """
         try:
-            counts = torch.cuda.memory_stats_as_nested_dict(device)["allocation"]["all"]
+            counts = [torch.cuda.memory_stats_as_nested_dict(device)["allocation"]["all"] for device in devices]
         except (RuntimeError, KeyError):
             return None
-        return int(counts["allocated"] + counts["freed"])
+        return sum(int(each["allocated"] + each["freed"]) for each in counts)
 
-    def end(self, device: int) -> Recorded | None:
-        """Stop, and return the history of a device; None if the script has begun to record meanwhile."""
+    def end(self, devices: Sequence[int]) -> Recorded | None:
+        """Stop, and return the history of some devices; None if the script has begun to record meanwhile."""
         if not self.is_on:
             return None
         try:
             found = self._originals[_READER](None)
         finally:
             self.stop()
-        trace = found["device_traces"][device]
+        traces = [found["device_traces"][device] for device in devices]
+        trace = traces[0] if len(traces) == 1 else sorted(chain.from_iterable(traces), key=itemgetter("time_us"))
         entries = [
             Entry(each["action"] == "alloc", each["addr"], each["size"], each.get("user_metadata", ""))
             for each in trace
@@ -120,11 +124,11 @@ class AllocatorHistory:
         in_use = {
             block["address"]: Block(block["requested_size"], block["size"])
             for segment in found["segments"]
-            if segment["device"] == device
+            if segment["device"] in devices
             for block in segment["blocks"]
             if block["state"] == "active_allocated"
         }
-        return Recorded(entries, in_use, len(trace) < self._most)
+        return Recorded(entries, in_use, all(len(each) < self._most for each in traces))
 
     def stop(self) -> None:
         """Record no longer, and forget what was recorded."""

@@ -17,6 +17,7 @@ from gradtui.text import (
     NUMBER_WIDTH,
     RATE_WIDTH,
     SHARE_WIDTH,
+    bounded,
     count_text,
     number_text,
     rate_text,
@@ -290,7 +291,7 @@ def _memory(state: RunState, layout: _Layout) -> Line:
     spans: list[Span] = [(layout.label, "faint")] if layout.label else []
     spans.append((pad(short_bytes(memory_now(state)), BYTES_WIDTH), STALE if is_old else "text"))
     if layout.peak:
-        words = short_bytes(None) if peak is None else f"{'' if peak.is_exact else '≥'}{short_bytes(peak.bytes)}"
+        words = short_bytes(None) if peak is None else bounded(peak.bound, short_bytes(peak.bytes))
         spans += [(" peak ", "faint"), (pad(words, BYTES_WIDTH + 1), "text")]
     return tuple(spans)
 

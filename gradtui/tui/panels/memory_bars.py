@@ -9,7 +9,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.state.freshness import is_stale
 from gradtui.state.run_memory import PhaseTotal, above_load, phase_peak, phase_total
 from gradtui.state.run_state import RunState
-from gradtui.text import BEFORE_TRAINING, MemoryPart, bytes_text, parts_of_memory
+from gradtui.text import BEFORE_TRAINING, MemoryPart, bounded, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_parts import distinct_peak, sample
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, pad
 from gradtui.tui.widgets import stacked_bar
@@ -97,7 +97,7 @@ def _numbers(state: RunState, phase: Phase, total: PhaseTotal | None, *, with_pe
     spans: list[Span] = [(" " + words, "text" if total is not None and not is_old else STALE)]
     if not with_peak:
         return tuple(spans)
-    peak, is_exact = phase_peak(state, phase) or (None, True)
+    peak, bound = phase_peak(state, phase) or (None, "exact")
     if peak is None or bytes_text(peak) == words:
         return (*spans, (" " * _PEAK_WIDTH, ""))
-    return (*spans, (" ▲", "warning"), (" " if is_exact else "≥", "muted"), (bytes_text(peak), "muted"))
+    return (*spans, (" ▲", "warning"), (bounded(bound, "") or " ", "muted"), (bytes_text(peak), "muted"))

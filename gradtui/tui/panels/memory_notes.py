@@ -6,7 +6,7 @@ from gradtui.state.freshness import is_stale
 from gradtui.state.model_records import peak_owner
 from gradtui.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.state.run_state import RunState
-from gradtui.text import short_bytes, spike_words, when_words
+from gradtui.text import bounded, fullest_words, short_bytes, spike_words, when_words
 from gradtui.tui.panels.memory_devices import device_rows, nvml_lines
 from gradtui.tui.rendering import Line, fit, printable, wrap
 
@@ -22,7 +22,7 @@ def waiting_lines(state: RunState, width: int) -> list[Line]:
 
 def warning_lines(state: RunState, width: int) -> list[Line]:
     """Return the lines about CUDA devices, graphs that stay alive, memory that grows, and spikes."""
-    devices = (*nvml_lines(state, width), *device_rows(state, width))
+    devices = (*nvml_lines(state, width), *device_rows(state, width), *fullest_line(state))
     warnings = (*devices, *graphs_line(state), *growth_line(state), *spike_line(state, width))
     return [fit(line, width) for line in warnings]
 
@@ -57,13 +57,19 @@ def spike_line(state: RunState, width: int) -> list[Line]:
     return [(("▲ ", "muted" if is_stale(state, spike.step) else "warning"), (words, "muted"))]
 
 
+def fullest_line(state: RunState) -> list[Line]:
+    """Return which device is the fullest at its peak; empty for one device."""
+    words = fullest_words(state, state.step_memory.devices)
+    return [(("▲ ", "muted"), (words, "muted"))] if words else []
+
+
 def peak_line(state: RunState) -> list[Line]:
     """Return the peak with its phase and module, and the highest of the run if that is another one; empty while unknown."""
     peak, highest = memory_peak(state), run_peak(state)
     if peak is None or highest is None:
         return []
     when = when_words(peak.step, peak.phase, peak.since)
-    words = f"peak {'' if peak.is_exact else '≥'}{short_bytes(peak.bytes)} {when}"
+    words = f"peak {bounded(peak.bound, short_bytes(peak.bytes))} {when}"
     words += " (spike)" if is_spike(state, peak.step) else ""
     if peak.curve is not None and peak.curve.peak_module >= 0:
         module = state.tree.modules[peak.curve.peak_module]
@@ -75,7 +81,7 @@ def peak_line(state: RunState) -> list[Line]:
 
 
 def _highest_words(state: RunState, highest: RunPeak) -> str:
-    words = f"highest of the run {'' if highest.is_exact else '≥'}{short_bytes(highest.bytes)}"
+    words = f"highest of the run {bounded(highest.bound, short_bytes(highest.bytes))}"
     words += f" {when_words(highest.step, highest.phase, highest.since)}"
     owner = peak_owner(state, highest.record) if highest.record is not None else ""
     return words + (f" with {printable(owner)}" if owner else "")

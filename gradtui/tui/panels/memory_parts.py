@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
+from gradtui.state.bounds import bound_of_peak
 from gradtui.state.freshness import is_memory_stale
 from gradtui.state.run_memory import above_load
 from gradtui.state.run_state import RunState
-from gradtui.text import BYTES_WIDTH, MEMORY_PARTS, TEMPORARIES, MemoryPart, bytes_text, parts_of_memory, short_bytes
+from gradtui.text import (
+    BYTES_WIDTH,
+    MEMORY_PARTS,
+    TEMPORARIES,
+    MemoryPart,
+    bounded,
+    bytes_text,
+    fullest_words,
+    parts_of_memory,
+    short_bytes,
+)
 from gradtui.tui.rendering import STALE, Line, Span, in_columns, pad
 from gradtui.tui.widgets import FULL
 
@@ -53,13 +64,13 @@ def names_only(breakdown: MemoryMeasured, state: RunState, *, colour: bool) -> L
 
 def _heading(state: RunState, breakdown: MemoryMeasured, width: int) -> str:
     peak = distinct_peak(breakdown)
-    bound = "" if breakdown.peak_exact else "≥"
-    ending = "" if peak is None else f", peak {bound}{short_bytes(above_load(state, peak))}"
+    bound = bound_of_peak(is_exact=breakdown.peak_exact, devices=breakdown.devices)
+    ending = "" if peak is None else f", peak {bounded(bound, short_bytes(above_load(state, peak)))}"
     where = f"{breakdown.phase}, step {breakdown.step:,}"
-    for text in (f"at the end of {where}{ending}", f"end of {where}{ending}", f"{where}{ending}"):
-        if len(text) <= width:
-            break
-    return text
+    fullest = fullest_words(state, breakdown.devices)
+    forms = (f"at the end of {where}{ending}", f"end of {where}{ending}", f"{where}{ending}")
+    longer = tuple(f"{form}, {fullest}" for form in forms) if fullest else ()
+    return next((text for text in (*longer, *forms) if len(text) <= width), forms[-1])
 
 
 def _entry_width(name_width: int) -> int:

@@ -13,7 +13,7 @@ from gradtui.state.freshness import is_stale
 from gradtui.state.run_memory import MemoryPeak, above_load, memory_peak
 from gradtui.state.run_state import RunState
 from gradtui.state.step_curve import PHASES_OF_STEP, StepCurve, step_curve
-from gradtui.text import DASH, no_profile_text, short_bytes, when_words
+from gradtui.text import DASH, bounded, no_profile_text, short_bytes, when_words
 from gradtui.tui.panels.memory_curve import (
     SHORT_NAMES,
     Scale,
@@ -107,7 +107,7 @@ def _peak_words(peak: MemoryPeak) -> str:
 
 
 def _size(peak: MemoryPeak) -> str:
-    return f"{'' if peak.is_exact else '≥'}{short_bytes(peak.bytes)}"
+    return bounded(peak.bound, short_bytes(peak.bytes))
 
 
 def live_line(state: RunState, width: int) -> list[Line]:

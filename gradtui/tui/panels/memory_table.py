@@ -12,7 +12,7 @@ from gradtui.state.step_curve import PHASES_OF_STEP
 from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
 from gradtui.tui.panels.memory_devices import device_rows, host_line, nvml_lines
-from gradtui.tui.panels.memory_notes import graphs_line, growth_line, peak_line, spike_line, waiting_lines
+from gradtui.tui.panels.memory_notes import fullest_line, graphs_line, growth_line, peak_line, spike_line, waiting_lines
 from gradtui.tui.panels.memory_parts import legend, names_only
 from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width
 
@@ -97,6 +97,7 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     peak, host = peak_line(state), host_line(state.device)
     if len(peak) == 1 and host and line_width((*peak[0], _BETWEEN, *host[0])) <= width:
         peak, host = [(*peak[0], _BETWEEN, *host[0])], []
+    peak += fullest_line(state)
     found = memory_peak(state)
     few = len(MAIN_PHASES) + 1
     warnings = [*graphs_line(state), *growth_line(state)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.protocol.vocabulary import Phase
+from gradtui.state.devices import models_capacity
 from gradtui.state.markers import Marker, MarkerKind
 from gradtui.state.memory_over_steps import PEAK, memory_over_steps
 from gradtui.state.optimizer_turns import iteration_stride
@@ -22,6 +23,7 @@ from gradtui.tui.rendering import PHASE_ROLES, wrap
 
 _MAX = "highest at phase ends"
 """What the peak curve is called where no allocator keeps a peak: the peak of a step is higher than its totals."""
+_SUM = "sum of the devices' peaks"
 PEAK_ROLE, TOTAL_ROLE = "curve-1", "curve-4"
 _LIMIT_FITS = 1.5
 """The limit of the device is drawn beside curves near whose highest visible value it is: at most this many times as high."""
@@ -32,7 +34,7 @@ def memory_curves(state: RunState, phases: MemoryPhases = "step") -> list[Curve]
     stride = iteration_stride(state)
     return [
         Curve(
-            _MAX if curve.phase is None and not state.step_memory.peaks_exact else curve.name,
+            _peak_name(state) if curve.phase is None else curve.name,
             PEAK_ROLE if curve.phase is None else TOTAL_ROLE if phases == "step" else PHASE_ROLES[curve.phase],
             curve.steps,
             curve.values,
@@ -41,6 +43,11 @@ def memory_curves(state: RunState, phases: MemoryPhases = "step") -> list[Curve]
         )
         for curve in memory_over_steps(state, _chosen(phases))
     ]
+
+
+def _peak_name(state: RunState) -> str:
+    memory = state.step_memory
+    return _MAX if not memory.peaks_exact else _SUM if memory.devices else PEAK
 
 
 def _chosen(phases: MemoryPhases) -> tuple[Phase, ...]:
@@ -103,10 +110,16 @@ def _awaited(state: RunState) -> str:
 
 def _limit(state: RunState, ends: tuple[float, float]) -> Curve | None:
     """Return the memory of the device as a line; None where the script trains on the host."""
-    size = state.device.device_total if state.device is not None else None
+    size = models_capacity(state)
     if size is None or is_on_host(state):
         return None
-    return Curve("device limit", REFERENCE_ROLE, ends, (size, size), can_be_smooth=False)
+    return Curve(
+        "device limit" if len(state.step_memory.devices) < 2 else "limit of all devices",
+        REFERENCE_ROLE,
+        ends,
+        (size, size),
+        can_be_smooth=False,
+    )
 
 
 def _is_near(limit: Curve, curves: Sequence[Curve], ends: tuple[float, float]) -> bool:

@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT
-from gradtui.probe.memory import memory_breakdown
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.model.tree_builder import build
@@ -240,18 +239,15 @@ class OnADevice(CountingAllocator):
     device_type = "meta"
 
 
-def test_on_a_device_what_lives_on_the_host_is_offloaded_and_outside_of_the_total(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_on_a_device_what_lives_on_the_host_is_offloaded_and_outside_of_the_total() -> None:
     """The meta device stands in for one that has memory of its own."""
-    monkeypatch.setattr(memory_breakdown, "device_allocator", lambda kind: OnADevice())
     model = nn.Sequential(nn.Linear(64, 64, bias=False, device="meta"), nn.Linear(8, 8, bias=False))
     optimizer = torch.optim.Adam(model.parameters())
     small = model[1].weight
     small.grad = torch.ones_like(small)
     optimizer.step()
     ledger, tree = MemoryAccountant(CountingAllocator()), build([("m", model)])
-    ledger.follow(tree)
+    ledger.devices, ledger.allocator = (torch.device("meta"),), OnADevice()
     for stepped in (True, False):
         taking, _ = ledger.take(tree, [optimizer], stepped=stepped)
         held = taking.divided(NOTHING_KEPT)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from watched import CountingAllocator, Watched, watched
 from zoo import SPECIMENS, Specimen
 
-from gradtui.probe.memory.memory_breakdown import MemoryAccountant
+from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
 from gradtui.probe.memory.memory_counters import (
     CudaAllocator,
     MallocAllocator,
@@ -24,6 +24,7 @@ from gradtui.probe.memory.peak_counters import PeakCounters
 from gradtui.probe.model.storages import StorageCount
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import sampling_schedule
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase
 
@@ -214,9 +215,9 @@ def test_an_allocator_with_a_peak_of_its_own_makes_it_exact_where_it_rose() -> N
     tree = build([("m", nn.Linear(2, 2))])
     ledger.begin_phase()
     allocator.peak = 9_000_000
-    assert ledger.take(tree, [], stepped=False)[1] == (9_000_000, True)
+    assert ledger.take(tree, [], stepped=False)[1] == Peak(9_000_000, True)
     allocator.total = 1_500_000
-    assert ledger.take(tree, [], stepped=False)[1] == (1_500_000, False)
+    assert ledger.take(tree, [], stepped=False)[1] == Peak(1_500_000, False)
 
 
 def test_a_retained_graph_is_still_there_after_backward() -> None:
@@ -307,7 +308,7 @@ def test_a_malloc_whose_counters_stand_still_is_not_believed(monkeypatch: pytest
 def test_the_cuda_allocator_reads_nothing_where_there_is_no_device() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
-    assert CudaAllocator(0).read() == Reading(0, 0)
+    assert CudaAllocator((0,)).read() == Reading(0, 0)
 
 
 def test_between_forward_and_backward_activations_are_those_of_the_backward_and_old_gradients_count_in_the_peak() -> (
@@ -402,7 +403,7 @@ def test_what_a_script_keeps_of_each_step_is_noticed() -> None:
     assert "5.7 MiB" in growth.text or "5.8 MiB" in growth.text
 
 
-def test_the_device_followed_is_the_one_with_most_of_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_devices_followed_are_all_cuda_devices_with_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     class Held:
         def __init__(self, device: str) -> None:
             self.device = torch.device(device)
@@ -418,19 +419,33 @@ def test_the_device_followed_is_the_one_with_most_of_the_bytes(monkeypatch: pyte
             return [(index, Held(device)) for index, device in enumerate(self.devices)]
 
     monkeypatch.setattr(torch.cuda, "get_device_name", str)
-    monkeypatch.setattr("gradtui.probe.memory.memory_breakdown.device_allocator", lambda device: OnADevice(device.type))
+    monkeypatch.setattr(
+        "gradtui.probe.memory.memory_breakdown.device_allocator", lambda devices: OnADevice(devices[0].type)
+    )
     ledger, tree = MemoryAccountant(CountingAllocator()), Tree()
     found = []
     for tree.devices in (
         ("cpu", "cpu"),
         ("cuda:1", "cuda:2"),
+        ("cuda:2", "cuda:1"),  # the same devices
         ("cuda:3", "cuda:1"),
-        ("cuda", "cpu"),
-        ("cuda:1", "cpu"),
+        ("cuda:1", "cpu"),  # most of the bytes are on the host
+        ("meta", "cpu"),
+        ("cuda:1", "meta"),  # offloaded
+        ("meta", "meta"),
     ):
-        ledger.follow(tree)  # type: ignore[arg-type]
-        found.append(ledger.device_index)
-    assert found == [0, 2, 1, 0, 0]
+        told = ledger.follow(tree)  # type: ignore[arg-type]
+        found.append((*map(str, ledger.devices), ledger.device_index, told))
+    assert found == [
+        ("cpu", 0, None),
+        ("cuda:2", "cuda:1", 2, "cuda:2"),
+        ("cuda:1", "cuda:2", 1, None),
+        ("cuda:1", "cuda:3", 1, "cuda:1"),
+        ("cuda:1", 1, "cuda:1"),
+        ("cpu", 0, "cpu"),
+        ("cuda:1", 1, "cuda:1"),
+        ("meta", 0, "meta"),
+    ]
 
 
 class OnADevice(CountingAllocator):
@@ -465,7 +480,7 @@ def test_activations_are_an_estimate_where_the_loss_is_computed_later() -> None:
 
 
 def test_on_a_device_only_that_one_counts() -> None:
-    count = StorageCount("cuda", index=1)
+    count = StorageCount("cuda", indexes={1})
 
     class OnDevice:
         layout = torch.strided
@@ -502,7 +517,7 @@ def test_without_protection_the_cuda_allocators_peak_is_that_of_the_run(monkeypa
     stats = Nested((100, 300), (512, 1024)).stats
     asked: list[int] = []
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: asked.append(index) or stats)
-    assert CudaAllocator(2, PeakCounters()).read() == Reading(100, 300)
+    assert CudaAllocator((2,), PeakCounters()).read() == Reading(100, 300)
     assert asked == [2]
 
 
@@ -510,7 +525,7 @@ def test_without_protection_the_cuda_allocators_peak_is_that_of_the_run(monkeypa
 def test_a_backend_that_counts_no_requests_tells_what_it_has_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync`, whose other counters stay zero."""
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: Nested((0, 0), (512, 1024)).stats)
-    assert CudaAllocator(0, PeakCounters()).read() == Reading(512, 1024)
+    assert CudaAllocator((0,), PeakCounters()).read() == Reading(512, 1024)
 
 
 @pytest.mark.usefixtures("_initialised")
@@ -521,13 +536,13 @@ def test_an_allocator_without_statistics_is_unknown(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
 
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", refuses)
-    assert CudaAllocator(0, PeakCounters()).read() == Reading(None, None)
+    assert CudaAllocator((0,), PeakCounters()).read() == Reading(None, None)
 
 
 @pytest.mark.usefixtures("_initialised")
 def test_with_protection_each_reading_begins_a_new_peak() -> None:
     allocator = FakeAllocator()
-    reader = CudaAllocator(1, allocator.protected())
+    reader = CudaAllocator((1,), allocator.protected())
     allocator.allocate(1, 700)
     allocator.allocate(1, -600)
     unit = COUNTERS.index("requested_bytes") + 1
@@ -536,10 +551,39 @@ def test_with_protection_each_reading_begins_a_new_peak() -> None:
 
 
 @pytest.mark.usefixtures("_initialised")
-@pytest.mark.parametrize(("count", "name"), [(1, "CUDA allocator"), (4, "CUDA allocator of device 2")])
-def test_the_device_is_named_where_there_are_several(count: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_devices_totals_are_added_up_and_the_sum_of_peaks_is_an_upper_bound() -> None:
+    allocator = FakeAllocator()
+    reader = CudaAllocator((0, 1), allocator.protected())
+    unit = COUNTERS.index("requested_bytes") + 1
+    for device, size in ((0, 700), (0, -600), (1, 900), (1, -100)):
+        allocator.allocate(device, size)
+    devices = DeviceMemory(0, 100 * unit, 700 * unit), DeviceMemory(1, 800 * unit, 900 * unit)
+    assert reader.read() == Reading(900 * unit, 1_600 * unit, True, devices)
+
+
+@pytest.mark.usefixtures("_initialised")
+def test_without_protection_the_peaks_of_several_devices_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the run are at no time in common, and one that has risen is none of both devices."""
+    stats = {0: Nested((100, 300), (512, 1024)).stats, 1: Nested((40, 50), (512, 1024)).stats}
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats[index])
+    reader = CudaAllocator((0, 1), PeakCounters())
+    assert reader.read() == Reading(140, 350, False, (DeviceMemory(0, 100, None), DeviceMemory(1, 40, None)))
+
+
+@pytest.mark.usefixtures("_initialised")
+@pytest.mark.parametrize(
+    ("count", "indexes", "name"),
+    [
+        (1, (0,), "CUDA allocator"),
+        (4, (2,), "CUDA allocator of device 2"),
+        (4, (0, 2), "CUDA allocator of devices 0, 2"),
+    ],
+)
+def test_the_devices_are_named_where_there_are_several(
+    count: int, indexes: tuple[int, ...], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    assert CudaAllocator(2, PeakCounters()).name == name
+    assert CudaAllocator(indexes, PeakCounters()).name == name
 
 
 def test_a_retained_graph_that_the_script_lets_go_of_is_gone() -> None:

@@ -60,7 +60,7 @@ def test_the_scripts_readings_are_those_of_a_run_without_us_and_ours_are_those_o
 def test_before_cuda_is_initialised_the_allocator_is_not_asked() -> None:
     allocator = FakeAllocator()
     allocator.allocate(0, 300)
-    assert CudaAllocator(0, allocator.protected()).read() == Reading(0, 0)
+    assert CudaAllocator((0,), allocator.protected()).read() == Reading(0, 0)
 
 
 def test_where_the_functions_are_gone_nothing_is_ever_reset() -> None:

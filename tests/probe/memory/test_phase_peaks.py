@@ -110,7 +110,7 @@ def test_with_accumulated_gradients_the_highest_of_all_micro_steps_is_told() -> 
     assert peaks(seen, Phase.FORWARD) == [100, 800] * 2
     assert peaks(seen, Phase.BACKWARD) == [200, 1600] * 2
     record = seen.state.phases[Phase.BACKWARD]
-    assert (record.peak, record.peak_exact) == (BASE + 1600, True)
+    assert (record.peak, record.peak_bound == "exact") == (BASE + 1600, True)
     assert record.last is not None
     assert record.last.peak == BASE + 1600
 

@@ -16,6 +16,7 @@ from gradtui.probe.memory import StepTotalsReader, step_totals
 from gradtui.probe.memory.memory_counters import Reading
 from gradtui.probe.runtime import ReadingInterval
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
 from gradtui.state.run_memory import run_peak
@@ -250,9 +251,44 @@ def test_a_peak_of_a_step_that_is_not_read_is_that_of_the_run(
     read = min(each.step for each in later if each.step >= 302)
     peak = run_peak(seen.state)
     assert peak is not None
-    assert (peak.whole // MIB, peak.is_exact) == ((usual(302)[max(0, reached - 1)] + 300 * MIB) // MIB, True)
+    assert (peak.whole // MIB, peak.bound == "exact") == ((usual(302)[max(0, reached - 1)] + 300 * MIB) // MIB, True)
     assert peak.since <= 302 <= peak.step == read
     assert (peak.phase is None) == (read > 302)
+
+
+class OnTwoDevices(WithPeaks):
+    """Two devices: the first holds `BASE` bytes, and the second all others."""
+
+    def read(self) -> Reading:
+        whole = super().read()
+        now, highest = whole.total or 0, whole.peak or 0
+        first, second = DeviceMemory(0, BASE, BASE), DeviceMemory(1, now - BASE, highest - BASE)
+        return Reading(now, highest, True, (first, second))
+
+
+def test_of_several_devices_each_step_has_the_peaks_of_each() -> None:
+    allocator = OnTwoDevices()
+    with watched(budget=0.0, allocator=allocator) as seen:
+        only_buffered(seen)
+        model = Reaching(allocator, usual, within=7 * MIB)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.register_step_post_hook(lambda *_: model.reaches(2))
+        for step in range(1, 41):
+            model.number = step
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            allocator.total = BASE
+    steps = [each for each in seen.memory_totals() if each.step > 5]
+    for each in steps:
+        first, second = each.devices
+        assert (first, second.total) == (DeviceMemory(0, BASE, BASE), usual(each.step)[-1] - BASE)
+        assert (second.peak or 0) >= (each.peak or 0) - BASE
+    assert max(each.devices[1].peak or 0 for each in steps) == max(each.peak or 0 for each in steps) - BASE
+    for ledger in seen.all(MemoryMeasured):
+        first, second = ledger.devices
+        assert (first.total, second.total) == (BASE, (ledger.held.total or 0) - BASE)
+        assert not ledger.peak_exact or second.peak == (ledger.peak or 0) - BASE
 
 
 class Unknown(CountingAllocator):
