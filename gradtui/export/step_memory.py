@@ -17,7 +17,7 @@ def step_memory(state: RunState) -> StepMemory:
         else RunPeak(
             peak.step,
             peak.since or peak.step,
-            peak.phase and peak.phase.value,
+            phase,
             peak.whole,
             peak.bound == "exact",
             peak.bound,

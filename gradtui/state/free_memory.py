@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradtui.protocol.events import DeviceSampled
+from gradtui.protocol.events import DeviceFigures, DeviceSampled
+from gradtui.state.devices import cuda_devices
 from gradtui.state.forecast import Forecast
 from gradtui.state.run_state import RunState
 from gradtui.state.selectors import is_on_host
@@ -22,7 +24,7 @@ class Shortage:
     at_least: bool
     """The change may need more: what it adds is not known in all parts."""
     free: int
-    """Bytes that are free on the models' device."""
+    """Bytes that are free on the models' device, or on all of them if they are on several."""
 
 
 def shortage(state: RunState, change: Forecast) -> Shortage | None:
@@ -55,11 +57,28 @@ def free_bytes(state: RunState) -> int | None:
 
 
 def _free_on_cuda(state: RunState, sample: DeviceSampled) -> int | None:
-    if sample.device_total is None or sample.device_used is None:
-        return None
+    """Return what is free on the models' device; of several, on all of them together: what needs more fits on none."""
     newest = [record.last for record in state.phases.values() if record.last is not None]
     step = max((measured.step for measured in newest), default=0)
-    peaks = [measured.peak for measured in newest if measured.step == step and measured.peak is not None]
-    reserved, allocated = sample.reserved or 0, sample.allocated or 0
+    newest = [measured for measured in newest if measured.step == step]
+    indexes = [each.index for each in state.step_memory.devices]
+    if not indexes:
+        peaks = [measured.peak for measured in newest if measured.peak is not None]
+        return _free_on(sample, peaks)
+    sampled = {device.index: device for device in cuda_devices(sample)}
+    of_devices = [each for measured in newest for each in measured.devices]
+    free = [
+        _free_on(sampled[index], [each.peak for each in of_devices if each.index == index and each.peak is not None])
+        for index in indexes
+        if index in sampled
+    ]
+    known = [size for size in free if size is not None]
+    return sum(known) if len(known) == len(indexes) else None
+
+
+def _free_on(device: DeviceSampled | DeviceFigures, peaks: Sequence[int]) -> int | None:
+    if device.device_total is None or device.device_used is None:
+        return None
+    reserved, allocated = device.reserved or 0, device.allocated or 0
     unused = max(0, reserved - max([allocated, *peaks]))
-    return max(0, sample.device_total - sample.device_used) + unused
+    return max(0, device.device_total - device.device_used) + unused

@@ -137,6 +137,7 @@ def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
             "exact": False,
             "bound": "at least",
         },
+        "devices": [],
         "spike_count": 2,
         "spike_count_exact": True,
         "spikes": [
@@ -155,7 +156,7 @@ def test_an_empty_run_is_null_where_nothing_is_known() -> None:
         assert summary[key] is None
     for key in ("first", "last", "min", "max"):
         assert summary["gradient_norm"][key] is None
-    assert summary["memory"] == {"peak": None, "spike_count": 0, "spike_count_exact": True, "spikes": []}
+    assert summary["memory"] == {"peak": None, "spike_count": 0, "spike_count_exact": True, "spikes": [], "devices": []}
     for phase in summary["phases"].values():
         assert (phase["bytes_end"], phase["bytes_peak"], phase["exact"], phase["peak_exact"]) == (None,) * 4
     assert (summary["cost"]["us_per_step"], summary["cost"]["share_of_step"]) == (None, None)

@@ -117,7 +117,7 @@ class BufferedReadings:
     def phase_ended(self) -> Total:
         """Read the memory total at the end of a phase, before the hook event of that end is buffered."""
         began = thread_time_ns()
-        total = now, peak = self.memory.read()
+        total = now, peak, _ = self.memory.read()
         self.totals[len(self.buffer)] = total
         # With an interval a peak may be that of a step that was not read.
         self._highest = max(self._highest, now or 0, (peak or 0) if self._memory_every == 1 else 0)
@@ -126,7 +126,7 @@ class BufferedReadings:
 
     def last_phase_ended(self) -> None:
         """Read the memory total at the end of the step."""
-        _, peak = self.phase_ended()
+        peak = self.phase_ended().highest
         self.memory.charge()
         self.unread_memory = self._memory_every
         if self._highest > self._fences[peak is not None and self._memory_every == 1]:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import thread_time_ns
+from typing import NamedTuple
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
 from gradtui.probe.memory.spikes import Spike, SpikeDetector
@@ -28,8 +29,14 @@ _MAX_DETECTORS = 32
 """Groups of steps that are compared: a script may have an optimizer for each parameter."""
 PHASES_OF_A_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
-Total = tuple[int | None, int | None]
-"""The bytes now, and the highest since the reading before; None where unknown."""
+
+class Total(NamedTuple):
+    """The bytes now, and the highest since the reading before; None where unknown."""
+
+    now: int | None
+    highest: int | None
+    devices: tuple[DeviceMemory, ...] = ()
+    """Each device of several."""
 
 
 class StepTotalsReader:
@@ -79,16 +86,18 @@ class StepTotalsReader:
             # The peak of the step counts from here.
             with self._guarded:
                 began = thread_time_ns()
-                self._earlier = max(self._earlier, self.read()[1] or 0)
+                self._note_earlier(self.read())
                 self._peak_since = step - 1
                 self.spent_ns = thread_time_ns() - began
 
     def read(self) -> Total:
         """Return the total now, and the peak since the reading before."""
         reading = self._accountant.allocator.read()
-        if reading.devices:
-            self._devices = joined(self._devices, reading.devices)
-        return reading.total, reading.peak if reading.since_last else None
+        return Total(reading.total, reading.peak if reading.since_last else None, reading.devices)
+
+    def _note_earlier(self, total: Total) -> None:
+        self._earlier = max(self._earlier, total.highest or 0)
+        self._devices = joined(self._devices, total.devices)
 
     def phase_ended(self, phase: Phase) -> None:
         """Read the total at the end of a phase of the current step, if it is due."""
@@ -102,7 +111,9 @@ class StepTotalsReader:
 
     def add(self, phase: Phase, total: Total) -> None:
         """Add a total that was read at the end of a phase of the current step."""
-        now, highest = total
+        now, highest, devices = total
+        if devices:
+            self._devices = joined(self._devices, devices)
         if now is not None:
             self._totals[phase] = max(now, self._totals.get(phase, now))
         if highest is not None:
@@ -111,23 +122,21 @@ class StepTotalsReader:
     def read_between(self, peak: Peak) -> None:
         """Take the peak since the previous reading from one that was made between steps."""
         if peak.is_exact:
-            self._earlier = max(self._earlier, peak.bytes or 0)
-            self._devices = joined(self._devices, peak.devices)
+            self._note_earlier(Total(None, peak.bytes, peak.devices))
 
     def left(self, phase: Phase) -> None:
         """Read the peak of a phase that is no part of a step, such as an evaluation. Emit it if it is the highest so far."""
         if self._accountant.allocator.device_type == "cpu" or self._hooks.is_off("memory totals"):
             return
         with self._guarded:
-            devices, self._devices = self._devices, ()
-            _, peak = self.read()
-            of_phase, self._devices = self._devices, joined(devices, self._devices)
+            total = self.read()
+            peak, self._devices = total.highest, joined(self._devices, total.devices)
             if self._peak_since != self._counter.steps:
                 # It may be that of a step that was not read.
                 self._earlier = max(self._earlier, peak or 0)
             elif peak is not None and peak > self._between.get(phase, 0):
                 self._between[phase] = peak
-                self._emit(PhasePeakMeasured(self._clock.at(), self._counter.steps, phase, peak, of_phase))
+                self._emit(PhasePeakMeasured(self._clock.at(), self._counter.steps, phase, peak, total.devices))
 
     def charge(self) -> None:
         """Record what the readings of the current step have taken, since the last one has been made."""
@@ -205,7 +214,7 @@ class StepTotalsReader:
         steps = self._counter.steps
         if at_end and 0 <= self._newest < steps and self._accountant.allocator.device_type != "cpu":
             with self._guarded:
-                self._earlier = max(self._earlier, self.read()[1] or 0)
+                self._note_earlier(self.read())
                 unread, peak = self._unread_before(steps)
                 self._take(_of_step(steps, {}, {}, peak, is_exact=True, unread=unread), -1)
         if self._waiting:

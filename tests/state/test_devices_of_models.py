@@ -1,0 +1,107 @@
+"""Models on several CUDA devices: sums, what they say of the true peak, the fullest device, and what is free."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from fakes import GIB, coop_run, device_sample
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.device_memory import DeviceMemory, joined
+from gradtui.protocol.vocabulary import Phase
+from gradtui.reducer import apply
+from gradtui.state.bounds import bound_of_known, bound_of_peak
+from gradtui.state.devices import FullestDevice, fullest_device, models_capacity
+from gradtui.state.free_memory import free_bytes
+from gradtui.state.run_memory import phase_peak, run_peak
+from gradtui.state.run_state import RunState
+from gradtui.text import end_rows
+from gradtui.tui.panels.memory_table import phase_table
+
+DEVICES = DeviceMemory(0, 40 * GIB, 50 * GIB), DeviceMemory(1, 6 * GIB, 12 * GIB)
+SAMPLE = replace(
+    device_sample(), index=0, device_total=80 * GIB, device_used=60 * GIB, reserved=55 * GIB, allocated=40 * GIB
+)
+SECOND = ev.DeviceFigures(
+    **{each.name: getattr(SAMPLE, each.name) for each in fields(ev.DeviceFigures)}
+    | {"index": 1, "device_total": 16 * GIB, "device_used": 15 * GIB, "reserved": 14 * GIB, "allocated": 6 * GIB}
+)
+TWO = replace(SAMPLE, others=(SECOND,))
+
+
+def on_two() -> RunState:
+    """The state of a run on two devices, of 80 and 16 GiB. The second one is nearer to its limit."""
+    state = RunState()
+    for event in coop_run(10):
+        if isinstance(event, ev.MemoryMeasured):
+            event = replace(event, devices=DEVICES, peak_exact=True)
+        apply(state, event)
+    apply(state, ev.DeviceFound(9.0, 10, "NVIDIA", "CUDA allocator of devices 0, 1"))
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+        held = next(event.held for event in coop_run(10) if isinstance(event, ev.MemoryMeasured))
+        apply(state, ev.MemoryMeasured(9.5, 11, phase, held, 62 * GIB, True, True, (), DEVICES))
+    totals = ev.StepTotals(12, 46 * GIB, 45 * GIB, 46 * GIB, 62 * GIB, True, 60 * GIB, 62 * GIB, 61 * GIB, 0, DEVICES)
+    apply(state, ev.StepMemoryMeasured(10.0, 12, (totals,)))
+    apply(state, TWO)
+    return state
+
+
+def text(state: RunState, width: int) -> str:
+    return "\n".join("".join(part for part, _ in line) for line in phase_table(state, width, 24).lines)
+
+
+def test_totals_are_the_newest_and_peaks_the_highest() -> None:
+    later = DeviceMemory(1, 5, 6), DeviceMemory(2, 7, None)
+    assert joined((DeviceMemory(0, 1, 2), DeviceMemory(1, 3, 9)), later) == (
+        DeviceMemory(0, 1, 2), DeviceMemory(1, 5, 9), DeviceMemory(2, 7, None),
+    )  # fmt: skip
+    assert joined((), ()) == ()
+
+
+def test_a_sum_of_peaks_is_an_upper_bound() -> None:
+    assert [bound_of_peak(is_exact=exact, devices=devices) for exact in (True, False) for devices in ((), DEVICES)] == [
+        "exact", "at most", "at least", "at least",
+    ]  # fmt: skip
+    assert [bound_of_known(bound, is_all=False) for bound in ("exact", "at least", "at most")] == [
+        "at least", "at least", "about",
+    ]  # fmt: skip
+    state = on_two()
+    peak = run_peak(state)
+    assert peak is not None
+    assert (peak.whole, peak.bound) == (62 * GIB, "at most")
+    assert (phase_peak(state, Phase.BACKWARD) or ())[1] == "at most"
+
+
+def test_the_fullest_device_is_the_one_nearest_to_its_limit() -> None:
+    assert fullest_device(DEVICES, TWO) == FullestDevice(1, 12 * GIB, 16 * GIB)
+    # Without the sizes it is the one with most bytes.
+    assert fullest_device(DEVICES, None) == FullestDevice(0, 50 * GIB, None)
+    assert fullest_device(DEVICES[:1], TWO) is None
+    assert fullest_device((replace(DEVICES[0], total=None, peak=None), DEVICES[1]), TWO) is None
+    assert models_capacity(on_two()) == 96 * GIB
+
+
+@pytest.mark.parametrize("width", [40, 68, 110])
+def test_the_panel_and_the_closing_lines_name_it(width: int) -> None:
+    state = on_two()
+    shown = text(state, width)
+    assert "fullest cuda:1 12.0 of 16.0 GiB" in shown
+    assert "peak ≤62.0 GiB" in shown
+    assert "≥" not in shown
+    told = next(row.text for row in end_rows(state) if row.label == "memory")
+    assert told.startswith("peak ≤ 62")
+    assert "fullest cuda:1 12.0 of 16.0 GiB" in told
+
+
+def test_what_is_free_is_counted_on_each_device() -> None:
+    # 20 of 80 GiB and 55 − 50 reserved; 1 of 16 GiB and 14 − 12 reserved.
+    assert free_bytes(on_two()) == (20 + 5 + 1 + 2) * GIB
+
+
+def test_one_device_has_no_sign_and_no_fullest_one() -> None:
+    state = RunState()
+    for event in coop_run(10):
+        apply(state, event)
+    assert state.step_memory.devices == ()
+    assert "fullest" not in text(state, 110)
