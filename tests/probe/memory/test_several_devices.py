@@ -59,7 +59,7 @@ def recorded(folder: Path, script: str, *arguments: str, devices: int = 2) -> tu
     """Run a script on several devices. Return its run, and the events of it."""
     file = folder / "run.gtr"
     done = run_simulated(
-        script, *arguments, folder=folder, options=("--budget", "0", "--record", str(file)), devices=devices
+        script, *arguments, folder=folder, options=("--budget", "100%", "--record", str(file)), devices=devices
     )
     assert done.returncode == 0, done.stderr
     return done, list(Recording(file).events())
