@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gradtui.report.html_elements import Markup, joined, tag, text
+from markupsafe import Markup, escape
 
 _INLINE = re.compile(r"\*\*(?P<strong>[^*]+)\*\*|`(?P<code>[^`]+)`|\[(?P<words>[^\]]+)\]\((?P<link>https://[^)\s]+)\)")
 
@@ -17,13 +17,14 @@ def rule_markup(page: str) -> Markup:
             continue
         if block.startswith("```"):
             code = block.strip("`").partition("\n")[2]
-            parts.append(tag("pre", tag("code", *(joined(text(line), Markup("\n")) for line in code.splitlines()))))
+            parts.append(Markup("<pre><code>{}</code></pre>").format(code))
         elif block.startswith("- "):
             items = re.split(r"\n- ", block[2:])
-            parts.append(tag("ul", *(tag("li", _inline(item)) for item in items)))
+            listed = Markup("").join(Markup("<li>{}</li>").format(_inline(item)) for item in items)
+            parts.append(Markup("<ul>{}</ul>").format(listed))
         else:
-            parts.append(tag("p", _inline(block)))
-    return joined(*parts)
+            parts.append(Markup("<p>{}</p>").format(_inline(block)))
+    return Markup("").join(parts)
 
 
 def _inline(block: str) -> Markup:
@@ -31,15 +32,15 @@ def _inline(block: str) -> Markup:
     parts: list[Markup] = []
     end = 0
     for found in _INLINE.finditer(block):
-        parts.append(text(block[end : found.start()]))
+        parts.append(escape(block[end : found.start()]))
         parts.append(_element(found))
         end = found.end()
-    return joined(*parts, text(block[end:]))
+    return Markup("").join([*parts, escape(block[end:])])
 
 
 def _element(found: re.Match[str]) -> Markup:
     if found["strong"] is not None:
-        return tag("strong", found["strong"])
+        return Markup("<strong>{}</strong>").format(found["strong"])
     if found["code"] is not None:
-        return tag("code", found["code"])
-    return tag("a", found["words"], href=found["link"], rel="noreferrer")
+        return Markup("<code>{}</code>").format(found["code"])
+    return Markup('<a href="{}" rel="noreferrer">{}</a>').format(found["link"], found["words"])

@@ -1,14 +1,16 @@
-"""Elements of HTML: whatever a text is, it stays a text."""
+"""Templates of HTML: whatever a text is, it stays a text."""
 
 from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
-from gradtui.report.html_elements import Markup, json_script, lines, tag
+from gradtui.report.page_templates import json_script, templates
 from gradtui.report.rule_markup import rule_markup
 
 
@@ -35,9 +37,14 @@ class Parsed(HTMLParser):
         self.comments += 1
 
 
+PARAGRAPH = templates().from_string('<p title="{{ title }}">{{ words }}</p>')
+
+
 @given(st.text(), st.text())
+@example("{{ 7*7 }}{% raw %}", '" onload="x')
+@example("</p><script>alert(1)</script><!--", "'><b>")
 def test_a_text_is_no_markup(words: str, title: str) -> None:
-    made = tag("p", words, title=title)
+    made = PARAGRAPH.render(words=words, title=title)
     parsed = Parsed(made)
     assert parsed.tags == ["p"]
     assert parsed.comments == 0
@@ -47,15 +54,13 @@ def test_a_text_is_no_markup(words: str, title: str) -> None:
     made.encode("utf-8")
 
 
-def test_what_is_markup_stays_so() -> None:
-    assert tag("p", tag("b", "<x>"), None, hidden=True, id=None) == "<p hidden><b>&lt;x&gt;</b></p>"
-    assert tag("input", aria_label='"') == '<input aria-label="&quot;">'
-    assert isinstance(tag("p"), Markup)
-
-
 def test_a_text_cannot_reverse_what_follows() -> None:
-    assert "\u202e" not in tag("p", "a\u202eb")
-    assert lines("a\n<b>\x1b[1m") == "a\n&lt;b&gt;·[1m"
+    assert PARAGRAPH.render(words="a\u202eb\x1b[1m", title="").endswith(">a·b·[1m</p>")
+
+
+def test_a_template_writes_no_unknown_name() -> None:
+    with pytest.raises(UndefinedError):
+        PARAGRAPH.render(words="a")
 
 
 @given(
