@@ -80,7 +80,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_training(tmp_path: Path) ->
 
 
 PROBE = [
-    "gradtui.probe.probe:Probe.attach", "gradtui.samplers.sampler:SamplerThread.start",
+    "gradtui.probe.session:install", "gradtui.samplers.sampler:SamplerThread.start",
     "gradtui.probe.probe:Probe.detach", "gradtui.reducer:apply", "gradtui.export.summary:summarise",
 ]  # fmt: skip
 
