@@ -21,9 +21,9 @@ from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import ForecastAsked
-from gradtui.reducer import apply
-from gradtui.state.forecast import forecast, question
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import forecast, question
+from gradtui.run.state.run_state import RunState
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _LAYERS, _WIDTH, _STEPS = 30, 32, 4

@@ -28,7 +28,7 @@ import pyte
 from pseudo_terminal import COLUMNS, LINES, PseudoTerminal
 
 from gradtui.protocol import events as ev
-from gradtui.recording import Recording
+from gradtui.records.recording import Recording
 
 TRAIN = """
 import sys, time

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gradtui.version import __version__
+from gradtui.system.version import __version__
 
 project = "gradtui"
 copyright = "the authors of gradtui"

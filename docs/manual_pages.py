@@ -14,11 +14,11 @@ from summary_fields import fields_of, kinds_in, schema_text, type_words
 from gradtui.command_line.cli import _command as main_command
 from gradtui.command_line.subcommands import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS
-from gradtui.diagnostics import all_rules
-from gradtui.export.rule_pages import rule_text
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
-from gradtui.text import STATE_MEANINGS
+from gradtui.records.export.rule_pages import rule_text
+from gradtui.run.diagnostics import all_rules
+from gradtui.run.text import STATE_MEANINGS
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.actions.action import GROUPS
 from gradtui.tui.screens.meanings import MEANINGS

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gradtui.version import __version__
+from gradtui.system.version import __version__
 
 if TYPE_CHECKING:
     from gradtui.probe.session import load_state_dict, state_dict

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
 from textual.pilot import Pilot
 
-from gradtui.atomic_file import WriteFile
+from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import ForecastAsked
-from gradtui.settings import RemappedKeys
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
+from gradtui.system.atomic_file import WriteFile
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.screens.action_commands import ActionCommands

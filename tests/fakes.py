@@ -19,7 +19,7 @@ from gradtui.protocol.vocabulary import (
     ParameterInfo,
     Phase,
 )
-from gradtui.state.findings import Finding, Level, Status
+from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.transport.text_styles import StyledLine
 
 MIB = 1024 * 1024

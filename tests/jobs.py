@@ -10,9 +10,9 @@ from fakes import Node, found
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import BufferInfo, Phase
-from gradtui.reducer import apply
-from gradtui.state.job import Divergence, JobState, Kind
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.job import Divergence, JobState, Kind
+from gradtui.run.state.run_state import RunState
 
 PATHS = ("a.weight", "a.bias")
 BUFFER = BufferInfo("a.mean", (4,), "float32", 4, 16, 1, True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtui.serving import Answer, RunServer, UnixAddress, address_of
+from gradtui.remote.serving import Answer, RunServer, UnixAddress, address_of
 
 
 def run_server(directory: Path, answers: Mapping[str, Answer], **options: Any) -> RunServer:

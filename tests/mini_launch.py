@@ -10,9 +10,9 @@ import os
 import sys
 from pathlib import Path
 
+from gradtui.configuration.settings import Target
 from gradtui.runner.ending import finish
 from gradtui.runner.script import ScriptError, load, run
-from gradtui.settings import Target
 
 
 def main() -> int:

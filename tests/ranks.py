@@ -12,11 +12,11 @@ from typing import NamedTuple
 from fork_server import ROOT, _Popen
 from torch import distributed
 
-from gradtui.diagnostics import FindingTracker, Rule
 from gradtui.protocol import events as ev
 from gradtui.protocol.event_rows import EventReader
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics import FindingTracker, Rule
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 PROGRAM = Path(__file__).parent / "rank_events.py"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from summaries import summarised
 
-from gradtui.recording import Recording, replayed
+from gradtui.records.recording import Recording, replayed
 
 
 def assert_it_gives(recording: Path, summary: Path) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from fakes import Node, found
 
-from gradtui.diagnostics import Match
-from gradtui.diagnostics.selection import rule_named
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics import Match
+from gradtui.run.diagnostics.selection import rule_named
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 ALL = (0, 1, 2, 3)
 """The indexes of `a.weight`, `a.bias`, `b.weight` and `b.bias`."""

@@ -9,7 +9,7 @@ from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 
 BEFORE = MIB
 """Bytes in no category at the end of `load` in `coop_run`."""

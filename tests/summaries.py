@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradtui.export.summary import summarise
 from gradtui.protocol.json_objects import from_object, to_object
 from gradtui.protocol.run_summary import Finding
-from gradtui.state.run_state import RunState
+from gradtui.records.export.summary import summarise
+from gradtui.run.state.run_state import RunState
 
 
 def summarised(state: RunState, dropped: int = 0) -> dict[str, Any]:

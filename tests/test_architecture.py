@@ -31,11 +31,11 @@ def loaded_by(module: str) -> set[str]:
     [
         ("gradtui", {"torch", "textual", "rich", "plotext", "click"}),
         ("gradtui.command_line.cli", {"torch", "textual", "rich", "plotext"}),
-        ("gradtui.reducer", {"torch", "textual", "rich", "plotext"}),
-        ("gradtui.export.summary", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.run.reducer", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.records.export.summary", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.runner.supervisor", {"torch", "textual", "rich", "plotext"}),
-        ("gradtui.doctor", {"torch", "textual", "rich", "plotext"}),
-        ("gradtui.doctor.driver_answers", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.command_line.doctor", {"torch", "textual", "rich", "plotext"}),
+        ("gradtui.command_line.doctor.driver_answers", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.launch.run", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.tui.app.app", {"torch", "plotext"}),
         ("gradtui.watching.notebook", {"torch", "textual", "rich", "plotext", "IPython"}),
@@ -97,7 +97,7 @@ def test_only_the_screen_knows_what_draws_it() -> None:
 @pytest.mark.parametrize(
     ("whole", "by_file"),
     [
-        ("probe", {"torch_private"}),
+        ("probe", {"samplers", "torch_private"}),
         ("tui", {"app", "charts", "explanations", "plots", "requests", "screens"}),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.byte_units import UNITS, parse_size, unit_of
+from gradtui.system.byte_units import UNITS, parse_size, unit_of
 
 MIB = 1 << 20
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.cursor_line import CursorLine
+from gradtui.system.cursor_line import CursorLine
 from gradtui.transport.log_tail import LogTail
 
 UNFINISHED = {
@@ -78,7 +78,7 @@ def _rows(path: Path) -> list[str]:
 
 _SCRIPT = """
 import sys
-from gradtui.printable import write_line
+from gradtui.system.printable import write_line
 from gradtui.runner.plain import PlainReporter
 from gradtui.runner.standard_streams import note_lines
 from gradtui.transport.in_process import EventQueue
@@ -103,7 +103,7 @@ def test_lines_of_gradtui_stand_between_nested_bars_on_a_pipe() -> None:
 
 _STREAMS = """
 import sys
-from gradtui.printable import write_line
+from gradtui.system.printable import write_line
 from gradtui.runner.standard_streams import note_lines
 
 before = sys.stdout

@@ -10,7 +10,7 @@ from side_by_side import write
 from torch import distributed
 
 from gradtui.protocol import events as ev
-from gradtui.state.findings import Level
+from gradtui.run.state.findings import Level
 
 pytestmark = [
     pytest.mark.slow,

@@ -81,8 +81,8 @@ def test_a_run_under_the_command_has_the_drivers_figures() -> None:
 READ = """
 import json
 import torch
-from gradtui.samplers.device_identity import identity
-from gradtui.samplers.nvml import Nvml
+from gradtui.probe.samplers.device_identity import identity
+from gradtui.probe.samplers.nvml import Nvml
 
 x = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
 reading = Nvml().read(identity(0))

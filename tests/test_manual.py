@@ -13,12 +13,12 @@ from summaries import summarised
 
 from gradtui.command_line.subcommands import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS
-from gradtui.diagnostics import all_rules
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.run_summary import RunSummary
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics import all_rules
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +75,7 @@ def test_the_command_line_is_as_its_help_says() -> None:
 NO_KEYS = {
     "DistributedDataParallel", "NVML", "SqrtBackward0", "betas", "momentum", "state_dict", "null",
     "data", "forward", "load", "process", "sum", "grad", "no_grad", "inference_mode", "not_run", "unknown",
-    "reentrant_checkpoint", "confirmed", "suspected", "note", "warning",
+    "reentrant_checkpoint", "about", "confirmed", "suspected", "note", "warning",
 }  # fmt: skip
 """What the page of the summary names besides keys: values, and names of torch."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradtui.no_collection import no_collection
+from gradtui.system.no_collection import no_collection
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_a_ctrl_c_right_after_it_has_begun_does_not_leave_the_collector_off(monk
 # objects whose threads do not exist in the child may end it.
 FORKED_BY_ANOTHER_THREAD = """
 import gc, os, sys, threading
-from gradtui.no_collection import no_collection
+from gradtui.system.no_collection import no_collection
 
 (gc.enable if sys.argv[1] == "True" else gc.disable)()
 
@@ -67,7 +67,7 @@ with no_collection():
 
 FORKED_WITHIN = """
 import gc, os
-from gradtui.no_collection import no_collection
+from gradtui.system.no_collection import no_collection
 
 with no_collection():
     child = os.fork()

@@ -17,7 +17,6 @@ from torch import nn
 from watched import CountingAllocator
 
 import gradtui
-from gradtui.diagnostics import FindingTracker
 from gradtui.probe import parts
 from gradtui.probe.gradients import latest_norms
 from gradtui.probe.hooks import install
@@ -27,10 +26,11 @@ from gradtui.probe.runtime.reading_interval import ReadingInterval
 from gradtui.probe.sampling import step_sampler
 from gradtui.probe.steps import hook_buffer, step_counter
 from gradtui.protocol.events import Event
-from gradtui.state.run_state import RunState
-from gradtui.state.series import Series
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.series import Series
+from gradtui.run.viewing import view
 from gradtui.transport.in_process import CommandQueue, EventQueue
-from gradtui.viewing import view
 
 OURS = str(Path(gradtui.__file__).parent)
 EACH = 50

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gradtui.configuration.remembered_theme import remember_theme, theme_file
-from gradtui.own_directories import make_private
-from gradtui.runner.run_files import RunFiles
-from gradtui.serving import socket_directory
+from gradtui.remote.serving import socket_directory
+from gradtui.system.own_directories import make_private
+from gradtui.system.run_files import RunFiles
 
 
 @pytest.fixture(params=[0, 0o022, 0o077])

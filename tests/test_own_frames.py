@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from gradtui.own_frames import PACKAGE_DIRECTORY, strip_own_frames
+from gradtui.system.own_frames import PACKAGE_DIRECTORY, strip_own_frames
 
 SCRIPT = """
 def call(through, function):

@@ -12,8 +12,8 @@ from queue import Queue
 
 import pytest
 
-from gradtui import own_memory
-from gradtui.own_memory import OwnMemory
+from gradtui.system import own_memory
+from gradtui.system.own_memory import OwnMemory
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
 KIB = 1 << 10
@@ -111,7 +111,7 @@ def test_another_c_library_gives_no_figure(viewer: Viewer, monkeypatch: pytest.M
 _RUN = """
 import sys, threading
 import torch
-from gradtui.own_memory import OWN
+from gradtui.system.own_memory import OWN
 from gradtui.probe.memory.memory_counters import MallocAllocator
 
 allocator = MallocAllocator()

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from gradtui.atomic_file import WriteFile
 from gradtui.probe.hooks import install
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading
 from gradtui.probe.probe import Probe
@@ -27,8 +26,9 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.schedule import Scheduled
 from gradtui.protocol.vocabulary import ParameterState, Phase
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.system.atomic_file import WriteFile
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 E = TypeVar("E", bound=Event)

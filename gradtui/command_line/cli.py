@@ -32,11 +32,11 @@ from gradtui.command_line.options import (
 )
 from gradtui.command_line.rank_options import CONNECT_OPTION, for_ranks
 from gradtui.command_line.subcommands import SUBCOMMANDS
+from gradtui.configuration.settings import DEFAULT_RECORD_LIMIT, USAGE_ERROR, Settings
 from gradtui.configuration.sources import REPLACED, SETTINGS
-from gradtui.printable import write_line
 from gradtui.protocol.codec import BadEntry, typed_words
 from gradtui.protocol.schedule import Scheduled
-from gradtui.settings import DEFAULT_RECORD_LIMIT, USAGE_ERROR, Settings
+from gradtui.system.printable import write_line
 
 _EPILOG = """\
 \b
@@ -75,7 +75,7 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
     """Load a schedule file. An error in it ends the command before the script runs."""
     if value is None:
         return ()
-    from gradtui.export.schedule_file import load
+    from gradtui.records.export.schedule_file import load
 
     try:
         return load(Path(os.path.expanduser(value)))

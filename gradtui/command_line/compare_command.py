@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gradtui.command_line.options import complete_files
-from gradtui.printable import printable, write_line
+from gradtui.system.printable import printable, write_line
 
 if TYPE_CHECKING:
-    from gradtui.comparison import RunFigures, Threshold
+    from gradtui.records.comparison import RunFigures, Threshold
 
 _EXCEEDED = 3
 
@@ -19,7 +19,7 @@ _EXCEEDED = 3
 def _parse_thresholds(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Threshold]:
     if not values:
         return []
-    from gradtui.comparison import ThresholdError, threshold_of
+    from gradtui.records.comparison import ThresholdError, threshold_of
 
     try:
         return [threshold_of(value) for value in values]
@@ -66,8 +66,8 @@ Exit code: 0; 3 if a threshold is exceeded, or its figure is unknown or NaN;
 @click.argument("b", metavar="B", shell_complete=complete_files)
 def compare(a: str, b: str, format_name: str, thresholds: list[Threshold]) -> None:
     """Compare run B with run A. Both are recordings (gradtui --record FILE) or summaries (gradtui --summary FILE)."""
-    from gradtui.comparison import compare as compared
-    from gradtui.export.comparison_report import comparison_report
+    from gradtui.records.comparison import compare as compared
+    from gradtui.records.export.comparison_report import comparison_report
 
     comparison = compared(_run(a), _run(b))
     verdicts = [each.verdict(comparison) for each in thresholds]
@@ -80,8 +80,8 @@ def compare(a: str, b: str, format_name: str, thresholds: list[Threshold]) -> No
 
 
 def _run(file: str) -> RunFigures:
-    from gradtui.recording import RecordingError
-    from gradtui.replay.compared_run import read_run
+    from gradtui.launch.replay.compared_run import read_run
+    from gradtui.records.recording import RecordingError
 
     try:
         run, troubles = read_run(Path(file))

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from gradtui.doctor.page import ABILITIES
+from gradtui.command_line.doctor.page import ABILITIES
 
 
 @click.command(
@@ -19,7 +19,7 @@ from gradtui.doctor.page import ABILITIES
 @click.argument("what", nargs=-1, type=click.Choice(list(ABILITIES)), metavar="[WHAT]...")
 def _doctor(what: tuple[str, ...], as_json: bool) -> None:
     """Print what gradtui finds on this machine, and what is missing: the page for a bug report."""
-    from gradtui.doctor import examine, page_lines
+    from gradtui.command_line.doctor import examine, page_lines
 
     page = examine(what)
     click.echo(json.dumps(page.document(), indent=1) if as_json else "\n".join(page_lines(page)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gradtui.command_line.options import complete_files
-from gradtui.printable import write_line
+from gradtui.system.printable import write_line
 
 
 @click.command(
@@ -38,8 +38,8 @@ from gradtui.printable import write_line
 @click.argument("file", metavar="FILE", shell_complete=complete_files)
 def export(file: str, force: bool, **targets: str | None) -> None:
     """Write the data of a recording for other programs: tables, TensorBoard events, a trace."""
-    from gradtui.export.formats import FORMATS, ExportError
-    from gradtui.recording import Recording, RecordingError
+    from gradtui.records.export.formats import FORMATS, ExportError
+    from gradtui.records.recording import Recording, RecordingError
 
     wanted = [(name, Path(target)) for name, target in targets.items() if target is not None]
     if not wanted:

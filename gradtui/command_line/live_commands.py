@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from gradtui.command_line.network_options import run_options
-from gradtui.live.client import LiveError, RunChoice, asked, live_runs
-from gradtui.printable import printable
-from gradtui.settings import USAGE_ERROR
+from gradtui.configuration.settings import USAGE_ERROR
+from gradtui.remote.live.client import LiveError, RunChoice, asked, live_runs
+from gradtui.system.printable import printable
 
 HELP_NAMES = ["-h", "--help"]
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

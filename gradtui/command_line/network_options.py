@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from gradtui.command_line.options import complete_files
-from gradtui.live.client import RunChoice
-from gradtui.rank_environment import TOKEN
-from gradtui.settings import ListenOn
+from gradtui.configuration.settings import ListenOn
+from gradtui.remote.live.client import RunChoice
+from gradtui.system.rank_environment import TOKEN
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def listen_on(options: dict[str, Any]) -> ListenOn | None:
         raise click.UsageError("--listen and --no-listen exclude each other")
     if key is not None and certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert")
-    from gradtui.serving import BadAddressError, host_and_port, is_loopback
+    from gradtui.remote.serving import BadAddressError, host_and_port, is_loopback
 
     try:
         host, port = host_and_port(text)

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from gradtui.byte_units import parse_size
+from gradtui.configuration.settings import Target
 from gradtui.configuration.sources import SETTINGS, Configuration, Setting, configuration
 from gradtui.protocol.codec import BadEntry
-from gradtui.settings import Target
+from gradtui.system.byte_units import parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ SUMMARY = click.option(
 def _parse_rules(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     if not values:
         return ()
-    from gradtui.diagnostics.selection import rule_words
+    from gradtui.run.diagnostics.selection import rule_words
 
     try:
         return rule_words(",".join(values).split(","))
@@ -189,7 +189,7 @@ def selected_ids(found: Configuration, select: tuple[str, ...], ignore: tuple[st
     """Return the ids of the rules that the project and the command line select; None for the default."""
     if not (found["select"] or found["ignore"] or select or ignore):
         return None
-    from gradtui.diagnostics.selection import RuleWords, selected_rules
+    from gradtui.run.diagnostics.selection import RuleWords, selected_rules
 
     rules = selected_rules((RuleWords(found["select"], found["ignore"]), RuleWords(select, ignore)))
     if not rules:

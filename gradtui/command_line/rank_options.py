@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from gradtui.command_line.options import own_words
-from gradtui.rank_environment import CONNECT, PLACE, TOKEN, of_rank
+from gradtui.configuration.settings import Settings
 from gradtui.runner.launchers import is_launcher
-from gradtui.settings import Settings
+from gradtui.system.rank_environment import CONNECT, PLACE, TOKEN, of_rank
 
 _PASSED_ON = {"--steps", "--budget", "--schedule", "--select", "--ignore", "--record-limit"}
 """The options that a launcher's ranks get as well."""
@@ -24,7 +24,7 @@ _FILES = {"--summary", "--record"}
 def _parse_address(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from gradtui.serving import BadAddressError, host_and_port
+    from gradtui.remote.serving import BadAddressError, host_and_port
 
     if os.path.isabs(value):
         # A process that starts the script again gives the path of its own socket.

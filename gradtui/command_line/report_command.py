@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from gradtui.atomic_file import OWNER_ONLY, write_atomically
-from gradtui.printable import write_line
+from gradtui.system.atomic_file import OWNER_ONLY, write_atomically
+from gradtui.system.printable import write_line
 
 
 def _output(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
@@ -30,8 +30,8 @@ def _output(_context: click.Context, _option: click.Parameter, value: str | None
 @click.argument("recording", metavar="RECORDING")
 def _report(recording: str, output: Path | None, format: str | None) -> None:
     """Make a report of a recording: what trained and why not, memory, norms, findings, changes."""
-    from gradtui.recording import RecordingError
-    from gradtui.report import MissingPackageError, contents_of, markdown_report, page, recorded_run
+    from gradtui.records.recording import RecordingError
+    from gradtui.records.report import MissingPackageError, contents_of, markdown_report, page, recorded_run
 
     format = format or ("md" if output is not None and output.suffix.lower() in (".md", ".markdown") else "html")
     if format == "html" and output is None and sys.stdout.isatty():
@@ -52,7 +52,7 @@ def _report(recording: str, output: Path | None, format: str | None) -> None:
 
 def _check_output(output: Path | None) -> None:
     """Refuse to replace a recording: `-o` may stand before the wrong one of two names."""
-    from gradtui.recording import is_recording
+    from gradtui.records.recording import is_recording
 
     try:
         if output is not None and output.is_file() and is_recording(output):

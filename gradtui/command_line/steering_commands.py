@@ -11,7 +11,9 @@ import click
 from gradtui.command_line.live_commands import HELP_NAMES, JSON, LiveCommand
 from gradtui.command_line.network_options import run_options
 from gradtui.command_line.options import settings_in_force, viewing_options
-from gradtui.live.client import (
+from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.protocol.events import RankOutcome
+from gradtui.remote.live.client import (
     LiveError,
     RunChoice,
     asked,
@@ -21,11 +23,9 @@ from gradtui.live.client import (
     live_error,
     result_of,
 )
-from gradtui.printable import printable
-from gradtui.protocol.codec import BadEntry, from_words, words_of
-from gradtui.protocol.events import RankOutcome
-from gradtui.state.objections import in_full
-from gradtui.text import listed, outcome_lines
+from gradtui.run.state.objections import in_full
+from gradtui.run.text import listed, outcome_lines
+from gradtui.system.printable import printable
 
 REFUSED = 3
 """The exit code of `gradtui do` if the run refused the command, or ended before it."""
@@ -39,9 +39,9 @@ _SENT = "sent; the run answers at its next step boundary (--wait waits for that)
 @viewing_options()
 def _attach(run: RunChoice, **options: Any) -> None:
     """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
-    from gradtui.live.attach_screen import attach
+    from gradtui.launch.attach_screen import attach
+    from gradtui.remote.serving import NoAnswerError
     from gradtui.runner.terminal import why_no_screen
-    from gradtui.serving import NoAnswerError
 
     trouble = why_no_screen()
     if trouble is not None:
@@ -166,7 +166,7 @@ def _why(run: RunChoice, as_json: bool, path: str) -> None:
 def _mcp(run: RunChoice, allow_write: bool) -> None:
     """Offer live runs to a coding agent: an MCP server on stdio. It needs pip install 'gradtui[mcp]'."""
     try:
-        from gradtui.live.mcp_server import serve
+        from gradtui.remote.live.mcp_server import serve
     except ModuleNotFoundError as missing:
         raise click.UsageError(f"{missing.name} is missing: pip install 'gradtui[mcp]'") from None
     serve(run, allow_write=allow_write)

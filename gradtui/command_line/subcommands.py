@@ -37,13 +37,13 @@ from gradtui.command_line.options import (
 from gradtui.command_line.report_command import REPORT_COMMANDS
 from gradtui.command_line.steering_commands import STEERING_COMMANDS
 from gradtui.configuration.config_files import user_file
+from gradtui.configuration.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
 from gradtui.configuration.sources import configuration
-from gradtui.printable import printable, write_line
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.schedule import Scheduled
-from gradtui.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
-from gradtui.state.selection import joined, objection_to_expressions
+from gradtui.run.state.selection import joined, objection_to_expressions
+from gradtui.system.printable import printable, write_line
 
 _HELP_NAMES = ["-h", "--help"]
 CHECKED_STEPS = 60
@@ -221,7 +221,7 @@ def _project_rules(target: Target, select: tuple[str, ...], ignore: tuple[str, .
 
 
 def _complete_ids(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from gradtui.diagnostics import all_rules
+    from gradtui.run.diagnostics import all_rules
 
     return [CompletionItem(each.id, help=each.title) for each in all_rules() if each.id.startswith(incomplete.upper())]
 
@@ -230,8 +230,8 @@ def _complete_ids(_context: click.Context, _argument: click.Parameter, incomplet
 @click.argument("id", metavar="ID", shell_complete=_complete_ids)
 def _explain(id: str) -> None:
     """Print what a rule finds, why it is wrong, what to do, and an example: gradtui explain GT204."""
-    from gradtui.diagnostics.selection import rule_named
-    from gradtui.export.rule_pages import rule_text
+    from gradtui.records.export.rule_pages import rule_text
+    from gradtui.run.diagnostics.selection import rule_named
 
     try:
         rule = rule_named(id)
@@ -244,7 +244,7 @@ def _explain(id: str) -> None:
 @click.option("--format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def _rules(format: str) -> None:
     """List all rules: id, level, title, and which are off by default."""
-    from gradtui.diagnostics import all_rules
+    from gradtui.run.diagnostics import all_rules
 
     if format == "json":
         entries = [
@@ -300,16 +300,16 @@ def _print_table(rows: list[tuple[str, str, str]]) -> None:
 @click.argument("file", metavar="FILE", shell_complete=complete_files)
 def _replay(file: str, plain: bool, summary: Path | None, **options: Any) -> None:
     """Open a recording of a run: gradtui --record FILE SCRIPT writes one."""
-    from gradtui.recording import RecordingError
+    from gradtui.records.recording import RecordingError
     from gradtui.runner.terminal import why_no_screen
 
     try:
         if plain or summary is not None or why_no_screen() is not None:
-            from gradtui.replay.lines import replay_plain
+            from gradtui.launch.replay.lines import replay_plain
 
             replay_plain(Path(file), summary)
         else:
-            from gradtui.replay.screen import replay_screen
+            from gradtui.launch.replay.screen import replay_screen
 
             replay_screen(Path(file), settings_in_force(None, options))
     except RecordingError as error:

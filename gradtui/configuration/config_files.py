@@ -9,7 +9,7 @@ from platformdirs import user_config_path
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.foreign_text import from_toml
-from gradtui.regular_file import content_of
+from gradtui.system.regular_file import content_of
 
 _MAX_BYTES = 16 << 20
 

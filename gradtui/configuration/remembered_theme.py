@@ -7,9 +7,9 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from gradtui.atomic_file import OWNER_ONLY, write_atomically
-from gradtui.own_directories import make_private
-from gradtui.regular_file import open_regular
+from gradtui.system.atomic_file import OWNER_ONLY, write_atomically
+from gradtui.system.own_directories import make_private
+from gradtui.system.regular_file import open_regular
 
 _MAX_BYTES = 100
 

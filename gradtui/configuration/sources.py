@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from gradtui.configuration.config_files import project_file, read_project_table, read_user_table, user_file
 from gradtui.configuration.remembered_theme import remembered_theme, theme_file
+from gradtui.configuration.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES, RemappedKeys
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.secrets import mask
-from gradtui.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES, RemappedKeys
 
 _KEYS = "keys."
 """The beginning of the name of a remapped key: `pause = "ctrl+space"` in the table `keys` is `keys.pause`."""
@@ -146,7 +146,7 @@ def _parse_keys(written: Any) -> str:
 def _parse_rules(written: Any) -> tuple[str, ...]:
     if not isinstance(written, list) or not all(isinstance(each, str) for each in written):
         raise BadEntry('it is no list of strings; write a list such as ["GT204", "GT3"]')
-    from gradtui.diagnostics.selection import rule_words
+    from gradtui.run.diagnostics.selection import rule_words
 
     return rule_words(written)
 

@@ -6,16 +6,16 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from gradtui.atomic_file import write_atomically
-from gradtui.diagnostics import FindingTracker
-from gradtui.export.finding_report import finding_report, source_root
-from gradtui.export.summary import is_replaceable
+from gradtui.configuration.settings import FINDINGS_EXIT_CODE, Check, Target
+from gradtui.records.export.finding_report import finding_report, source_root
+from gradtui.records.export.summary import is_replaceable
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.state.findings import LEVELS, Level, Status, by_gravity
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import NVML, finding_counts_text, plural, untrained_lines
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
-from gradtui.settings import FINDINGS_EXIT_CODE, Check, Target
-from gradtui.state.findings import LEVELS, Level, Status, by_gravity
-from gradtui.state.run_state import RunState
-from gradtui.text import NVML, finding_counts_text, plural, untrained_lines
+from gradtui.system.atomic_file import write_atomically
 
 
 class CheckReport:

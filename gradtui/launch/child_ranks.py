@@ -23,11 +23,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gradtui.configuration.settings import Settings
 from gradtui.launch.spawned_rank import SpawnedRank
-from gradtui.own_frames import hide, strip_own_frames
-from gradtui.rank_environment import local_rank_in
 from gradtui.runner.torch_import_hook import when_torch_is_imported
-from gradtui.settings import Settings
+from gradtui.system.own_frames import hide, strip_own_frames
+from gradtui.system.rank_environment import local_rank_in
 
 
 class ChildRanks:

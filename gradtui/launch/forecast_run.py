@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradtui.export.forecast_report import (
+from gradtui.configuration.settings import USAGE_ERROR, ForecastChoices
+from gradtui.protocol import commands
+from gradtui.protocol.forecasts import Change, ForecastMade
+from gradtui.records.export.forecast_report import (
     UNKNOWN,
     Choice,
     Figures,
@@ -18,19 +21,16 @@ from gradtui.export.forecast_report import (
     forecast_document,
     forecast_lines,
 )
-from gradtui.live.planned_choices import PlannedChange, change_of_option, choice_of, figures_now, question_of
-from gradtui.printable import printable
-from gradtui.protocol import commands
-from gradtui.protocol.forecasts import Change, ForecastMade
+from gradtui.remote.live.planned_choices import PlannedChange, change_of_option, choice_of, figures_now, question_of
+from gradtui.run.state.compiled import is_compiled
+from gradtui.run.state.forecast import forecast_change
+from gradtui.run.state.plans import blocks_to_checkpoint
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selection import NothingSelected
+from gradtui.run.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
-from gradtui.settings import USAGE_ERROR, ForecastChoices
-from gradtui.state.compiled import is_compiled
-from gradtui.state.forecast import forecast_change
-from gradtui.state.plans import blocks_to_checkpoint
-from gradtui.state.run_state import RunState
-from gradtui.state.selection import NothingSelected
-from gradtui.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
+from gradtui.system.printable import printable
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster

@@ -14,8 +14,7 @@ from typing import Any
 
 from gradtui.protocol.events import Event, ProcessGroupFound
 from gradtui.protocol.foreign_text import from_json
-from gradtui.rank_environment import number_in
-from gradtui.serving import (
+from gradtui.remote.serving import (
     Address,
     BadAddressError,
     Client,
@@ -25,6 +24,7 @@ from gradtui.serving import (
     check_token,
     host_and_port,
 )
+from gradtui.system.rank_environment import number_in
 from gradtui.transport.in_process import EventQueue
 
 _KEY = "viewer"

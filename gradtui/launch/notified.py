@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from gradtui.printable import write_line
+from gradtui.configuration.settings import Settings
 from gradtui.protocol.events import ProbeFailed
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import Notice, notice_facts
 from gradtui.runner.ending import signal_name
 from gradtui.runner.notify_command import NotifyCommand
-from gradtui.settings import Settings
-from gradtui.state.run_state import RunState
-from gradtui.text import Notice, notice_facts
+from gradtui.system.printable import write_line
 from gradtui.transport.in_process import EventQueue
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from gradtui.job import LateRankLink, RankLink
-from gradtui.job.link import Identity, Look, identity_of
+from gradtui.configuration.settings import Settings
 from gradtui.launch.found_viewer import announce, has_other_nodes, look_for_viewer
-from gradtui.rank_environment import ANNOUNCE, CONNECT, OUTPUT, TOKEN, local_rank_in, rank_in
-from gradtui.serving import (
+from gradtui.remote.job import LateRankLink, RankLink
+from gradtui.remote.job.link import Identity, Look, identity_of
+from gradtui.remote.serving import (
     Address,
     BadAddressError,
     Client,
@@ -22,7 +22,7 @@ from gradtui.serving import (
     check_token,
     host_and_port,
 )
-from gradtui.settings import Settings
+from gradtui.system.rank_environment import ANNOUNCE, CONNECT, OUTPUT, TOKEN, local_rank_in, rank_in
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 RANK_DRAIN_S = 0.05

@@ -11,32 +11,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gradtui.diagnostics import FindingTracker
-from gradtui.diagnostics.selection import rules_with_ids
-from gradtui.export.schedule_file import InterventionFiles
-from gradtui.export.summary import summarise
-from gradtui.export.summary_file import SummaryFile
-from gradtui.job import RankHub
+from gradtui.configuration.settings import USAGE_ERROR, Settings
 from gradtui.launch.check_run import CheckReport
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
-from gradtui.live.answers import LiveRun
-from gradtui.no_collection import no_collection
-from gradtui.printable import write_line
-from gradtui.rank_environment import ANNOUNCE, CONNECT, TOKEN, rank_of_several, with_rank
-from gradtui.recording import Recorder, RecordingError, check_writable, header_of
-from gradtui.runner.ending import Outcome, finish, undisturbed
-from gradtui.runner.launchers import program_of
-from gradtui.runner.notify_command import NotifyCommand
-from gradtui.runner.output_locks import release_files, with_own_files
-from gradtui.runner.plain import DRAIN_S, PlainReporter
-from gradtui.runner.run_files import RunFiles
-from gradtui.runner.script import Program, ScriptError, load
-from gradtui.runner.standard_streams import note_lines
-from gradtui.runner.training_run import TrainingRun
-from gradtui.serving import (
+from gradtui.records.export.schedule_file import InterventionFiles
+from gradtui.records.export.summary import summarise
+from gradtui.records.export.summary_file import SummaryFile
+from gradtui.records.recording import Recorder, RecordingError, check_writable, header_of
+from gradtui.remote.job import RankHub
+from gradtui.remote.live.answers import LiveRun
+from gradtui.remote.serving import (
     BadAddressError,
     RunServer,
     TcpAddress,
@@ -45,9 +32,22 @@ from gradtui.serving import (
     server_tls,
     socket_directory,
 )
-from gradtui.settings import USAGE_ERROR, Settings
-from gradtui.state.run_state import RunState
-from gradtui.text import closing_line, closing_lines
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.diagnostics.selection import rules_with_ids
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import closing_line, closing_lines
+from gradtui.runner.ending import Outcome, finish, undisturbed
+from gradtui.runner.launchers import program_of
+from gradtui.runner.notify_command import NotifyCommand
+from gradtui.runner.output_locks import release_files, with_own_files
+from gradtui.runner.plain import DRAIN_S, PlainReporter
+from gradtui.runner.script import Program, ScriptError, load
+from gradtui.runner.standard_streams import note_lines
+from gradtui.runner.training_run import TrainingRun
+from gradtui.system.no_collection import no_collection
+from gradtui.system.printable import write_line
+from gradtui.system.rank_environment import ANNOUNCE, CONNECT, TOKEN, rank_of_several, with_rank
+from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import EventQueue
 
 if TYPE_CHECKING:

@@ -10,20 +10,19 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from gradtui.atomic_file import WriteFile
 from gradtui.configuration.remembered_theme import remember_theme
-from gradtui.diagnostics import FindingTracker
-from gradtui.diagnostics.selection import rules_with_ids
-from gradtui.no_collection import no_collection
-from gradtui.printable import printable, write_line
+from gradtui.configuration.settings import Settings
 from gradtui.protocol.events import ProbeFailed
-from gradtui.rank_environment import OUTPUT
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.diagnostics.selection import rules_with_ids
+from gradtui.run.state.rank_failure import first_failure
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import Notice
 from gradtui.runner.descendants import Descendants
 from gradtui.runner.ending import Outcome, run_exit_callbacks
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture
 from gradtui.runner.output_repeater import OutputRepeater
 from gradtui.runner.plain import PlainReporter
-from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program
 from gradtui.runner.script_input import ScriptInput
 from gradtui.runner.shown_output import ShownOutput
@@ -32,10 +31,11 @@ from gradtui.runner.terminal import ControllingTerminal
 from gradtui.runner.terminal_loan import TerminalLoan
 from gradtui.runner.terminal_lock import TerminalLock
 from gradtui.runner.training_run import TrainingRun
-from gradtui.settings import Settings
-from gradtui.state.rank_failure import first_failure
-from gradtui.state.run_state import RunState
-from gradtui.text import Notice
+from gradtui.system.atomic_file import WriteFile
+from gradtui.system.no_collection import no_collection
+from gradtui.system.printable import printable, write_line
+from gradtui.system.rank_environment import OUTPUT
+from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import EventQueue
 from gradtui.transport.live_displays import LiveDisplays
 from gradtui.transport.log_tail import LogTail

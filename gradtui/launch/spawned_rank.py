@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gradtui.own_frames import hide, strip_own_frames
-from gradtui.printable import write_line
-from gradtui.rank_environment import PLACE, with_rank
-from gradtui.settings import Settings
+from gradtui.configuration.settings import Settings
+from gradtui.system.own_frames import hide, strip_own_frames
+from gradtui.system.printable import write_line
+from gradtui.system.rank_environment import PLACE, with_rank
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gradtui.export.summary_file import SummaryFile
-    from gradtui.job import LateRankLink
     from gradtui.protocol.script_lines import Uncaught
-    from gradtui.recording import Recorder
+    from gradtui.records.export.summary_file import SummaryFile
+    from gradtui.records.recording import Recorder
+    from gradtui.remote.job import LateRankLink
     from gradtui.runner.plain import PlainReporter
     from gradtui.runner.training_run import TrainingRun
 
@@ -83,10 +83,10 @@ class WatchedRank:
     """A child process that is watched, from now until `finish`."""
 
     def __init__(self, settings: Settings, index: int, ranks: int, generation: int) -> None:
-        from gradtui.diagnostics import FindingTracker
-        from gradtui.diagnostics.selection import rules_with_ids
-        from gradtui.job.link import identity_of
         from gradtui.launch.rank_run import RANK_DRAIN_S, linked_late
+        from gradtui.remote.job.link import identity_of
+        from gradtui.run.diagnostics import FindingTracker
+        from gradtui.run.diagnostics.selection import rules_with_ids
         from gradtui.runner.output_locks import with_own_files
         from gradtui.runner.plain import PlainReporter
         from gradtui.runner.training_run import TrainingRun
@@ -119,7 +119,7 @@ class WatchedRank:
                 write_line(f"cannot report the end of a rank: {type(trouble).__name__}: {trouble}")
 
     def _finish(self, error: BaseException | None) -> None:
-        from gradtui.export.summary import summarise
+        from gradtui.records.export.summary import summarise
         from gradtui.runner.ending import undisturbed
         from gradtui.runner.output_locks import release_files
 
@@ -139,7 +139,7 @@ class WatchedRank:
         release_files()
 
     def _recorder_of(self, settings: Settings, path: Path | None) -> Recorder | None:
-        from gradtui.recording import Recorder, RecordingError, header_of
+        from gradtui.records.recording import Recorder, RecordingError, header_of
 
         if path is None:
             return None
@@ -154,8 +154,8 @@ class WatchedRank:
         return recorder
 
     def _summary_of(self, path: Path | None) -> SummaryFile | None:
-        from gradtui.export.summary import summarise
-        from gradtui.export.summary_file import SummaryFile
+        from gradtui.records.export.summary import summarise
+        from gradtui.records.export.summary_file import SummaryFile
 
         if path is None:
             return None

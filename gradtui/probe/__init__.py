@@ -19,7 +19,7 @@ The life of a step, through the packages (paths are relative to this one):
    replay of a CUDA graph is a boundary of its own. Without an optimizer each backward counts as a step.
 
 4. **Models.** `model/discovery.py` finds models and optimizers, `model/model_registry.py` lists them in a `ModuleTree`. After
-   a new listing `model/index_mapping.py` moves what the probe knows to the new indexes, and `gradtui/reducer/relisting.py`
+   a new listing `model/index_mapping.py` moves what the probe knows to the new indexes, and `gradtui/run/reducer/relisting.py`
    does the same for the state. Events with indexes carry the number of their listing, and the reducer drops those of another
    one.
 
@@ -40,7 +40,7 @@ The life of a step, through the packages (paths are relative to this one):
    model's first samples wait until they cost little (`sampling/first_sample.py`).
 
 8. **Ranks.** `sampling/replicas.py` measures what all ranks must have in common, at the same steps
-   (`runtime/common_steps.py`). `gradtui/reducer/divergence.py` compares them in the viewer of the job.
+   (`runtime/common_steps.py`). `gradtui/run/reducer/divergence.py` compares them in the viewer of the job.
 
 9. **Errors.** `memory/oom_report.py` writes who held the memory when an allocation failed. `gradients/nonfinite.py` finds
    where the first NaN or Inf came from.

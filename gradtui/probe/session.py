@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gradtui.printable import write_line
 from gradtui.probe.hooks import install
 from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
+from gradtui.probe.samplers.device import DeviceSampler
+from gradtui.probe.samplers.sampler import SamplerThread
 from gradtui.protocol.events import Event, PhaseSampled, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
-from gradtui.samplers.device import DeviceSampler
-from gradtui.samplers.sampler import SamplerThread
+from gradtui.system.printable import write_line
 
 if TYPE_CHECKING:
-    from gradtui.state.run_state import RunState
+    from gradtui.run.state.run_state import RunState
 
 _VERSION = 1
 _Saved = tuple[tuple[str, ...], tuple[str, ...]]

@@ -28,13 +28,13 @@ class Intervention(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetTrainable(Intervention):
-    """Freeze (`trainable` False) or unfreeze the parameters that `path` selects (`gradtui.state.selection`): usually it is the
-    path of a parameter or of a module.
+    """Freeze (`trainable` False) or unfreeze the parameters that `path` selects: usually it is the path of a parameter or of a
+    module (`gradtui.run.state.selection`).
 
     `state` says what a freeze does with the optimizer's state: `keep` it, `offload` it to host memory until the unfreeze, or
     `drop` it. With `statistics`, a freeze holds the running statistics of modules (BatchNorm) whose parameters it freezes
     completely, and an unfreeze releases them. With `restore`, an unfreeze restores what commands have frozen, and leaves frozen
-    what the script has frozen (`gradtui.state.toggles`).
+    what the script has frozen (`gradtui.run.state.toggles`).
     """
 
     path: str

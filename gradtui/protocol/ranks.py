@@ -55,7 +55,7 @@ class RankStateTaken(Event):
     request: int
     """The id of the command `ShowRank`."""
     state: str
-    """A snapshot (`gradtui.state.snapshot`) as JSON; empty if the rank could not make one."""
+    """A snapshot (`gradtui.run.state.snapshot`) as JSON; empty if the rank could not make one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn
 
-from gradtui.cursor_line import STDERR_LINE
-from gradtui.own_frames import strip_own_frames
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.runner.uncaught import uncaught
+from gradtui.system.cursor_line import STDERR_LINE
+from gradtui.system.own_frames import strip_own_frames
 
 _MAX_LINE_S = 1.0
 """Seconds that a report waits until a line of gradtui is written."""

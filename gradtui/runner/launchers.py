@@ -16,10 +16,10 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gradtui.own_frames import hide
-from gradtui.printable import write_line
+from gradtui.configuration.settings import USAGE_ERROR, Target
 from gradtui.protocol.events import RankFailure
-from gradtui.settings import USAGE_ERROR, Target
+from gradtui.system.own_frames import hide
+from gradtui.system.printable import write_line
 
 _SCRIPTS = {
     "torchrun": "torch.distributed.run",

@@ -16,7 +16,7 @@ import os
 import stat
 import time
 
-from gradtui.descriptors import move_aside
+from gradtui.system.descriptors import move_aside
 
 _MAX = 4096
 _ATTEMPTS = 8

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from gradtui.descriptors import move_aside
+from gradtui.system.descriptors import move_aside
 
 TIMEOUT_S = 30.0
 """Seconds after which a command is killed, with all that it has started in its session."""

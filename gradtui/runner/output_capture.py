@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from gradtui.cursor_line import STDERR_LINE
-from gradtui.descriptors import duplicate_aside, move_aside
-from gradtui.runner.run_files import lock_while_open
 from gradtui.runner.standard_streams import flush_python, keep_output, line_buffer
 from gradtui.runner.terminal import terminal_width
+from gradtui.system.cursor_line import STDERR_LINE
+from gradtui.system.descriptors import duplicate_aside, move_aside
+from gradtui.system.run_files import lock_while_open
 from gradtui.transport.log_tail import clip, last_lines
 
 T = TypeVar("T")

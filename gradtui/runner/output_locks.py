@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gradtui.settings import Settings
+from gradtui.configuration.settings import Settings
 
 _FOLDER = "/tmp"
 _LOST = {"record": "nothing is recorded", "summary": "no summary is written", "log": "the output goes to another log"}

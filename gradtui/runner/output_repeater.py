@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 
-from gradtui.printable import printable
+from gradtui.system.printable import printable
 from gradtui.transport.rank_logs import JobTail, OutputLine
 
 _POLL_S = 0.25

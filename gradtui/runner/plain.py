@@ -15,16 +15,16 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from gradtui.cursor_line import STDERR_LINE
-from gradtui.descriptors import duplicate_aside
-from gradtui.diagnostics import FindingTracker
-from gradtui.own_memory import OWN
-from gradtui.printable import printable
 from gradtui.protocol.events import Event
-from gradtui.state.run_state import LogEntry, RunState
-from gradtui.text import Notice, notice_of, progress_line
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.state.run_state import LogEntry, RunState
+from gradtui.run.text import Notice, notice_of, progress_line
+from gradtui.run.viewing import of_run, view
+from gradtui.system.cursor_line import STDERR_LINE
+from gradtui.system.descriptors import duplicate_aside
+from gradtui.system.own_memory import OWN
+from gradtui.system.printable import printable
 from gradtui.transport.in_process import EventQueue
-from gradtui.viewing import of_run, view
 
 PROGRESS_S = 5.0
 """Seconds between two progress lines."""

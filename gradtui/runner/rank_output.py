@@ -11,10 +11,10 @@ import contextlib
 import os
 from collections.abc import Mapping
 
-from gradtui.descriptors import move_aside
-from gradtui.rank_environment import OUTPUT, rank_in
-from gradtui.runner.run_files import lock_while_open
 from gradtui.runner.standard_streams import flush_python, keep_output, line_buffer
+from gradtui.system.descriptors import move_aside
+from gradtui.system.rank_environment import OUTPUT, rank_in
+from gradtui.system.run_files import lock_while_open
 from gradtui.transport.rank_logs import open_log
 
 

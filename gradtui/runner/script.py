@@ -18,11 +18,11 @@ from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoad
 from types import CodeType, ModuleType
 from typing import Any
 
-from gradtui.own_frames import hide_callers, strip_own_frames
-from gradtui.printable import write_line
+from gradtui.configuration.settings import Target
 from gradtui.runner.ending import Outcome, conclude
 from gradtui.runner.module_search import ModuleSearchError, find_early, find_late, searching_first
-from gradtui.settings import Target
+from gradtui.system.own_frames import hide_callers, strip_own_frames
+from gradtui.system.printable import write_line
 
 CANNOT_OPEN = 2
 """Exit code of python for a script that it cannot open."""

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gradtui.cursor_line import MAX_READ, STDERR_LINE
+from gradtui.system.cursor_line import MAX_READ, STDERR_LINE
 
 Lost = Callable[[int, int, OSError], bool]
 """Called with the descriptor, the number of bytes that could not be written, and the error. Returns whether to drop them."""

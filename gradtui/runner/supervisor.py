@@ -22,12 +22,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from gradtui.descriptors import duplicate_aside
-from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.runner.descendants import Descendants
 from gradtui.runner.ending import signal_name
 from gradtui.runner.supervisor_connection import SupervisorConnection, TrainingProcessConnection, socket_pair
 from gradtui.runner.terminal import ControllingTerminal, is_gone, terminal_width
+from gradtui.system.descriptors import duplicate_aside
+from gradtui.system.own_frames import PACKAGE_DIRECTORY
 from gradtui.transport.log_tail import clip
 from gradtui.transport.rank_logs import directory_of, last_job_lines, logs_in
 

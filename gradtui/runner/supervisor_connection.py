@@ -14,7 +14,7 @@ import socket
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradtui.descriptors import move_aside
+from gradtui.system.descriptors import move_aside
 
 LineSettings = list[Any]
 """The attributes argument of `termios.tcsetattr`."""

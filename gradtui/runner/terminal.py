@@ -20,8 +20,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gradtui.descriptors import move_aside
 from gradtui.runner.supervisor_connection import LineSettings, SupervisorConnection
+from gradtui.system.descriptors import move_aside
 
 RESET = b"".join(
     (

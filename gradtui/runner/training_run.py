@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from gradtui.job import JobCommands, OwnCommands, RankHub
-from gradtui.printable import write_line
+from gradtui.configuration.settings import Settings
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import (
     Event,
@@ -30,17 +29,18 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.protocol.secrets import without_secrets
+from gradtui.remote.job import JobCommands, OwnCommands, RankHub
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.launchers import failures_in, ranks_under_gradtui
-from gradtui.runner.run_files import RunFiles
 from gradtui.runner.script import Program, run
 from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
-from gradtui.settings import Settings
+from gradtui.system.printable import write_line
+from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 if TYPE_CHECKING:
     from gradtui.probe.session import Session
-    from gradtui.state.run_state import RunState
+    from gradtui.run.state.run_state import RunState
 
 
 _RANKS_S = 3.0

@@ -12,9 +12,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from gradtui.own_frames import innermost, line_at
-from gradtui.printable import without_sequences
 from gradtui.protocol.script_lines import ScriptLine, Uncaught
+from gradtui.system.own_frames import innermost, line_at
+from gradtui.system.printable import without_sequences
 
 _LINES, _CHARACTERS = 12, 400
 """Of the text: lines that are kept, and characters of each."""

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Any
 
-from gradtui.state.run_state import RunState
-from gradtui.text import progress_line
-from gradtui.text.html import run_html
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import progress_line
+from gradtui.run.text.html import run_html
 
 _PERIOD_S = 0.5
 _MIN_RATIO = 50

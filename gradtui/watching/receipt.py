@@ -17,10 +17,10 @@ from gradtui.probe.probe import Probe
 from gradtui.probe.session import active_probe
 from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
-from gradtui.state.changes import Change, ChangeStatus, changes
-from gradtui.state.run_state import RunState
-from gradtui.text import command_text, effect_text
-from gradtui.text.effects import NOT_MEASURED
+from gradtui.run.state.changes import Change, ChangeStatus, changes
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import command_text, effect_text
+from gradtui.run.text.effects import NOT_MEASURED
 
 T = TypeVar("T")
 

@@ -15,8 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.export.schedule_file import load
-from gradtui.export.summary import summarise
+from gradtui.configuration.settings import DEFAULT_SHARE
 from gradtui.probe.commands import ReplayedSchedule
 from gradtui.probe.memory import protect_this_process
 from gradtui.probe.probe import Probe
@@ -27,13 +26,14 @@ from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable
 from gradtui.protocol.events import RunStarted
 from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.schedule import Scheduled
-from gradtui.rank_environment import rank_of_several
+from gradtui.records.export.schedule_file import load
+from gradtui.records.export.summary import summarise
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import closing_lines, schedule_lines
+from gradtui.run.text.html import run_html
 from gradtui.runner.plain import PlainReporter
-from gradtui.runner.run_files import RunFiles
-from gradtui.settings import DEFAULT_SHARE
-from gradtui.state.run_state import RunState
-from gradtui.text import closing_lines, schedule_lines
-from gradtui.text.html import run_html
+from gradtui.system.rank_environment import rank_of_several
+from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.watching.notebook import LiveTable, bundle
 from gradtui.watching.receipt import Receipt, WatchedRun
@@ -163,7 +163,7 @@ class Watch:
         """Freeze the parameters that `path` names at the next step boundary. This call does not wait for it.
 
         Args:
-            path: path of a parameter or module, or any selection (`gradtui.state.selection`); empty for the whole model.
+            path: path of a parameter or module, or any selection (`gradtui.run.state.selection`); empty for the whole model.
             state: what to do with the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
             statistics: hold the running statistics of modules (BatchNorm) whose parameters are all frozen.
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.command_line.cli import parse
-from gradtui.settings import Settings, Target
+from gradtui.configuration.settings import Settings, Target
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 from fork_server import python
 
 from gradtui.command_line.cli import parse
-from gradtui.recording import Recording, replayed
+from gradtui.records.recording import Recording, replayed
 
 SCRIPT = """
 import sys

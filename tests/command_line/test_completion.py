@@ -13,8 +13,8 @@ from click.shell_completion import ShellComplete
 
 from gradtui.command_line.cli import _command
 from gradtui.command_line.subcommands import SUBCOMMANDS
-from gradtui.diagnostics import all_rules
-from gradtui.settings import COLUMNS, THEMES
+from gradtui.configuration.settings import COLUMNS, THEMES
+from gradtui.run.diagnostics import all_rules
 
 ROOT = Path(__file__).parents[2]
 FILES = ("file", "")

@@ -15,7 +15,7 @@ from fork_server import ROOT, python
 
 from gradtui.command_line.cli import parse
 from gradtui.protocol import events as ev
-from gradtui.recording import Recording, replayed
+from gradtui.records.recording import Recording, replayed
 
 SCRIPT = """
 import torch

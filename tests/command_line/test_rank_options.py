@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from gradtui.command_line.cli import parse
-from gradtui.job import LateRankLink
+from gradtui.configuration.settings import Settings, Target
 from gradtui.launch.rank_run import connected
 from gradtui.protocol.events import PhaseSampled, ProcessGroupFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.rank_environment import CONNECT, TOKEN, local_rank_in, of_rank, rank_in, rank_of_several
-from gradtui.settings import Settings, Target
+from gradtui.remote.job import LateRankLink
+from gradtui.system.rank_environment import CONNECT, TOKEN, local_rank_in, of_rank, rank_in, rank_of_several
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,10 @@ import pytest
 
 from gradtui.command_line.cli import parse
 from gradtui.command_line.subcommands import SUBCOMMANDS
-from gradtui.diagnostics import all_rules
-from gradtui.export import rule_pages
-from gradtui.settings import Check, Settings, Target
-from gradtui.state.findings import LEVELS
+from gradtui.configuration.settings import Check, Settings, Target
+from gradtui.records.export import rule_pages
+from gradtui.run.diagnostics import all_rules
+from gradtui.run.state.findings import LEVELS
 
 ROOT = Path(__file__).parents[2]
 IDS = tuple(rule.id for rule in all_rules())

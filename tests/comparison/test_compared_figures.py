@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from summaries import finding
 
-from gradtui.comparison import Figure, RunFigures, compare
-from gradtui.comparison.figures import NO_NORM, Intervention, Norms, Peak, Reported
-from gradtui.comparison.statistics import do_overlap, figure_of
 from gradtui.protocol.run_summary import Finding
+from gradtui.records.comparison import Figure, RunFigures, compare
+from gradtui.records.comparison.figures import NO_NORM, Intervention, Norms, Peak, Reported
+from gradtui.records.comparison.statistics import do_overlap, figure_of
 
 EMPTY = RunFigures("empty", has_series=True)
 

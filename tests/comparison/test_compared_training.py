@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.comparison import RunFigures, TrainingDifference, compare
-from gradtui.comparison.figures import Parameter
-from gradtui.comparison.module_groups import groups_of, topmost
-from gradtui.comparison.training import Training
+from gradtui.records.comparison import RunFigures, TrainingDifference, compare
+from gradtui.records.comparison.figures import Parameter
+from gradtui.records.comparison.module_groups import groups_of, topmost
+from gradtui.records.comparison.training import Training
 
 BLOCKS = [f"blocks.{at}.{name}" for at in range(3) for name in ("weight", "bias")]
 

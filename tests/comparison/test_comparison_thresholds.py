@@ -7,8 +7,8 @@ import math
 import pytest
 from summaries import finding
 
-from gradtui.comparison import QUANTITIES, RunFigures, ThresholdError, compare, threshold_of
-from gradtui.comparison.figures import Peak, Reported
+from gradtui.records.comparison import QUANTITIES, RunFigures, ThresholdError, compare, threshold_of
+from gradtui.records.comparison.figures import Peak, Reported
 
 
 def run(peak: int | None, step_ms: float, loss: float, *rules: str) -> RunFigures:

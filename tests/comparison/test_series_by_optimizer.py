@@ -8,11 +8,11 @@ from fakes import Node
 from helpers.states import state_after
 from optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, stages, steps
 
-from gradtui.comparison import SeriesCollector
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.records.comparison import SeriesCollector
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def collected(events: Iterable[ev.Event]) -> SeriesCollector:

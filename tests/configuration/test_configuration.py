@@ -10,8 +10,8 @@ from textual.theme import BUILTIN_THEMES
 
 from gradtui.command_line.cli import parse
 from gradtui.configuration.remembered_theme import remember_theme, remembered_theme, theme_file
+from gradtui.configuration.settings import THEMES, RemappedKeys, Settings
 from gradtui.configuration.sources import SETTINGS, Configuration, configuration
-from gradtui.settings import THEMES, RemappedKeys, Settings
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
 

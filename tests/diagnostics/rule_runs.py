@@ -12,10 +12,10 @@ from unittest import mock
 import torch
 from watched import watched
 
-from gradtui.diagnostics import FindingTracker, Rule
 from gradtui.probe.memory import cpu_allocator
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics import FindingTracker, Rule
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 EVERY_STEP = 100.0
 """The budget with which every step is sampled."""

@@ -11,9 +11,9 @@ import pytest
 from ranks import outcomes_of_ranks, state_of_ranks
 from rule_runs import EVERY_STEP, state_after_script
 
-from gradtui.diagnostics import all_rules
-from gradtui.state.findings import Level, Status
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics import all_rules
+from gradtui.run.state.findings import Level, Status
+from gradtui.run.state.run_state import RunState
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
 RULES = {rule.id: rule for rule in all_rules()}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gradtui.diagnostics.ignore_comments import is_ignored
-from gradtui.state.findings import Finding, Level, Status
+from gradtui.run.diagnostics.ignore_comments import is_ignored
+from gradtui.run.state.findings import Finding, Level, Status
 
 
 def finding(file: Path | str | None, line: int | None, rule: str = "GT204") -> Finding:

@@ -17,9 +17,9 @@ from loops import LOOPS
 from rule_runs import EVERY_STEP, state_after, state_after_script
 from zoo import SPECIMENS
 
-from gradtui.settings import DEFAULT_SHARE
-from gradtui.state.findings import Level
-from gradtui.state.run_state import RunState
+from gradtui.configuration.settings import DEFAULT_SHARE
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
 
 DEMOS = Path(__file__).parents[2] / "demos"
 CORRECT = {**CORRECT_LOOPS, **ACCUMULATION, **MODELS}

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from gradtui.diagnostics import all_rules, selection
-from gradtui.diagnostics.selection import RuleWords, rule_named, rule_words, rules_with_ids, selected_rules
 from gradtui.protocol.codec import BadEntry
+from gradtui.run.diagnostics import all_rules, selection
+from gradtui.run.diagnostics.selection import RuleWords, rule_named, rule_words, rules_with_ids, selected_rules
 
 IDS = ("GT101", "GT201", "GT204", "GT205", "GT301")
 

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 from scripted_run import run
 
-from gradtui.diagnostics import FindingTracker, Match, Rule
 from gradtui.protocol import events as ev
 from gradtui.protocol.call_order import CallSite
-from gradtui.reducer import apply
-from gradtui.state.findings import Finding, Level, Status
-from gradtui.state.run_state import RunState, TreeState
+from gradtui.run.diagnostics import FindingTracker, Match, Rule
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Finding, Level, Status
+from gradtui.run.state.run_state import RunState, TreeState
 
 
 class Told:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradtui.doctor.child import Child
+from gradtui.command_line.doctor.child import Child
 
 PATIENCE_S = 60.0
 
@@ -21,7 +21,9 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def start(code: str) -> Child:
         lines = "\n".join(f"    {line}" for line in code.splitlines())
-        (tmp_path / "asked_of.py").write_text(f"from gradtui.doctor.child import tell\ndef main():\n{lines}\n")
+        (tmp_path / "asked_of.py").write_text(
+            f"from gradtui.command_line.doctor.child import tell\ndef main():\n{lines}\n"
+        )
         started.append(Child("asked_of"))
         return started[-1]
 

@@ -10,10 +10,10 @@ import pynvml
 import pytest
 from fake_driver import FakeDriver, Gpu
 
-from gradtui.doctor import devices
-from gradtui.doctor.devices import judged, runs_on
-from gradtui.doctor.driver_answers import answers
-from gradtui.doctor.page import Lack, Page, page_of
+from gradtui.command_line.doctor import devices
+from gradtui.command_line.doctor.devices import judged, runs_on
+from gradtui.command_line.doctor.driver_answers import answers
+from gradtui.command_line.doctor.page import Lack, Page, page_of
 from gradtui.protocol.driver import NvmlTroubleKind as Kind
 
 Answer = Mapping[str, Any]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gradtui.doctor.installation import directories_part, packages_part, settings_part
-from gradtui.doctor.lines import page_lines
-from gradtui.doctor.machine import colours, python_part, system_part, terminal_part
-from gradtui.doctor.page import ABILITIES, Lack, Part, page_of, public
+from gradtui.command_line.doctor.installation import directories_part, packages_part, settings_part
+from gradtui.command_line.doctor.lines import page_lines
+from gradtui.command_line.doctor.machine import colours, python_part, system_part, terminal_part
+from gradtui.command_line.doctor.page import ABILITIES, Lack, Part, page_of, public
 
 LACK = Lack("mcp", "the package mcp is not installed", "gradtui mcp does not work", "pip install 'gradtui[mcp]'")
 
@@ -84,7 +84,9 @@ def test_colours(environ: dict[str, str], count: str) -> None:
 
 
 def test_without_a_terminal_there_is_no_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.doctor.machine._why_no_screen", lambda environ: "standard input is not a terminal")
+    monkeypatch.setattr(
+        "gradtui.command_line.doctor.machine._why_no_screen", lambda environ: "standard input is not a terminal"
+    )
     part = terminal_part({"TERM": "xterm-256color"})
     assert [each.name for each in part.lacks if each.name == "screen"] == ["screen"]
     assert page_of([part], ()).exit_code == 0
@@ -133,7 +135,9 @@ def test_secrets_in_settings_are_hidden(home: Path, tmp_path: Path, monkeypatch:
 
 
 def test_packages_that_are_missing_have_their_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.doctor.installation._version", lambda name: None if name == "mcp" else "1.0")
+    monkeypatch.setattr(
+        "gradtui.command_line.doctor.installation._version", lambda name: None if name == "mcp" else "1.0"
+    )
     part = packages_part()
     assert part.lacks == (LACK,)
     assert set(ABILITIES) >= {"mcp", "zstd", "report", "parquet", "tensorboard"}

@@ -9,7 +9,7 @@ from simulated import run_simulated
 
 pytestmark = pytest.mark.fake_cuda
 
-EXAMINE = "import json; from gradtui.doctor import examine; print(json.dumps(examine().document()))"
+EXAMINE = "import json; from gradtui.command_line.doctor import examine; print(json.dumps(examine().document()))"
 
 
 def page(**machine: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_a_mask_that_leaves_no_device() -> None:
 
 
 def test_torch_is_asked_without_a_context() -> None:
-    script = "from gradtui.doctor.torch_answers import main; main()"
+    script = "from gradtui.command_line.doctor.torch_answers import main; main()"
     done = run_simulated(script, watched=False)
     assert len(done.told) == 3
     assert {*done.calls.main} | {*done.calls.others} <= {"cudaGetDeviceCount"}

@@ -8,13 +8,13 @@ import math
 import pytest
 from summaries import finding
 
-from gradtui.comparison import Figure, Row, RunFigures, compare, run_figures, threshold_of
-from gradtui.comparison.figures import Intervention, Parameter
-from gradtui.export.comparison_blocks import change_text, figure_text
-from gradtui.export.comparison_report import comparison_report
 from gradtui.protocol.json_objects import from_object
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.protocol.run_summary import RunSummary
+from gradtui.records.comparison import Figure, Row, RunFigures, compare, run_figures, threshold_of
+from gradtui.records.comparison.figures import Intervention, Parameter
+from gradtui.records.export.comparison_blocks import change_text, figure_text
+from gradtui.records.export.comparison_report import comparison_report
 
 NASTY = "a\x1b[2J|`<b>\n# @someone \ud800 *x*"
 

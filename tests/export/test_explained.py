@@ -6,10 +6,10 @@ import pytest
 from fakes import coop_run
 from helpers.states import state_after
 
-from gradtui.export.explained import explained
 from gradtui.protocol.codec import BadEntry
-from gradtui.state.run_state import RunState
-from gradtui.text.why import parameter_sentences
+from gradtui.records.export.explained import explained
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.why import parameter_sentences
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from fakes import Node
 from optimizer_runs import gan, linear, loss_at, norm_at, owner, run_of, steps
 from optimizer_runs import models as listed_models
 
-from gradtui.export.formats import FORMATS, TABLES, ExportError, Kind, row_maker
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import (
@@ -30,9 +29,10 @@ from gradtui.protocol.vocabulary import (
     ParameterInfo,
     Phase,
 )
-from gradtui.recording import Recorder, Recording
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.records.export.formats import FORMATS, TABLES, ExportError, Kind, row_maker
+from gradtui.records.recording import Recorder, Recording
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 BEGAN = 1_700_000_000.5
 HOSTILE = '=cmd|"/c calc",\x1b[31m\nü\ud800'

@@ -10,10 +10,10 @@ import pytest
 from exports import read_parquet, read_scalars
 from test_export_formats import BEGAN, exported, models, norms, progress, read_csv, recorded
 
-from gradtui.export.formats import FORMATS, ExportError
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.recording import Recording
+from gradtui.records.export.formats import FORMATS, ExportError
+from gradtui.records.recording import Recording
 
 JOINED = (2.0, 2.5)
 """Seconds of the viewer's run when the ranks join."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gradtui.diagnostics import all_rules
-from gradtui.export.finding_report import finding_report, source_root
-from gradtui.export.summary import finding_entry
 from gradtui.protocol.json_objects import to_object
-from gradtui.state.findings import Finding, Level, Status
+from gradtui.records.export.finding_report import finding_report, source_root
+from gradtui.records.export.summary import finding_entry
+from gradtui.run.diagnostics import all_rules
+from gradtui.run.state.findings import Finding, Level, Status
 
 ROOT = Path("/home/someone/project")
 RULES = tuple(rule for rule in all_rules() if rule.id in ("GT203", "GT204"))

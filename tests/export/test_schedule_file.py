@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.export.schedule_file import InterventionFiles, load, plan_text, schedule_text
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, RunStarted
-from gradtui.reducer import apply
-from gradtui.reducer.results import INTERVENTIONS_KEPT
-from gradtui.state.run_state import ModelChange, RunState
+from gradtui.records.export.schedule_file import InterventionFiles, load, plan_text, schedule_text
+from gradtui.run.reducer import apply
+from gradtui.run.reducer.results import INTERVENTIONS_KEPT
+from gradtui.run.state.run_state import ModelChange, RunState
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 DONE = st.lists(

@@ -15,7 +15,6 @@ from helpers.states import state_after
 from optimizer_runs import linear, models, owner, run_of
 from summaries import summarised
 
-from gradtui.export.summary import summarise, write
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
@@ -23,9 +22,10 @@ from gradtui.protocol.freezes import Changed
 from gradtui.protocol.json_objects import from_object, to_object
 from gradtui.protocol.run_summary import SCHEMA, RunSummary
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Holding, Phase, StateReason
-from gradtui.reducer import apply
-from gradtui.reducer.results import INTERVENTIONS_KEPT
-from gradtui.state.run_state import RunState
+from gradtui.records.export.summary import summarise, write
+from gradtui.run.reducer import apply
+from gradtui.run.reducer.results import INTERVENTIONS_KEPT
+from gradtui.run.state.run_state import RunState
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "unregistered_omitted", "seconds",

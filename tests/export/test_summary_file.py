@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gradtui.export import summary, summary_file
-from gradtui.export.summary import summarise, write
-from gradtui.export.summary_file import SummaryFile
 from gradtui.protocol.run_summary import RunSummary
-from gradtui.state.run_state import RunState
+from gradtui.records.export import summary, summary_file
+from gradtui.records.export.summary import summarise, write
+from gradtui.records.export.summary_file import SummaryFile
+from gradtui.run.state.run_state import RunState
 
 
 def of(steps: int) -> RunSummary:
@@ -57,7 +57,7 @@ def test_it_is_renewed_until_it_is_stopped(tmp_path: Path) -> None:
 def test_a_slow_writing_is_followed_by_a_long_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     times = iter([10.0, 10.5, 20.0, 20.0001])
-    monkeypatch.setattr("gradtui.export.summary_file.monotonic", lambda: next(times))
+    monkeypatch.setattr("gradtui.records.export.summary_file.monotonic", lambda: next(times))
 
     class Stop:
         def wait(self, pause: float) -> bool:

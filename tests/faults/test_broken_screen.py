@@ -80,8 +80,8 @@ def test_a_terminal_that_takes_nothing_does_not_hold_training(tmp_path: Path) ->
 
 
 PROBE = [
-    "gradtui.probe.session:install", "gradtui.samplers.sampler:SamplerThread.start",
-    "gradtui.probe.probe:Probe.detach", "gradtui.reducer:apply", "gradtui.export.summary:summarise",
+    "gradtui.probe.session:install", "gradtui.probe.samplers.sampler:SamplerThread.start",
+    "gradtui.probe.probe:Probe.detach", "gradtui.run.reducer:apply", "gradtui.records.export.summary:summarise",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gradtui.export.summary import write
+from gradtui.records.export.summary import write
 
 from .running import PLAIN, TRAIN, Screen, run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradtui.recording import Recording, replayed
+from gradtui.records.recording import Recording, replayed
 
 from .running import PLAIN, PYTHON, TRAIN, Screen, environment, run, theirs
 

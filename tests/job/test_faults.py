@@ -22,9 +22,9 @@ import pytest
 from terminal_session import ROOT, TerminalSession
 from torch import distributed
 
-from gradtui.job import RankHub
 from gradtui.protocol.events import Event, Progress, RankEvent, RankLeft
-from gradtui.serving import RunServer, TcpAddress
+from gradtui.remote.job import RankHub
+from gradtui.remote.serving import RunServer, TcpAddress
 
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 TOKEN = "a-token-of-this-test"

@@ -12,12 +12,12 @@ from time import monotonic
 import pytest
 from torch import distributed
 
-from gradtui.job import RankHub, RankLink
 from gradtui.launch import found_viewer
 from gradtui.launch.found_viewer import addresses_in, announce, has_other_nodes, look_for_viewer
 from gradtui.launch.run import _let_others_find
 from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankEvent
-from gradtui.serving import Client, Follower, RunServer, TcpAddress
+from gradtui.remote.job import RankHub, RankLink
+from gradtui.remote.serving import Client, Follower, RunServer, TcpAddress
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 TOKEN = "a-token-of-this-test"

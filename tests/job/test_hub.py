@@ -13,7 +13,6 @@ import pytest
 from hubs import Seen, next_command, progress
 from listening import address, run_server
 
-from gradtui.job import JobCommands, RankHub, RankLink
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.events import (
@@ -27,7 +26,8 @@ from gradtui.protocol.events import (
     RanksHeard,
     RunEnded,
 )
-from gradtui.serving import Client, NoAnswerError
+from gradtui.remote.job import JobCommands, RankHub, RankLink
+from gradtui.remote.serving import Client, NoAnswerError
 from gradtui.transport.in_process import CommandQueue
 
 

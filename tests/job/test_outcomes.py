@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gradtui.live.client import _Answer
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import (
     CommandApplied,
@@ -12,7 +11,8 @@ from gradtui.protocol.events import (
     ProposalClosed,
     RankOutcome,
 )
-from gradtui.text import outcome_lines
+from gradtui.remote.live.client import _Answer
+from gradtui.run.text import outcome_lines
 
 FREEZE = SetTrainable(7, "a", False)
 PROPOSED = CommandProposed(0.0, 1, 100, FREEZE, 3)

@@ -11,7 +11,6 @@ import pytest
 from hubs import Seen, next_command, progress
 from listening import address, run_server
 
-from gradtui.job import JobCommands, LateRankLink, OwnCommands, RankHub, RankLink
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.events import (
@@ -30,7 +29,8 @@ from gradtui.protocol.events import (
     RunEnded,
 )
 from gradtui.protocol.vocabulary import Phase
-from gradtui.serving import Client, Follower, NoAnswerError
+from gradtui.remote.job import JobCommands, LateRankLink, OwnCommands, RankHub, RankLink
+from gradtui.remote.serving import Client, Follower, NoAnswerError
 from gradtui.transport.in_process import CommandQueue
 
 

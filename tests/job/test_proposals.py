@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from gradtui.job.proposals import ANSWER_S, MAX_TICK_S, MIN_LEAD, Proposals, Send
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command
@@ -21,6 +20,7 @@ from gradtui.protocol.events import (
     RankOutcome,
     RunEnded,
 )
+from gradtui.remote.job.proposals import ANSWER_S, MAX_TICK_S, MIN_LEAD, Proposals, Send
 
 
 def progress(step: int, steps: int = 1, at: float = 0.0) -> Progress:

@@ -12,15 +12,15 @@ from typing import Any
 from hubs import Seen
 from listening import address, run_server
 
-from gradtui.job import JobCommands, RankHub, RankLink
-from gradtui.job.messages import command_in, state_request, state_requested
-from gradtui.job.state_requests import ANSWER_S, StateRequests
 from gradtui.protocol.commands import ShowRank, TraceStep
 from gradtui.protocol.events import CommandRejected, Progress, RankEvent, RankStateTaken
-from gradtui.reducer import apply
-from gradtui.serving import Client
-from gradtui.state.run_state import RunState
-from gradtui.state.snapshot import restored
+from gradtui.remote.job import JobCommands, RankHub, RankLink
+from gradtui.remote.job.messages import command_in, state_request, state_requested
+from gradtui.remote.job.state_requests import ANSWER_S, StateRequests
+from gradtui.remote.serving import Client
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.snapshot import restored
 from gradtui.transport.in_process import CommandQueue
 
 FIRST, SECOND = ShowRank(1, 1), ShowRank(2, 3)

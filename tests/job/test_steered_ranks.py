@@ -10,7 +10,7 @@ import pytest
 from ranks import run_ranks
 from torch import distributed
 
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 pytestmark = [
     pytest.mark.slow,

@@ -25,7 +25,7 @@ from terminal_session import ROOT
 from torch import distributed
 
 from gradtui.protocol.codec import words_of
-from gradtui.serving import NoAnswerError, address_of, ask, live_runs
+from gradtui.remote.serving import NoAnswerError, address_of, ask, live_runs
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,7 +85,7 @@ os._exit(0)
 LAUNCH = """
 import sys
 from gradtui.command_line.cli import main
-from gradtui.job import proposals
+from gradtui.remote.job import proposals
 # Changes follow each other closely, and many confirmations come late.
 proposals.LEAD_S = 0.2
 sys.exit(main())

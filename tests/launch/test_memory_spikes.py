@@ -10,8 +10,8 @@ import pytest
 from fork_server import python
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.recording import Recording, replayed
-from gradtui.state.series import Series
+from gradtui.records.recording import Recording, replayed
+from gradtui.run.state.series import Series
 
 MIB = 1 << 20
 MORE = 64 * MIB

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from gradtui.configuration.settings import Settings, Target
 from gradtui.launch import spawned_rank
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.spawned_rank import SpawnedRank, _ending
-from gradtui.own_frames import PACKAGE_DIRECTORY
-from gradtui.settings import Settings, Target
+from gradtui.system.own_frames import PACKAGE_DIRECTORY
 
 SPAWN = "torch.multiprocessing.spawn"
 SETTINGS = Settings(Target("train.py", None), summary=Path("s-{rank}.json"), record=Path("all.jsonl"), steps=7)

@@ -12,8 +12,8 @@ from watched import Watched, watched
 
 from gradtui.protocol.commands import SetCheckpointing, TraceStep
 from gradtui.protocol.events import CommandRejected, OperationsRecorded
-from gradtui.state.plans import blocks_to_checkpoint, figures, plans
-from gradtui.text import compiled_budget, why_by_rules
+from gradtui.run.state.plans import blocks_to_checkpoint, figures, plans
+from gradtui.run.text import compiled_budget, why_by_rules
 from gradtui.tui.explanations.plan_lines import heading_lines
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

@@ -15,7 +15,7 @@ from gradtui.planner import Forecaster, NoForecastError
 from gradtui.planner.stretches import places_of
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.state.forecast import forecast_change, question
+from gradtui.run.state.forecast import forecast_change, question
 
 WIDTHS = 48, 160, 16, 96, 64
 """How wide each block is inside."""

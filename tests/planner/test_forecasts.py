@@ -19,9 +19,9 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, TraceStep
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import TensorNumber
-from gradtui.reducer import apply
-from gradtui.state.forecast import Forecast, forecast, question
-from gradtui.text.forecast import forecast_clauses
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import Forecast, forecast, question
+from gradtui.run.text.forecast import forecast_clauses
 
 WEIGHT, BIAS = 8 * 8 * 4, 8 * 4
 """Bytes of the parameters of a layer of `Blocks`."""

@@ -13,11 +13,11 @@ from watched import Watched, watched
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo
 from gradtui.protocol.forecasts import Change
-from gradtui.reducer import apply
-from gradtui.state.changes import changes, folded
-from gradtui.state.forecast import forecast_change, question
-from gradtui.state.forecast_score import Compared, compared
-from gradtui.text.effects import change_results, change_words
+from gradtui.run.reducer import apply
+from gradtui.run.state.changes import changes, folded
+from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecast_score import Compared, compared
+from gradtui.run.text.effects import change_results, change_words
 
 Makes = tuple[Change | None, Callable[[int], Command]] | tuple[Change | None, list[Callable[[int], Command]]]
 WEIGHT, BIAS = 8 * 8 * 4, 8 * 4

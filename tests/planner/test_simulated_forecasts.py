@@ -17,7 +17,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.forecast import forecast_change, question
+from gradtui.run.state.forecast import forecast_change, question
 
 pytestmark = pytest.mark.fake_cuda
 

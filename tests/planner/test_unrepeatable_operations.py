@@ -27,9 +27,9 @@ from gradtui.probe.autograd import ModuleCallLog, OperationLog, OperationRecord
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import OperationsRecorded
-from gradtui.reducer import apply
-from gradtui.state.forecast import forecast, question
-from gradtui.text import why_by_rules
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import forecast, question
+from gradtui.run.text import why_by_rules
 
 MASK = torch.tensor([True, False, True])
 LENGTHS = torch.tensor([3, 2, 1])

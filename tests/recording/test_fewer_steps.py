@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol.events import StepFigures, StepLosses, StepMemoryMeasured, StepsMeasured, StepTotals
-from gradtui.recording.fewer_steps import halved
+from gradtui.records.recording.fewer_steps import halved
 
 MIB = 1 << 20
 NAN, INF = math.nan, math.inf

@@ -13,9 +13,9 @@ import pytest
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.recording import FORMAT, Recorder, Recording, RecordingError, check_writable
-from gradtui.recording import files as files_module
-from gradtui.recording import recorder as recorder_module
+from gradtui.records.recording import FORMAT, Recorder, Recording, RecordingError, check_writable
+from gradtui.records.recording import files as files_module
+from gradtui.records.recording import recorder as recorder_module
 
 NAMES = ["run.jsonl", "run.jsonl.zst"]
 

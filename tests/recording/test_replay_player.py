@@ -12,16 +12,16 @@ from helpers.examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gradtui.launch.replay import player as replay_player
+from gradtui.launch.replay.player import SPEEDS, ReplayPlayer
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, RunSteps, RunTo, SetTrainable, Watch
 from gradtui.protocol.events import Event
 from gradtui.protocol.json_text import to_line
-from gradtui.recording import Recorder, Recording, tracker_of
-from gradtui.replay import player as replay_player
-from gradtui.replay.player import SPEEDS, ReplayPlayer
-from gradtui.state.run_state import RunState
-from gradtui.state.snapshot import snapshot
-from gradtui.viewing import view_again
+from gradtui.records.recording import Recorder, Recording, tracker_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.snapshot import snapshot
+from gradtui.run.viewing import view_again
 
 FREEZE = SetTrainable(1, "ctx", False, origin="keyboard")
 

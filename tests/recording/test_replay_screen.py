@@ -10,12 +10,12 @@ import pytest
 from fakes import coop_run
 
 from gradtui.configuration.sources import SETTINGS, configuration
+from gradtui.launch.replay.player import REFUSAL, ReplayPlayer
+from gradtui.launch.replay.screen import RecordedRun, app_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, Watch
-from gradtui.recording import Recorder, Recording
-from gradtui.replay.player import REFUSAL, ReplayPlayer
-from gradtui.replay.screen import RecordedRun, app_of
-from gradtui.state.selectors import RunStatus, run_status
+from gradtui.records.recording import Recorder, Recording
+from gradtui.run.state.selectors import RunStatus, run_status
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.tui.actions import actions_here, footer_actions
 from gradtui.tui.app.app import GradtuiApp
@@ -116,8 +116,8 @@ def test_no_torch_is_needed(recording: Recording) -> None:
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
         "from gradtui.configuration.sources import SETTINGS, configuration\n"
-        "from gradtui.recording import Recording\n"
-        "from gradtui.replay.screen import app_of\n"
+        "from gradtui.records.recording import Recording\n"
+        "from gradtui.launch.replay.screen import app_of\n"
         "app = app_of(Recording(Path(sys.argv[1])), configuration(None, {each.name: None for each in SETTINGS}, {}))\n"
         "import asyncio\n"
         "async def run():\n"

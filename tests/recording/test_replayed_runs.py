@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from replays import assert_it_gives
 
-from gradtui.diagnostics import FindingTracker
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.recording import Recording, replayed
+from gradtui.records.recording import Recording, replayed
+from gradtui.run.diagnostics import FindingTracker
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).with_name("data")

@@ -15,11 +15,11 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.joined_progress import joined
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.recording import Recorder, Recording, thinning
-from gradtui.recording.extremes import Extremes
-from gradtui.recording.files import create_new, read_lines
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.records.recording import Recorder, Recording, thinning
+from gradtui.records.recording.extremes import Extremes
+from gradtui.records.recording.files import create_new, read_lines
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 NAMES = ["run.jsonl", "run.jsonl.zst"]
 STARTED = ev.RunStarted(0.0, 0, "train.py", ("--lr", "1"), 7, "", "", "", None)

@@ -13,7 +13,7 @@ from gradtui.protocol.commands import SetTrainable, Undo
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.freezes import Changed
 from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.recording import Recorder
+from gradtui.records.recording import Recorder
 
 HOSTILE = (
     "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> ]]> \" ' & &amp; `|\\ @admin #1 \u202e\u2028\x1b[2J "

@@ -11,11 +11,11 @@ from report_runs import HOSTILE
 from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
-from gradtui.recording import Recorder
-from gradtui.report import contents_of, page, recorded_run
-from gradtui.report.charts import charts
-from gradtui.report.contents import Contents
-from gradtui.text import number_text
+from gradtui.records.recording import Recorder
+from gradtui.records.report import contents_of, page, recorded_run
+from gradtui.records.report.charts import charts
+from gradtui.records.report.contents import Contents
+from gradtui.run.text import number_text
 
 vl_convert = pytest.importorskip("vl_convert")
 

@@ -11,16 +11,16 @@ from fakes import MIB, Node, coop_model, finding, found, large_model
 from helpers.states import state_after
 from report_runs import ended, record
 
-from gradtui.diagnostics import all_rules
-from gradtui.export.rule_pages import rule_page
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
-from gradtui.report.contents import Contents, contents_of
-from gradtui.report.memory_contents import duration_words
-from gradtui.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
-from gradtui.report.page import page
-from gradtui.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
-from gradtui.state.run_state import RunState
+from gradtui.records.export.rule_pages import rule_page
+from gradtui.records.report.contents import Contents, contents_of
+from gradtui.records.report.memory_contents import duration_words
+from gradtui.records.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
+from gradtui.records.report.page import page
+from gradtui.records.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
+from gradtui.run.diagnostics import all_rules
+from gradtui.run.state.run_state import RunState
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from gradtui.report.page_templates import json_script, templates
-from gradtui.report.rule_markup import rule_markup
+from gradtui.records.report.page_templates import json_script, templates
+from gradtui.records.report.rule_markup import rule_markup
 
 
 class Parsed(HTMLParser):

@@ -13,7 +13,7 @@ import pytest
 from report_runs import ended, hostile_copy, record
 from test_report_page import NAMES
 
-from gradtui.report import contents_of, page, recorded_run
+from gradtui.records.report import contents_of, page, recorded_run
 
 pytest.importorskip("vl_convert")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

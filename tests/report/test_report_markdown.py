@@ -9,10 +9,10 @@ from fakes import coop_model, finding
 from markdown_it import MarkdownIt
 from report_runs import HOSTILE, ended, hostile_copy, record
 
-from gradtui.reducer import apply
-from gradtui.report import contents_of, markdown_report, recorded_run
-from gradtui.report.recorded_run import RecordedRun
-from gradtui.state.run_state import RunState
+from gradtui.records.report import contents_of, markdown_report, recorded_run
+from gradtui.records.report.recorded_run import RecordedRun
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 NAMES = ("text_encoder", "ctx", "CoOp", "coop_like.py", "would be NaN")
 

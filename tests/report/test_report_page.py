@@ -17,11 +17,11 @@ from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
-from gradtui.report import contents_of, page, recorded_run
-from gradtui.report.charts import charts
-from gradtui.report.recorded_run import RecordedRun
-from gradtui.state.run_state import RunState
+from gradtui.records.report import contents_of, page, recorded_run
+from gradtui.records.report.charts import charts
+from gradtui.records.report.recorded_run import RecordedRun
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 vl_convert = pytest.importorskip("vl_convert")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from gradtui.launch.replay.compared_run import read_run
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.recording import Recorder
-from gradtui.replay.compared_run import read_run
-from gradtui.report.contents import Contents, contents_of
-from gradtui.report.markdown import markdown_report
-from gradtui.report.page import page
-from gradtui.report.recorded_run import recorded_run
+from gradtui.records.recording import Recorder
+from gradtui.records.report.contents import Contents, contents_of
+from gradtui.records.report.markdown import markdown_report
+from gradtui.records.report.page import page
+from gradtui.records.report.recorded_run import recorded_run
 
 
 def joined(rank: int, generation: int = 0) -> ev.RankJoined:

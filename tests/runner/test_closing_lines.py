@@ -10,17 +10,17 @@ import step_memory
 from fakes import MIB, coop_model, coop_run, coop_states, started
 from helpers.states import state_after
 
-from gradtui.export.step_memory import step_memory as step_memory_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.script_lines import ScriptLine, Uncaught
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
-from gradtui.state.findings import Finding, Level, Status
-from gradtui.state.run_memory import run_peak
-from gradtui.state.run_state import RunState
-from gradtui.text import closing_lines, end_rows, size_text
-from gradtui.text.memory import spikes_text
+from gradtui.records.export.step_memory import step_memory as step_memory_of
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Finding, Level, Status
+from gradtui.run.state.run_memory import run_peak
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import closing_lines, end_rows, size_text
+from gradtui.run.text.memory import spikes_text
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.plots.memory import memory_plot
 from gradtui.tui.plots.options import PlotOptions

@@ -19,9 +19,9 @@ import torch.distributed.run
 from torch.distributed.elastic.utils import macros
 
 from gradtui.command_line.cli import parse
+from gradtui.configuration.settings import Target
 from gradtui.protocol.events import RankFailure
 from gradtui.runner.launchers import failures_in, is_launcher, program_of, put_in_front, ranks_under_gradtui
-from gradtui.settings import Target
 
 OPTIONS = ["--steps=20", "--summary=run-{rank}.json"]
 WITHOUT_ADVICE = "ignore::FutureWarning"

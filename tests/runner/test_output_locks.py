@@ -13,14 +13,14 @@ import pytest
 from live_training import gradtui, training
 from terminal_session import ROOT
 
+from gradtui.configuration.settings import Settings, Target
 from gradtui.runner.output_locks import release_files, with_own_files
-from gradtui.settings import Settings, Target
 
 CLAIM = """
 import os, sys
 from pathlib import Path
 from gradtui.runner.output_locks import with_own_files
-from gradtui.settings import Settings, Target
+from gradtui.configuration.settings import Settings, Target
 settings = Settings(Target("train.py", None), **{sys.argv[1]: Path(sys.argv[2])})
 with_own_files(settings, print)
 print("claimed", flush=True)

@@ -11,8 +11,8 @@ from scripted_run import CALLS
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.findings import Finding, Level, Status
-from gradtui.text import report_lines
+from gradtui.run.state.findings import Finding, Level, Status
+from gradtui.run.text import report_lines
 
 
 def closing(*events: ev.Event) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.runner.supervisor import DUMP_LINES, OUTPUT_LINES, describe
+from gradtui.system.own_frames import PACKAGE_DIRECTORY
 
 DUMP = f"""Fatal Python error: Segmentation fault
 

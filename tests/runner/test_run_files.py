@@ -12,7 +12,7 @@ from typing import BinaryIO
 import pytest
 from terminal_session import ROOT
 
-from gradtui.runner.run_files import (
+from gradtui.system.run_files import (
     LOGS_KEPT,
     OOM_REPORTS_KEPT,
     SCHEDULES_KEPT,
@@ -165,7 +165,7 @@ def test_the_capture_locks_its_log(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from gradtui.runner.output_capture import OutputCapture
-from gradtui.runner.run_files import prune
+from gradtui.system.run_files import prune
 live = Path(sys.argv[1])
 capture = OutputCapture(live)
 capture.start()

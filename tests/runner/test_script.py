@@ -11,8 +11,8 @@ import pytest
 from side_by_side import execute, ours_and_plain, write
 from terminal_session import launch_command
 
+from gradtui.configuration.settings import Target
 from gradtui.runner.script import ScriptError, load
-from gradtui.settings import Target
 
 SURROUNDINGS = """\
 import sys

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradtui.descriptors import LOWEST_OWN
 from gradtui.runner.supervisor_connection import (
     SupervisorConnection,
     TerminalState,
@@ -19,6 +18,7 @@ from gradtui.runner.supervisor_connection import (
     socket_pair,
 )
 from gradtui.runner.terminal import line_settings
+from gradtui.system.descriptors import LOWEST_OWN
 
 
 @pytest.fixture

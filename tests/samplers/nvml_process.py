@@ -16,10 +16,10 @@ from typing import Any
 import pynvml
 import torch
 
+from gradtui.probe.samplers.device import DeviceSampler
+from gradtui.probe.samplers.device_identity import DeviceIdentity
+from gradtui.probe.samplers.nvml import DeviceReading, Nvml
 from gradtui.protocol.events import DeviceSampled
-from gradtui.samplers.device import DeviceSampler
-from gradtui.samplers.device_identity import DeviceIdentity
-from gradtui.samplers.nvml import DeviceReading, Nvml
 
 FAILS = "FAKE_NVML_FAILS"
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from fake_driver import FakeDriver, Gpu
 
+from gradtui.probe.samplers.device_identity import DeviceIdentity, identity
+from gradtui.probe.samplers.nvml import DeviceReading, Nvml
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.driver import NvmlTroubleKind as Kind
-from gradtui.samplers.device_identity import DeviceIdentity, identity
-from gradtui.samplers.nvml import DeviceReading, Nvml
 
 OWN = os.getpid()
 FIRST = DeviceIdentity(0, "a")
@@ -179,7 +179,7 @@ def test_a_connection_that_fails_is_tried_again_later(
 
     module.nvmlInit = init
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    monkeypatch.setattr("gradtui.samplers.nvml.monotonic", lambda: now[0])
+    monkeypatch.setattr("gradtui.probe.samplers.nvml.monotonic", lambda: now[0])
     nvml = Nvml()
     assert [nvml.read(FIRST).trouble for _ in range(3)] == [trouble] * 3
     assert attempts == [1000.0]
@@ -202,7 +202,7 @@ def test_a_device_that_may_not_be_read_is_not_read_in_another_way() -> None:
 _FORKED = """
 import os, threading
 import pynvml
-from gradtui.samplers.nvml import Nvml
+from gradtui.probe.samplers.nvml import Nvml
 
 Nvml.open()
 is_held, may_end = threading.Event(), threading.Event()

@@ -14,11 +14,11 @@ import torch
 from fake_driver import FakeDriver, Gpu
 from watched import watched
 
+from gradtui.probe.samplers.device import DeviceSampler
+from gradtui.probe.samplers.nvml import Nvml
+from gradtui.probe.samplers.sampler import SamplerThread
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.events import Event, PauseChanged
-from gradtui.samplers.device import DeviceSampler
-from gradtui.samplers.nvml import Nvml
-from gradtui.samplers.sampler import SamplerThread
 
 
 class Ticking:

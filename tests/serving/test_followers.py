@@ -6,7 +6,7 @@ import json
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.event_rows import EventReader
-from gradtui.serving.follower import MAX_WAITING, Follower
+from gradtui.remote.serving.follower import MAX_WAITING, Follower
 
 
 def measurement(step: int) -> ev.Event:

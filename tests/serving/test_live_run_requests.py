@@ -14,15 +14,15 @@ from fakes import coop_run
 from listening import address, run_server
 
 from gradtui.configuration.sources import SETTINGS, configuration
-from gradtui.diagnostics import FindingTracker
-from gradtui.live.answers import LiveRun
-from gradtui.live.attach_screen import AttachedRun, app_of
-from gradtui.live.client import result_of
+from gradtui.launch.attach_screen import AttachedRun, app_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
+from gradtui.remote.live.answers import LiveRun
+from gradtui.remote.live.client import result_of
+from gradtui.remote.serving import Client, NoAnswerError, ask
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.state.snapshot import snapshot
 from gradtui.runner.plain import PlainReporter
-from gradtui.serving import Client, NoAnswerError, ask
-from gradtui.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 EVENTS = coop_run(120)

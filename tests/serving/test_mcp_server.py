@@ -15,8 +15,8 @@ from live_training import ROOT, training
 
 mcp = pytest.importorskip("mcp")
 
-from gradtui.live.client import RunChoice  # noqa: E402
-from gradtui.live.mcp_server import server_of  # noqa: E402
+from gradtui.remote.live.client import RunChoice  # noqa: E402
+from gradtui.remote.live.mcp_server import server_of  # noqa: E402
 
 READ = {"list_runs", "status", "state", "findings", "why", "explain_rule", "events", "preview"}
 

@@ -8,12 +8,12 @@ import pytest
 from fakes import coop_run
 from helpers.states import state_after
 
-from gradtui.live.preview import Previews
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words
-from gradtui.state.forecast import gradient_bytes
-from gradtui.state.run_state import RunState
-from gradtui.state.snapshot import snapshot
+from gradtui.remote.live.preview import Previews
+from gradtui.run.state.forecast import gradient_bytes
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.snapshot import snapshot
 
 
 @pytest.fixture(scope="module")

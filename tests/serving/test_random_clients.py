@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from live_training import environment
 
-from gradtui.serving import Client, NoAnswerError, address_of
+from gradtui.remote.serving import Client, NoAnswerError, address_of
 
 COMMANDS, CONNECTIONS = 10_000, 3
 SCRIPT = """

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from listening import address, run_server
 
-from gradtui.live.client import LiveError, RunChoice
-from gradtui.serving import NoAnswerError, RunServer, address_of, ask, live_runs, socket_directory
+from gradtui.remote.live.client import LiveError, RunChoice
+from gradtui.remote.serving import NoAnswerError, RunServer, address_of, ask, live_runs, socket_directory
 
 
 def status(_: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,8 +186,10 @@ def test_a_link_in_place_of_the_directory_is_not_followed(short: Path) -> None:
 
 
 def test_a_run_is_named_by_the_beginning_of_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.serving.socket_directory", lambda: tmp_path)
-    monkeypatch.setattr("gradtui.live.client.live_runs", lambda: [{"id": "139-ab"}, {"id": "1396-cd"}, {"id": "7-ef"}])
+    monkeypatch.setattr("gradtui.remote.serving.socket_directory", lambda: tmp_path)
+    monkeypatch.setattr(
+        "gradtui.remote.live.client.live_runs", lambda: [{"id": "139-ab"}, {"id": "1396-cd"}, {"id": "7-ef"}]
+    )
     (tmp_path / "139-ab.sock").touch()
     for given, named in (("7", "7-ef"), ("1396", "1396-cd"), ("139-ab", "139-ab"), ("8", "8")):
         assert RunChoice(id=given).address() == address_of(tmp_path, named)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gradtui.live.client import LiveError, RunChoice
-from gradtui.serving import (
+from gradtui.remote.live.client import LiveError, RunChoice
+from gradtui.remote.serving import (
     BadAddressError,
     Client,
     NoAnswerError,
@@ -30,7 +30,7 @@ from gradtui.serving import (
     read_token,
     server_tls,
 )
-from gradtui.serving import server as server_module
+from gradtui.remote.serving import server as server_module
 
 TOKEN = "a-token-of-24-characters"
 DATA = Path(__file__).with_name("data")

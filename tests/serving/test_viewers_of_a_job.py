@@ -12,15 +12,15 @@ from listening import address
 from summaries import summarised
 from test_live_run_requests import Training, directory, received
 
-from gradtui.diagnostics import FindingTracker
-from gradtui.live.attach_screen import AttachedRun
+from gradtui.launch.attach_screen import AttachedRun
 from gradtui.protocol import events as ev
 from gradtui.protocol.json_text import to_line
-from gradtui.recording import Recorder, Recording, replayed
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.state.snapshot import snapshot
-from gradtui.viewing import view_again
+from gradtui.records.recording import Recorder, Recording, replayed
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.snapshot import snapshot
+from gradtui.run.viewing import view_again
 
 __all__ = ["directory"]
 STEPS = 6

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.reducer import apply
-from gradtui.state.aggregated_stats import aggregated_stats
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.aggregated_stats import aggregated_stats
+from gradtui.run.state.run_state import RunState
 
 value = st.floats(-1e6, 1e6, allow_subnormal=False) | st.just(0.0)
 tensor = st.lists(value, min_size=1, max_size=6)

@@ -9,12 +9,12 @@ import pytest
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, RunTo, SetBreakpoint
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.reducer import apply
-from gradtui.state.breakpoints import Reached, is_met, reached
-from gradtui.state.findings import Finding, Level, Status
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import next_stop
-from gradtui.text import reached_text
+from gradtui.run.reducer import apply
+from gradtui.run.state.breakpoints import Reached, is_met, reached
+from gradtui.run.state.findings import Finding, Level, Status
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import next_stop
+from gradtui.run.text import reached_text
 
 GIB = 2**30
 MEASURED = ev.MemoryMeasured(

@@ -5,9 +5,9 @@ from helpers.states import state_after
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, SetTrainable, Undo, ZeroGradients
 from gradtui.protocol.effects import Effect
-from gradtui.reducer import apply
-from gradtui.state.changes import CHANGES_LISTED, ChangeStatus, changes
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.changes import CHANGES_LISTED, ChangeStatus, changes
+from gradtui.run.state.run_state import RunState
 
 
 def applied(

@@ -12,10 +12,10 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
-from gradtui.reducer import apply
-from gradtui.state import toggles
-from gradtui.state.run_state import RunState
-from gradtui.text.derivation import derivation
+from gradtui.run.reducer import apply
+from gradtui.run.state import toggles
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.derivation import derivation
 from gradtui.tui.explanations.explanations import explain
 
 KIB = 1 << 10

@@ -10,13 +10,13 @@ from fakes import GIB, coop_run, device_sample
 from gradtui.protocol import events as ev
 from gradtui.protocol.device_memory import DeviceMemory, joined
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
-from gradtui.state.bounds import bound_of_known, bound_of_peak
-from gradtui.state.devices import FullestDevice, fullest_device, models_capacity
-from gradtui.state.free_memory import free_bytes
-from gradtui.state.run_memory import phase_peak, run_peak
-from gradtui.state.run_state import RunState
-from gradtui.text import end_rows
+from gradtui.run.reducer import apply
+from gradtui.run.state.bounds import bound_of_known, bound_of_peak
+from gradtui.run.state.devices import FullestDevice, fullest_device, models_capacity
+from gradtui.run.state.free_memory import free_bytes
+from gradtui.run.state.run_memory import phase_peak, run_peak
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import end_rows
 from gradtui.tui.panels.memory_table import phase_table
 
 DEVICES = DeviceMemory(0, 40 * GIB, 50 * GIB), DeviceMemory(1, 6 * GIB, 12 * GIB)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import PATHS, Job, model
 
-from gradtui.reducer.common_steps import least_common
-from gradtui.reducer.divergence import differences
-from gradtui.state.job import CHECKS_KEPT, Divergence, Kind
-from gradtui.text import between_ranks, divergence_text, since_text
+from gradtui.run.reducer.common_steps import least_common
+from gradtui.run.reducer.divergence import differences
+from gradtui.run.state.job import CHECKS_KEPT, Divergence, Kind
+from gradtui.run.text import between_ranks, divergence_text, since_text
 
 
 def test_equal_ranks_differ_in_nothing() -> None:

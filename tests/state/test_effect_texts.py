@@ -7,9 +7,9 @@ import pytest
 from gradtui.protocol import commands
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
 from gradtui.protocol.events import FreezeVerified, ReceiptTaken
-from gradtui.state.changes import Change, ChangeStatus
-from gradtui.state.prediction import Prediction
-from gradtui.text.effects import (
+from gradtui.run.state.changes import Change, ChangeStatus
+from gradtui.run.state.prediction import Prediction
+from gradtui.run.text.effects import (
     change_results,
     change_words,
     effect_results,

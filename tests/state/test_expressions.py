@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gradtui.state.expressions import BadExpressionError, parse
-from gradtui.state.name_search import Automaton, Names
+from gradtui.run.state.expressions import BadExpressionError, parse
+from gradtui.run.state.name_search import Automaton, Names
 
 NAMES = [
     "", "a", "A", "ab", "aab", "b.a", "layers.0.weight", "layers.10.bias", "encoder.layers.3.norm.weight", "a\nb", "a\n", "é_1",

@@ -16,10 +16,10 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.freezes import Changed
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, Setting
-from gradtui.reducer import apply
-from gradtui.state.forecast import forecast, forecast_train_only
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import optimizers_of
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import forecast, forecast_train_only
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import optimizers_of
 
 A, B = (0, 1), (2, 3)
 """The parameters of the modules `a` and `b`: 16 + 4 elements of four bytes each."""

@@ -9,12 +9,12 @@ from summaries import summarised
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
-from gradtui.reducer import apply
-from gradtui.state.forecast_score import Score, compared, scores
-from gradtui.state.prediction import Prediction
-from gradtui.state.run_state import RunState
-from gradtui.text import end_rows, report_lines
-from gradtui.text.forecast import forecast_error_words
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast_score import Score, compared, scores
+from gradtui.run.state.prediction import Prediction
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import end_rows, report_lines
+from gradtui.run.text.forecast import forecast_error_words
 
 BEFORE = StepMemory(10, 5_000, 4_000, 1_000, 400)
 AFTER = StepMemory(12, 4_000, 3_700, 800, 100)

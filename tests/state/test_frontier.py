@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.frontier import frontier, with_ancestors
-from gradtui.state.run_state import RunState
-from gradtui.text.frontier import frontier_sentence, why_it_stops, why_not_entered
-from gradtui.text.units import joined_numbers
+from gradtui.run.reducer import apply
+from gradtui.run.state.frontier import frontier, with_ancestors
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.frontier import frontier_sentence, why_it_stops, why_not_entered
+from gradtui.run.text.units import joined_numbers
 
 
 def linear(name: str) -> Node:

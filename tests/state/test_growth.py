@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.state.growth import WINDOW, GrowthWatch, growth_of
+from gradtui.run.state.growth import WINDOW, GrowthWatch, growth_of
 
 MIB = 1 << 20
 

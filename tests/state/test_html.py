@@ -15,11 +15,11 @@ from scripted_run import linear, run
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats, ParameterState
-from gradtui.reducer import apply
-from gradtui.state.findings import Finding, Level, Status
-from gradtui.state.run_state import RunState
-from gradtui.text import STATE_WORDS
-from gradtui.text.html import LEVEL_COLOURS, MAX_ROWS, STATE_COLOURS, run_html
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Finding, Level, Status
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import STATE_WORDS
+from gradtui.run.text.html import LEVEL_COLOURS, MAX_ROWS, STATE_COLOURS, run_html
 
 
 class Page(HTMLParser):

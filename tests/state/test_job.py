@@ -10,8 +10,8 @@ from jobs import Job, model
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.reducer import apply
-from gradtui.state.job import NORMS_KEPT
+from gradtui.run.reducer import apply
+from gradtui.run.state.job import NORMS_KEPT
 
 
 def run_notes(job: Job) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from helpers.states import state_after
 from optimizer_runs import gan
 
-from gradtui.state.loss_trend import COMPARED, LossDirection, LossTrend, direction_of, loss_trend
-from gradtui.state.run_state import ModelChange, RunState
+from gradtui.run.state.loss_trend import COMPARED, LossDirection, LossTrend, direction_of, loss_trend
+from gradtui.run.state.run_state import ModelChange, RunState
 
 
 def noise(count: int, seed: int = 0) -> list[float]:

@@ -11,13 +11,13 @@ from optimizer_runs import linear, loss_at, models, norm_at, owner, run_of, step
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.reducer import apply
-from gradtui.reducer.main_optimizer import MAX_OPTIMIZERS
-from gradtui.reducer.step_figures import MAX_FORMER
-from gradtui.state.optimizer_turns import optimizer_turns, steps_of
-from gradtui.state.run_state import RunState
-from gradtui.state.series import Series
-from gradtui.text import end_rows, number_text
+from gradtui.run.reducer import apply
+from gradtui.run.reducer.main_optimizer import MAX_OPTIMIZERS
+from gradtui.run.reducer.step_figures import MAX_FORMER
+from gradtui.run.state.optimizer_turns import optimizer_turns, steps_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.series import Series
+from gradtui.run.text import end_rows, number_text
 
 
 def texts_of(state: RunState, label: str) -> list[str]:
@@ -166,7 +166,7 @@ def test_a_model_that_alone_is_replaced_begins_a_row() -> None:
 
 
 def test_optimizers_beyond_those_with_curves_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradtui.reducer import step_figures
+    from gradtui.run.reducer import step_figures
 
     count = MAX_OPTIMIZERS + 40
     listed = models(*(Node(f"m{index}", "M", (), (linear("l1"),)) for index in range(count)))

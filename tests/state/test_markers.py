@@ -21,11 +21,11 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.freezes import Changed
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.reducer import apply
-from gradtui.state.findings import Finding, Level, Status
-from gradtui.state.markers import MarkerKind, markers
-from gradtui.state.rate_jumps import JUMPS_KEPT
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Finding, Level, Status
+from gradtui.run.state.markers import MarkerKind, markers
+from gradtui.run.state.rate_jumps import JUMPS_KEPT
+from gradtui.run.state.run_state import RunState
 
 
 def applied(step: int, command: Intervention, *changed: Changed, undone: int | None = None) -> ev.CommandApplied:

@@ -8,9 +8,9 @@ from step_memory import BEFORE, state, totals
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
-from gradtui.state.memory_over_steps import PEAK, TOTAL, memory_over_steps
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.memory_over_steps import PEAK, TOTAL, memory_over_steps
+from gradtui.run.state.run_state import RunState
 
 
 def test_the_peak_lies_on_what_is_held_at_the_end_of_each_step() -> None:

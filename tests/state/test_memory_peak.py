@@ -11,11 +11,11 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.reducer import apply
-from gradtui.state.peak_owners import peak_owners
-from gradtui.state.run_memory import memory_peak, run_peak
-from gradtui.state.run_state import RunState
-from gradtui.text import counted, effect_text, parts_at_peak
+from gradtui.run.reducer import apply
+from gradtui.run.state.peak_owners import peak_owners
+from gradtui.run.state.run_memory import memory_peak, run_peak
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import counted, effect_text, parts_at_peak
 
 MODEL = coop_model()
 ENCODER, BLOCK, CTX = (row_of(MODEL, path) for path in ("text_encoder", "text_encoder.blocks.3.mlp", "image_encoder"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.state.series import MAX_MICRO_STEPS as MAX
-from gradtui.state.series import MicroStepNorms
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.series import MAX_MICRO_STEPS as MAX
+from gradtui.run.state.series import MicroStepNorms
 
 
 def after(*told: tuple[int, int, float]) -> MicroStepNorms:

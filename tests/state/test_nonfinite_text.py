@@ -8,7 +8,7 @@ import pytest
 
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.text import nonfinite_text
+from gradtui.run.text import nonfinite_text
 
 
 def words(phase: Phase | None, value: str = "NaN", number: int = 1, last: int | None = 411, **known: Any) -> str:

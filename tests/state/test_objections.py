@@ -11,8 +11,8 @@ from gradtui.protocol import commands
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, Intervention, RunTo, SetGroup, SetTrainable
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.state.objections import in_full, objection_to
-from gradtui.state.run_state import RunState
+from gradtui.run.state.objections import in_full, objection_to
+from gradtui.run.state.run_state import RunState
 
 RATE = {"command": "set_group", "learning_rate": 0.01}
 

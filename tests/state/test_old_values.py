@@ -12,8 +12,8 @@ from jobs import Job
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, SetGroup, SetTrainable
 from gradtui.protocol.vocabulary import GradientStats, Phase
-from gradtui.reducer import apply
-from gradtui.state.freshness import (
+from gradtui.run.reducer import apply
+from gradtui.run.state.freshness import (
     SECONDS,
     is_stale,
     oldest_fresh_step,
@@ -21,7 +21,7 @@ from gradtui.state.freshness import (
     stale_norm_step,
     stale_ratio_steps,
 )
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 
 MODEL = found(Node("Net", "Net", (("a", (2,)), ("b", (2,)), ("c", (2,)))))
 EVERY = range(3)

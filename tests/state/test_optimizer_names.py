@@ -8,9 +8,9 @@ from optimizer_runs import gan, linear, models, owner, per_parameter, run_of, sa
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.reducer import apply
-from gradtui.state.optimizer_names import MAX_PART_WIDTH, optimizer_names
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.optimizer_names import MAX_PART_WIDTH, optimizer_names
+from gradtui.run.state.run_state import RunState
 
 
 def test_an_optimizer_has_the_name_of_its_model() -> None:

@@ -22,14 +22,14 @@ from optimizer_runs import (
     two_of_one_model,
 )
 
-from gradtui.export.gradients import gradient_norm
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.reducer import apply
-from gradtui.state.optimizer_turns import MAX_SHOWN, OptimizerTurns, optimizer_turns, stride_of
-from gradtui.state.run_state import RunState
-from gradtui.text import end_rows, number_text, progress_line
-from gradtui.text.report import report_lines
+from gradtui.records.export.gradients import gradient_norm
+from gradtui.run.reducer import apply
+from gradtui.run.state.optimizer_turns import MAX_SHOWN, OptimizerTurns, optimizer_turns, stride_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import end_rows, number_text, progress_line
+from gradtui.run.text.report import report_lines
 
 
 def texts_of(state: RunState, label: str) -> list[str]:

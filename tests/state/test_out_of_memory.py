@@ -17,7 +17,7 @@ from gradtui.protocol.events import (
     StepTotals,
 )
 from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes, Phase
-from gradtui.text import oom_headline, oom_report, size_text
+from gradtui.run.text import oom_headline, oom_report, size_text
 
 GIB = 1 << 30
 BOX = OutOfMemory(

@@ -17,9 +17,9 @@ from gradtui.planner import Forecaster
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep, TrainOnly, Undo
 from gradtui.protocol.events import DeviceFound
 from gradtui.protocol.forecasts import Change
-from gradtui.reducer import apply
-from gradtui.state.forecast import forecast_change, question
-from gradtui.state.plans import PlanOffered, figures, front, plans
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.plans import PlanOffered, figures, front, plans
 
 COORDINATE = st.none() | st.integers(-3, 3)
 

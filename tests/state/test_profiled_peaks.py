@@ -11,10 +11,10 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
-from gradtui.state.forecast_score import compared
-from gradtui.state.prediction import Prediction
-from gradtui.state.run_state import ModelChange, RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast_score import compared
+from gradtui.run.state.prediction import Prediction
+from gradtui.run.state.run_state import ModelChange, RunState
 
 EFFECT = Effect(StepMemory(4, None, 4_000, 1_000, 400), StepMemory(7, None, 3_700, 800, 100))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jobs import Job
 
-from gradtui.state.job import JobState
-from gradtui.state.rank_failure import first_failure
-from gradtui.text.ranks import ranks_outcome
+from gradtui.run.state.job import JobState
+from gradtui.run.state.rank_failure import first_failure
+from gradtui.run.text.ranks import ranks_outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch\n'
 KILLED = (1, 137, "Signal 9 (SIGKILL) received by PID 7")

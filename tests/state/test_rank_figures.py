@@ -6,10 +6,10 @@ import pytest
 from jobs import Job
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.job import NORMS_KEPT
-from gradtui.state.rank_figures import Trouble, rank_rows
-from gradtui.text import rank_trouble_text, ranks_outcome, ranks_text
+from gradtui.run.reducer import apply
+from gradtui.run.state.job import NORMS_KEPT
+from gradtui.run.state.rank_figures import Trouble, rank_rows
+from gradtui.run.text import rank_trouble_text, ranks_outcome, ranks_text
 
 
 def heard(job: Job, at: float, silent: dict[int, float] | None = None) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from jobs import Job
 
-from gradtui.state.job import NormRange
-from gradtui.text.gradients import held_words, shard_words
-from gradtui.text.rank_norms import differing_words, range_text, rank_norms_words
-from gradtui.text.why import parameter_sentences
+from gradtui.run.state.job import NormRange
+from gradtui.run.text.gradients import held_words, shard_words
+from gradtui.run.text.rank_norms import differing_words, range_text, rank_norms_words
+from gradtui.run.text.why import parameter_sentences
 
 
 @pytest.mark.parametrize(

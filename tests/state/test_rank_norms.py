@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jobs import Job, model
 
 from gradtui.protocol import events as ev
-from gradtui.state.job import JobState, NormRange
-from gradtui.state.rank_norms import norms_on_ranks, range_of
-from gradtui.state.shown_norms import shown_norms
+from gradtui.run.state.job import JobState, NormRange
+from gradtui.run.state.rank_norms import norms_on_ranks, range_of
+from gradtui.run.state.shown_norms import shown_norms
 
 COUNT = 4
 """Elements of each parameter of `jobs.model`."""

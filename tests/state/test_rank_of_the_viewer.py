@@ -9,7 +9,7 @@ from jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
+from gradtui.run.reducer import apply
 
 
 def progress(step: int, steps: int = 1) -> ev.Progress:

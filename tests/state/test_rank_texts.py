@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import RunEnded
-from gradtui.state.job import SILENT_S, JobState, RankRecord
-from gradtui.state.rank_failure import first_failure
-from gradtui.text.ranks import ranks_outcome, ranks_text
+from gradtui.run.state.job import SILENT_S, JobState, RankRecord
+from gradtui.run.state.rank_failure import first_failure
+from gradtui.run.text.ranks import ranks_outcome, ranks_text
 
 
 def job(count: int, size: int | None = None) -> JobState:

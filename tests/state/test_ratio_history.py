@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.state.series import RatioHistory
+from gradtui.run.state.series import RatioHistory
 
 
 @given(st.lists(st.integers(0, 40), max_size=400))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol.events import DeviceSampled
-from gradtui.state.reconciliation import Reconciliation, reconcile
+from gradtui.run.state.reconciliation import Reconciliation, reconcile
 
 
 def sample(

@@ -14,12 +14,12 @@ from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, S
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
-from gradtui.reducer import apply
-from gradtui.reducer.measured import HISTOGRAMS_KEPT
-from gradtui.reducer.reducer import _CHANGES
-from gradtui.reducer.results import INTERVENTIONS_KEPT
-from gradtui.state.run_state import LOG_LENGTH, Problem, RunState
-from gradtui.text import nonfinite_text, nvml_trouble_text
+from gradtui.run.reducer import apply
+from gradtui.run.reducer.measured import HISTOGRAMS_KEPT
+from gradtui.run.reducer.reducer import _CHANGES
+from gradtui.run.reducer.results import INTERVENTIONS_KEPT
+from gradtui.run.state.run_state import LOG_LENGTH, Problem, RunState
+from gradtui.run.text import nonfinite_text, nvml_trouble_text
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import GradientStats, ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
-from gradtui.reducer import apply
-from gradtui.state.model_records import model_records, state_counts
-from gradtui.state.run_state import RunState
-from gradtui.text import why_so
+from gradtui.run.reducer import apply
+from gradtui.run.state.model_records import model_records, state_counts
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import why_so
 
 
 def module(path: str, parent: int, first: int, own: int, below: int, modules: int) -> ModuleInfo:

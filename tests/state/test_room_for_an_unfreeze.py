@@ -10,11 +10,11 @@ from scripted_run import run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.reducer import apply
-from gradtui.state.forecast import Forecast, forecast
-from gradtui.state.free_memory import Shortage, free_bytes, shortage
-from gradtui.state.run_state import RunState
-from gradtui.text.forecast import shortage_clause
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import Forecast, forecast
+from gradtui.run.state.free_memory import Shortage, free_bytes, shortage
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.forecast import shortage_clause
 
 GIB = 1 << 30
 H100 = "NVIDIA H100 80GB HBM3"

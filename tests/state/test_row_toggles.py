@@ -10,9 +10,9 @@ from scripted_run import linear, run
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.freezes import FreezeInForce
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.state.toggles import Toggle, pending_parameters, restored, toggle_of
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.toggles import Toggle, pending_parameters, restored, toggle_of
 from gradtui.tui.panels.why import why
 from gradtui.tui.requests.confirmation import confirmation_for
 from gradtui.tui.requests.requests import REQUESTS, Refusal, command_for

@@ -11,8 +11,8 @@ from step_memory import BEFORE, events, state, totals
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.reducer import apply
-from gradtui.state.run_memory import (
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_memory import (
     above_load,
     highest_peak,
     largest_spike,
@@ -22,7 +22,7 @@ from gradtui.state.run_memory import (
     phase_total,
     run_peak,
 )
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 
 
 def test_nothing_is_known_at_first() -> None:

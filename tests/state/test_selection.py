@@ -17,7 +17,7 @@ from torch import nn
 
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.model.tree_builder import build
-from gradtui.state.selection import PRESETS, NothingSelected, find, joined, offered, one_selection
+from gradtui.run.state.selection import PRESETS, NothingSelected, find, joined, offered, one_selection
 
 DEMO = Path(__file__).parents[2] / "demos" / "coop_like.py"
 

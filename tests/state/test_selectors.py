@@ -7,10 +7,10 @@ from helpers.states import state_after
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.vocabulary import MemoryBytes, OptimizerInfo, Phase
-from gradtui.reducer import apply
-from gradtui.state import selectors
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus
+from gradtui.run.reducer import apply
+from gradtui.run.state import selectors
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import RunStatus
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.state.series import RowHistory, Series, joint_norm
+from gradtui.run.state.series import RowHistory, Series, joint_norm
 
 any_float = st.floats(allow_nan=True, allow_infinity=True, width=32)
 

@@ -10,9 +10,9 @@ from jobs import Job, model
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, ShowRank
 from gradtui.protocol.json_text import to_line
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.state.snapshot import snapshot
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.snapshot import snapshot
 
 REQUEST = 77
 OF_THE_JOB = {

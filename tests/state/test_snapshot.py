@@ -14,10 +14,10 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetBreakpoint, SetTrainable
 from gradtui.protocol.json_text import to_line
 from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.state.series import Series
-from gradtui.state.snapshot import restored, snapshot
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.series import Series
+from gradtui.run.state.snapshot import restored, snapshot
 
 MODEL = coop_model()
 MORE: list[ev.Event] = [

@@ -8,8 +8,8 @@ from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_state import RunState
-from gradtui.state.step_curve import PhaseTotals, steady_shares, step_curve, time_shares
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.step_curve import PhaseTotals, steady_shares, step_curve, time_shares
 
 MODEL = coop_model()
 F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER

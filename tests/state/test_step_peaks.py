@@ -6,8 +6,8 @@ import pytest
 
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled, StepPeaks
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.state.run_state import RunState
-from gradtui.state.step_peaks import profiled_peaks, step_peaks
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.step_peaks import profiled_peaks, step_peaks
 
 
 def measured(

@@ -6,11 +6,11 @@ from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, OptimizerInfo, ParameterInfo
-from gradtui.reducer import apply
-from gradtui.reducer.relisting import RECORDS_KEPT
-from gradtui.state.model_records import model_records
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import measured_step, saved_bytes
+from gradtui.run.reducer import apply
+from gradtui.run.reducer.relisting import RECORDS_KEPT
+from gradtui.run.state.model_records import model_records
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import measured_step, saved_bytes
 
 FOUND = ev.ModelsFound(
     0.0, 0,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fakes import Node, found
 
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.state.usual_ratio import is_far_from_usual
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.usual_ratio import is_far_from_usual
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from torch import nn
 from watched import watched
 
 import gradtui
-from gradtui.export.schedule_file import schedule_text
 from gradtui.protocol.commands import TrainOnly, Undo
+from gradtui.records.export.schedule_file import schedule_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probe"))
 

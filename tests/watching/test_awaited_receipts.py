@@ -14,8 +14,8 @@ from watched import watched
 
 import gradtui
 from gradtui.probe.session import Viewer
-from gradtui.state.run_state import RunState
-from gradtui.text.effects import NOT_MEASURED
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.effects import NOT_MEASURED
 from gradtui.watching.receipt import Receipt
 from gradtui.watching.watched_training import Watch, WatchInRun
 

@@ -17,7 +17,7 @@ from watched import watched
 import gradtui
 from gradtui.probe.memory.memory_counters import ResidentAllocator
 from gradtui.probe.session import Viewer
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.watching.watched_training import WatchInRun
 
 

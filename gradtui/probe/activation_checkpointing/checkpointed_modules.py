@@ -19,12 +19,12 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from gradtui.own_frames import hide
 from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState
 from gradtui.probe.autograd import ModuleCallLogger
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of, mark_own_region, may_checkpoint
+from gradtui.system.own_frames import hide
 
 
 @dataclass

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from gradtui.own_frames import hide
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
@@ -27,6 +26,7 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_in_backward, storage_key
 from gradtui.probe.torch_private.saved_hooks import next_holder, recomputation_hook
 from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.system.own_frames import hide
 
 
 class Recomputation:

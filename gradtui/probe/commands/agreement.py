@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from gradtui.probe.torch_private.rendezvous import PIECES, NoStoreError, job_store, wait_a_piece
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command, Resume
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 _COMMIT, _CANCEL = "commit", "cancel"
 _MAX_KNOWN = 1_000

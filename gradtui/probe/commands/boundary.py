@@ -23,8 +23,8 @@ from gradtui.protocol.commands import (
     StopTraining,
 )
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.state.objections import objection_to
-from gradtui.text import refusals
+from gradtui.run.state.objections import objection_to
+from gradtui.run.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2

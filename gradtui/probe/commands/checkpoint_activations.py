@@ -27,7 +27,7 @@ from gradtui.probe.torch_private.rendezvous import NoStoreError, job_store
 from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
-from gradtui.text import plural, refusals
+from gradtui.run.text import plural, refusals
 
 _FLATTENED = tuple(name for name in SHARDED if name != "FSDPModule")
 """Of the classes in `SHARDED` those within which a module's parameters are not its own. `fully_shard` has gathered them before

@@ -9,7 +9,7 @@ import torch
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult
-from gradtui.text import plural, refusals, size_text
+from gradtui.run.text import plural, refusals, size_text
 
 
 def clear_gradients(view: ModelRegistry, *, by_hand: bool) -> CommandResult:

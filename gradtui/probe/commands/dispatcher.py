@@ -12,8 +12,6 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from gradtui.no_collection import no_collection
-from gradtui.own_frames import script_line
 from gradtui.probe.commands import optimizer_state, replayed_schedule, saved_files
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.awaited_selections import AwaitedSelections
@@ -81,7 +79,9 @@ from gradtui.protocol.events import (
     ScheduleNoted,
 )
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.text import command_text, refusals, title_of_answer
+from gradtui.run.text import command_text, refusals, title_of_answer
+from gradtui.system.no_collection import no_collection
+from gradtui.system.own_frames import script_line
 
 _FEW = 10
 """Steps before a hold: the user observes these one by one."""

@@ -18,8 +18,8 @@ from torch import nn
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.protocol.freezes import Changed
-from gradtui.state.running_statistics import BUFFERS, wholly_frozen
-from gradtui.text import statistics_words
+from gradtui.run.state.running_statistics import BUFFERS, wholly_frozen
+from gradtui.run.text import statistics_words
 
 
 def collects_statistics(module: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from gradtui.probe.model import AddedParameters, ModelRegistry, Owners, direct_t
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.vocabulary import ExtendedOptimizer
-from gradtui.text import refusals, size_text
+from gradtui.run.text import refusals, size_text
 
 Restore = Callable[[], None]
 """Restores dropped state. Raises `CommandRefused` if it could not be saved."""

@@ -9,7 +9,7 @@ from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import found_inf, has_other_step_hooks
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 _ON_DEVICE = ("fused", "capturable", "differentiable")
 """Settings of a group with which a step does more than the operations of its Python code."""

@@ -18,8 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetGroup
-from gradtui.state.objections import MAX_SETTING
-from gradtui.text import refusals
+from gradtui.run.state.objections import MAX_SETTING
+from gradtui.run.text import refusals
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
 _OF_SCHEDULER = ("base_lrs", "max_lrs")

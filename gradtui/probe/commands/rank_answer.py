@@ -14,7 +14,7 @@ from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
-from gradtui.state.objections import objection_to
+from gradtui.run.state.objections import objection_to
 
 
 @dataclass(frozen=True)

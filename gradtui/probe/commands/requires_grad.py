@@ -18,10 +18,10 @@ from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.torch_private.private_names import compiled_in_place
-from gradtui.state import selection as selections
-from gradtui.state.model_parts import within
-from gradtui.state.selection import NothingSelected
-from gradtui.text import listed, plural, refusals, size_text
+from gradtui.run.state import selection as selections
+from gradtui.run.state.model_parts import within
+from gradtui.run.state.selection import NothingSelected
+from gradtui.run.text import listed, plural, refusals, size_text
 
 
 def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:

@@ -17,12 +17,12 @@ from typing import BinaryIO
 
 import torch
 
-from gradtui.atomic_file import Fill, WriteFile, write_atomically
 from gradtui.probe.commands.preconditions import refuse_sharded
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
-from gradtui.text import refusals, size_text
+from gradtui.run.text import refusals, size_text
+from gradtui.system.atomic_file import Fill, WriteFile, write_atomically
 
 _NO_HISTORY = (
     "it shows what is allocated now, without history or stacks, since the script records none "

@@ -11,8 +11,8 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TakeUpFreezes
-from gradtui.state.selection import spellings
-from gradtui.text import listed, refusals
+from gradtui.run.state.selection import spellings
+from gradtui.run.text import listed, refusals
 from gradtui.transport.in_process import CommandQueue
 
 _NOTHING: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gradtui.probe.torch_private.rendezvous import answer_to, job_store
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 PATIENCE = 10
 """Steps after which a trial is given up that some rank has not made."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
-from gradtui.text import refusals, title_of_answer
+from gradtui.run.text import refusals, title_of_answer
 
 Change = Callable[[], CommandResult]
 

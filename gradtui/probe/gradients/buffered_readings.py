@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import norms_on_cpu
@@ -29,6 +28,7 @@ from gradtui.probe.torch_private.private_names import (
     operations_are_observed,
     set_grad_enabled,
 )
+from gradtui.system.no_collection import no_collection
 
 _TENSOR = torch.Tensor
 MANY = 256

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradtui.own_frames import hide
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import CallOrder
 from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.system.own_frames import hide
 
 _NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
 """Functions of `torch.nn.utils`; some versions of torch lack one."""

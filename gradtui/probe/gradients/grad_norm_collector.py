@@ -11,7 +11,6 @@ from time import thread_time_ns
 import torch
 from torch.optim import Optimizer
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.buffered_readings import MANY, BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.grad_figures import GradFigures
@@ -28,6 +27,7 @@ from gradtui.probe.runtime import CommandResult, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import Watch
+from gradtui.system.no_collection import no_collection
 
 _ROWS_S = 0.1
 """With several ranks, the seconds between two events with the norms of all parameters."""

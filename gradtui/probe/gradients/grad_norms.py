@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.norm_range import exact_norm, in_memory_order, is_doubtful, wide_norm
 from gradtui.probe.memory import piece_bytes
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms
+from gradtui.system.no_collection import no_collection
 
 _RING = 64
 """Maximum number of readings under way on a device. At this number the next step is not measured. Dropping the oldest reading

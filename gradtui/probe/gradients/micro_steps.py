@@ -17,7 +17,7 @@ from gradtui.probe.runtime import CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import MicroStepMeasured
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 
 class MicroSteps:

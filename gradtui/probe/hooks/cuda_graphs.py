@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from gradtui.own_frames import hide
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import CudaGraphs
 from gradtui.probe.torch_private.cuda import open_captures
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.system.own_frames import hide
 
 
 def install(hooks: HookSet, graphs: CudaGraphs) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradtui.own_frames import hide
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 from gradtui.probe.probe import Probe
 from gradtui.probe.steps import FORWARD
 from gradtui.probe.torch_private.dynamo_frames import HAS_FRAME_CHECK, leave_frame_to_python, what_compiles
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_plain_module_call
+from gradtui.system.own_frames import hide
 
 Function = Callable[..., Any]
 

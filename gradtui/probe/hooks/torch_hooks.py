@@ -23,7 +23,6 @@ from torch.nn.modules.module import (
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gradtui.own_frames import hide, strip_own_frames
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.gradients import GradScalers
 from gradtui.probe.hooks.module_calls import module_call
@@ -33,6 +32,7 @@ from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id, data_loader_iterator
+from gradtui.system.own_frames import hide, strip_own_frames
 
 Function = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from time import monotonic
 
 import torch
 
-from gradtui.samplers.device import counter
+from gradtui.probe.samplers.device import counter
 
 PIECE_BYTES = 1 << 20
 """Bytes of one operation where nothing else is known. Up to this size the allocator takes blocks from segments of 2 MiB."""

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.autograd import ModuleCallLog, SavedOwners
 from gradtui.probe.memory.storage_owners import TensorTypes
 from gradtui.probe.model import ModuleTree
@@ -33,6 +32,7 @@ from gradtui.probe.torch_private.private_names import (
 from gradtui.probe.torch_private.saved_hooks import is_number
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.system.no_collection import no_collection
 
 SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import psutil
 import torch
 
-from gradtui.own_memory import OWN
 from gradtui.probe.memory import peak_counters
 from gradtui.probe.memory.peak_counters import PeakCounters
+from gradtui.probe.samplers.device import counter, counts_no_requests
 from gradtui.protocol.device_memory import DeviceMemory
-from gradtui.samplers.device import counter, counts_no_requests
+from gradtui.system.own_memory import OWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.events import OperationsRecorded, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 _FIRST = 2
 """The first step creates the optimizer's state, so only the next one has all memory in use at once."""

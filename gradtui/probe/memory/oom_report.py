@@ -19,21 +19,21 @@ from functools import cache
 import torch
 from torch import nn
 
-from gradtui.atomic_file import WriteFile
 from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.memory import storage_owners
 from gradtui.probe.memory.allocation_failures import AllocationFailure, ReportedFailures, allocation_failure
 from gradtui.probe.memory.memory_counters import MemoryCounter, device_allocator
 from gradtui.probe.memory.storage_owners import Owners
 from gradtui.probe.model import nearest_leaf, running_module
+from gradtui.probe.samplers.device import read_allocator
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
-from gradtui.samplers.device import read_allocator
-from gradtui.text import oom_report, size_text
+from gradtui.run.text import oom_report, size_text
+from gradtui.system.atomic_file import WriteFile
 from gradtui.transport.recent_events import RecentEvents
 
 MAX_FILES = 5

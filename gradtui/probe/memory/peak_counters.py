@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
-from gradtui.own_frames import hide
 from gradtui.probe.runtime import call_in_forked_children
 from gradtui.probe.torch_private.cuda import PeakFunctions, Stats, cuda_peak_functions
 from gradtui.probe.torch_private.cuda_history import of_this_process as history
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.system.own_frames import hide
 
 _Path = tuple[str, ...]
 """The names that lead to a counter in the nested statistics."""

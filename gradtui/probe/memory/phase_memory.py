@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 
-from gradtui.own_memory import OWN
 from gradtui.probe.autograd import NOTHING_KEPT, GraphSummary
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.living_graphs import LiveGraphs, Living
@@ -19,6 +18,7 @@ from gradtui.protocol.device_memory import joined
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.events import DeviceFound, GraphsAlive, MemoryMeasured
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.system.own_memory import OWN
 
 
 class PhaseMemory:

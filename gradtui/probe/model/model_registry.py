@@ -13,7 +13,6 @@ from time import perf_counter_ns, thread_time_ns
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.probe.model.discovery import Discovery
 from gradtui.probe.model.index_mapping import IndexMapping
@@ -24,6 +23,7 @@ from gradtui.probe.runtime import ByIdentity, RunClock
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_being_traced
 from gradtui.protocol.events import Event, ModelsFound, OptimizersFound
 from gradtui.protocol.vocabulary import OptimizerInfo
+from gradtui.system.no_collection import no_collection
 
 _SEARCH_NS = 250_000_000
 _SEARCH_SHARE = 0.005

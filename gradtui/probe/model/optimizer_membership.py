@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.runtime import CommandRefused
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 _TAKE_SPARSE = ("SGD", "Adagrad", "SparseAdam")
 """Those of torch's optimizers that do not raise an error at a sparse gradient."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from gradtui.atomic_file import WriteFile
 from gradtui.protocol.schedule import Scheduled
+from gradtui.system.atomic_file import WriteFile
 from gradtui.transport.in_process import CommandQueue
 
 

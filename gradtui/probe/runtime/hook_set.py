@@ -20,13 +20,13 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.hooks import RemovableHandle
 
-from gradtui.no_collection import no_collection
-from gradtui.own_frames import strip_own_frames
 from gradtui.probe.runtime.failures import Failures
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import current_graph_task_id, no_torch_function
 from gradtui.probe.torch_private.thread_life import ThreadLife
+from gradtui.system.no_collection import no_collection
+from gradtui.system.own_frames import strip_own_frames
 
 _EVICTION = 2
 """A hook costs a step this many times what it takes itself with cold caches, an estimate: the script's operations evict

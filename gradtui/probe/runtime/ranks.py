@@ -21,7 +21,7 @@ from gradtui.protocol.commands import (
     StopTraining,
     TakeUpFreezes,
 )
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo, SetBreakpoint)
 """Commands that hold the training thread."""

@@ -18,11 +18,11 @@ from collections.abc import Container
 import torch
 from torch import nn
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.model import ModuleTree, state_tensors
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import storage_key, version_of
 from gradtui.protocol.events import CheckpointAlive
+from gradtui.system.no_collection import no_collection
 
 _MIN_BYTES = 1 << 20
 _SHARE = 0.6

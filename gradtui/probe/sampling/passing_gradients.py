@@ -23,13 +23,13 @@ from time import perf_counter_ns
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.autograd import ModuleOutputs
 from gradtui.probe.gradients import norm_of
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.operation_mode import backward_is_compiled, something_is_compiled
 from gradtui.probe.torch_private.private_names import no_torch_function, operations_are_observed
+from gradtui.system.no_collection import no_collection
 
 PART = "passing gradients"
 _MAX = 128

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.own_frames import script_entry
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.event_replay import end_of_step
 from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.steps.probe_context import ProbeContext
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite, EvalModeTraining
+from gradtui.system.own_frames import script_entry
 
 _ALL = -2
 """The target of `nn.Module.zero_grad`: gradients of every optimizer."""

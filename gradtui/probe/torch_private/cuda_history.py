@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gradtui.own_frames import hide
+from gradtui.system.own_frames import hide
 
 OWN = "gradtui"
 """The metadata of allocations that gradtui makes."""

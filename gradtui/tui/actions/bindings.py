@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from textual.binding import Binding, BindingType
 
-from gradtui.state.selectors import RunStatus
+from gradtui.run.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, UP_DOWN, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.output_actions import SHARED_WITH_OUTPUT

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from textual.binding import Binding, InvalidBinding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
-from gradtui.settings import RemappedKeys
+from gradtui.configuration.settings import RemappedKeys
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.output_actions import SHARED_WITH_OUTPUT

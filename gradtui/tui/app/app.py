@@ -19,16 +19,17 @@ from textual.theme import Theme
 from textual.timer import Timer
 from textual.types import CSSPathType
 
-from gradtui.atomic_file import WriteFile
-from gradtui.diagnostics import FindingTracker
-from gradtui.own_memory import OWN
+from gradtui.configuration.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
 from gradtui.protocol.commands import Command, Pause
 from gradtui.protocol.events import Event, RunEnded
-from gradtui.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
-from gradtui.state.breakpoints import reached
-from gradtui.state.findings import Finding
-from gradtui.state.run_state import RunState
-from gradtui.text import Notice, reached_text
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.state.breakpoints import reached
+from gradtui.run.state.findings import Finding
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import Notice, reached_text
+from gradtui.run.viewing import of_run, view, view_again
+from gradtui.system.atomic_file import WriteFile
+from gradtui.system.own_memory import OWN
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail
@@ -49,7 +50,6 @@ from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.text_dialog import TextDialog
 from gradtui.tui.terminal import is_in_background, is_shown, needed_filters, suspend_process
 from gradtui.tui.widgets import KeyBar, Severity, StatusMessage, StatusMessages
-from gradtui.viewing import of_run, view, view_again
 
 if TYPE_CHECKING:
     from gradtui.tui.screens.output import OutputScreen

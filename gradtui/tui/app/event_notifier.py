@@ -9,10 +9,10 @@ from textual.widgets import Input
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.state.changes import is_repeated
-from gradtui.state.run_state import RunState
-from gradtui.text import counted, nonfinite_text, oom_place, receipt_text, receipt_texts
-from gradtui.text.units import capitalized
+from gradtui.run.state.changes import is_repeated
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import counted, nonfinite_text, oom_place, receipt_text, receipt_texts
+from gradtui.run.text.units import capitalized
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.widgets import Severity, StatusMessage
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from textual.app import App
 
 from gradtui.protocol.commands import Command
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 
 if TYPE_CHECKING:
     from gradtui.tui.screens.leave import Answer

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NoReturn
 
-from gradtui.descriptors import move_aside
+from gradtui.system.descriptors import move_aside
 from gradtui.tui.charts.chart import Chart
 
 _NICENESS = 10

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ModuleInfo, ParameterState, Setting
-from gradtui.state.forecast import gradient_bytes
-from gradtui.state.rank_norms import is_shard
-from gradtui.state.run_memory import above_load
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import (
+from gradtui.run.state.forecast import gradient_bytes
+from gradtui.run.state.rank_norms import is_shard
+from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import (
     has_trained,
     optimizers_of,
     recomputed_bytes,
@@ -20,10 +20,10 @@ from gradtui.state.selectors import (
     total_norm_at,
     totals,
 )
-from gradtui.state.series import joint_norm
-from gradtui.state.shown_norms import shown_norms
-from gradtui.state.toggles import pending_parameters
-from gradtui.text import (
+from gradtui.run.state.series import joint_norm
+from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.state.toggles import pending_parameters
+from gradtui.run.text import (
     STATE_MEANINGS,
     contending_text,
     holding_text,
@@ -34,9 +34,9 @@ from gradtui.text import (
     short_bytes,
     why_so,
 )
-from gradtui.text.derivation import derivation
-from gradtui.text.frontier import backward_words, mode_words, model_lines, saved_words
-from gradtui.text.gradients import (
+from gradtui.run.text.derivation import derivation
+from gradtui.run.text.frontier import backward_words, mode_words, model_lines, saved_words
+from gradtui.run.text.gradients import (
     adding_up_words,
     gradient_words,
     joint_gradient_words,
@@ -45,7 +45,7 @@ from gradtui.text.gradients import (
     shard_words,
     update_words,
 )
-from gradtui.text.rank_norms import rank_norms_words
+from gradtui.run.text.rank_norms import rank_norms_words
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, printable, sparkline, state_letter, text_rows
 from gradtui.tui.tree import buffer_at, findings_at

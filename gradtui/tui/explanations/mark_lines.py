@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gradtui.protocol.events import CommandApplied, MemorySpikeFound
-from gradtui.state.changes import changes
-from gradtui.state.findings import Finding
-from gradtui.state.markers import Marker, MarkerKind
-from gradtui.state.rate_jumps import RateJump
-from gradtui.state.run_state import RunState
-from gradtui.text import change_results, change_words, spike_text
+from gradtui.run.state.changes import changes
+from gradtui.run.state.findings import Finding
+from gradtui.run.state.markers import Marker, MarkerKind
+from gradtui.run.state.rate_jumps import RateJump
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import change_results, change_words, spike_text
 from gradtui.tui.explanations.finding_lines import finding_rows
 from gradtui.tui.rendering import MARKERS, DetailRow, Line, Span, printable, text_rows
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.state.run_state import RunState
-from gradtui.text import bytes_text, no_profile_text, plural, share_text, short_bytes
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import bytes_text, no_profile_text, plural, share_text, short_bytes
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.rendering import BLANK, PHASE_ROLES, Line, elide_start, fit, pad, printable, wrap
 

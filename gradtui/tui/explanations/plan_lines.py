@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradtui.state.plans import PlanFigures, PlanOffered, can_forecast, front
-from gradtui.state.run_memory import above_load
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import is_on_host
-from gradtui.state.step_peaks import step_peaks
-from gradtui.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
-from gradtui.text.forecast import memory_clauses, statistics_clauses
+from gradtui.run.state.plans import PlanFigures, PlanOffered, can_forecast, front
+from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import is_on_host
+from gradtui.run.state.step_peaks import step_peaks
+from gradtui.run.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
+from gradtui.run.text.forecast import memory_clauses, statistics_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 
 _FRONT = "● On the Pareto front: no other plan needs less of memory or work without more of the other."

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.protocol import commands
-from gradtui.state.changes import Change, ChangeStatus, changes, folded
-from gradtui.state.run_state import RunState
-from gradtui.text import change_results, change_words, counted
+from gradtui.run.state.changes import Change, ChangeStatus, changes, folded
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import change_results, change_words, counted
 from gradtui.tui.rendering import Line, Span, elide, elide_start, fit, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 

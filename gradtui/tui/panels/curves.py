@@ -21,21 +21,21 @@ from itertools import chain
 
 from textual.message import Message
 
-from gradtui.state.loss_trend import loss_trend
-from gradtui.state.markers import model_breaks
-from gradtui.state.optimizer_turns import (
+from gradtui.run.state.loss_trend import loss_trend
+from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.optimizer_turns import (
     OptimizerTurns,
     ShownOptimizer,
     iteration_stride,
     optimizer_turns,
     stride_of,
 )
-from gradtui.state.run_state import RunState
-from gradtui.state.series import Series as Measured
-from gradtui.state.shown_norms import shown_norms
-from gradtui.text import nonfinite_text
-from gradtui.text.gradients import joined, micro_step_words, norms_awaited
-from gradtui.text.optimizers import main_loss_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.series import Series as Measured
+from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.text import nonfinite_text
+from gradtui.run.text.gradients import joined, micro_step_words, norms_awaited
+from gradtui.run.text.optimizers import main_loss_of
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, names_row, step_shown

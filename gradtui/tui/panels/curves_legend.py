@@ -9,11 +9,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradtui.state.freshness import is_stale
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import newest_loss, total_norm_at, value_at
-from gradtui.state.shown_norms import shown_norms
-from gradtui.text import NUMBER_WIDTH, number_text
+from gradtui.run.state.freshness import is_stale
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import newest_loss, total_norm_at, value_at
+from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.text import NUMBER_WIDTH, number_text
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, line_width, pad, printable, width_of
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradtui.protocol.commands import ShowRank
-from gradtui.state.run_state import LogEntry, RunState
-from gradtui.text import command_text, seconds_text
+from gradtui.run.state.run_state import LogEntry, RunState
+from gradtui.run.text import command_text, seconds_text
 from gradtui.tui.rendering import Line, Span, cut, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from textual.message import Message
 
-from gradtui.state.findings import Finding, open_findings
-from gradtui.state.run_state import RunState
+from gradtui.run.state.findings import Finding, open_findings
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import LEVEL_ROLES, Line, elide, line_width, printable, spread, width_of
 from gradtui.tui.widgets import LineView

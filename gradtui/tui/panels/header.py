@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gradtui.state.freshness import is_stale
-from gradtui.state.run_memory import memory_now, memory_peak, memory_step
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, learning_rates, newest_loss, next_stop, run_status
-from gradtui.text import (
+from gradtui.run.state.freshness import is_stale
+from gradtui.run.state.run_memory import memory_now, memory_peak, memory_step
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import RunStatus, learning_rates, newest_loss, next_stop, run_status
+from gradtui.run.text import (
     BYTES_WIDTH,
     NUMBER_WIDTH,
     RATE_WIDTH,
@@ -28,7 +28,7 @@ from gradtui.text import (
     steps_text,
     time_left_text,
 )
-from gradtui.text.optimizers import main_name
+from gradtui.run.text.optimizers import main_name
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.time_left import time_left
 from gradtui.tui.rendering import STALE, Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of

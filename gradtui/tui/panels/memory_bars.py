@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.freshness import is_stale
-from gradtui.state.run_memory import PhaseTotal, above_load, phase_peak, phase_total
-from gradtui.state.run_state import RunState
-from gradtui.text import BEFORE_TRAINING, MemoryPart, bounded, bytes_text, parts_of_memory
+from gradtui.run.state.freshness import is_stale
+from gradtui.run.state.run_memory import PhaseTotal, above_load, phase_peak, phase_total
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import BEFORE_TRAINING, MemoryPart, bounded, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_parts import distinct_peak, sample
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, pad
 from gradtui.tui.widgets import stacked_bar

@@ -11,9 +11,9 @@ from itertools import groupby
 from math import ceil, floor, log10
 from operator import itemgetter
 
-from gradtui.byte_units import unit_of
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.step_curve import StepCurve
+from gradtui.run.state.step_curve import StepCurve
+from gradtui.system.byte_units import unit_of
 from gradtui.tui.rendering import PHASE_ROLES, STALE, Line, Span, elide_start, phase_role, width_of
 
 SHORT_NAMES = {Phase.FORWARD: "fwd", Phase.BACKWARD: "bwd", Phase.OPTIMIZER: "opt"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
-from gradtui.state.devices import cuda_devices, device_trouble, named_devices
-from gradtui.state.run_state import RunState
-from gradtui.text import DASH, device_forms, nvml_trouble_text, nvml_trouble_words, short_bytes
+from gradtui.run.state.devices import cuda_devices, device_trouble, named_devices
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import DASH, device_forms, nvml_trouble_text, nvml_trouble_words, short_bytes
 from gradtui.tui.rendering import Line, width_of, wrap
 
 

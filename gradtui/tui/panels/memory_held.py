@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from gradtui.byte_units import unit_of
 from gradtui.protocol.events import MemoryMeasured
-from gradtui.state.devices import cuda_devices
-from gradtui.state.freshness import is_memory_stale, is_stale
-from gradtui.state.peak_owners import peak_owners
-from gradtui.state.run_memory import MemoryPeak, above_load, memory_peak
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import is_on_host
-from gradtui.state.step_curve import step_curve
-from gradtui.text import BEFORE_TRAINING, MemoryPart, parts_at_peak, parts_of_memory, short_bytes
+from gradtui.run.state.devices import cuda_devices
+from gradtui.run.state.freshness import is_memory_stale, is_stale
+from gradtui.run.state.peak_owners import peak_owners
+from gradtui.run.state.run_memory import MemoryPeak, above_load, memory_peak
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import is_on_host
+from gradtui.run.state.step_curve import step_curve
+from gradtui.run.text import BEFORE_TRAINING, MemoryPart, parts_at_peak, parts_of_memory, short_bytes
+from gradtui.system.byte_units import unit_of
 from gradtui.tui.panels.memory_curve import Scale, in_unit
 from gradtui.tui.panels.memory_parts import sample
 from gradtui.tui.panels.memory_table import chosen_phase

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gradtui.state.freshness import is_stale
-from gradtui.state.model_records import peak_owner
-from gradtui.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
-from gradtui.state.run_state import RunState
-from gradtui.text import bounded, fullest_words, short_bytes, spike_words, when_words
+from gradtui.run.state.freshness import is_stale
+from gradtui.run.state.model_records import peak_owner
+from gradtui.run.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import bounded, fullest_words, short_bytes, spike_words, when_words
 from gradtui.tui.panels.memory_devices import device_rows, nvml_lines
 from gradtui.tui.rendering import Line, fit, printable, wrap
 

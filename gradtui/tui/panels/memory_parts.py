@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
-from gradtui.state.bounds import bound_of_peak
-from gradtui.state.freshness import is_memory_stale
-from gradtui.state.run_memory import above_load
-from gradtui.state.run_state import RunState
-from gradtui.text import (
+from gradtui.run.state.bounds import bound_of_peak
+from gradtui.run.state.freshness import is_memory_stale
+from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import (
     BYTES_WIDTH,
     MEMORY_PARTS,
     TEMPORARIES,

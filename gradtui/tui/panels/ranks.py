@@ -12,10 +12,10 @@ from typing import ClassVar
 from textual import events
 from textual.message import Message
 
-from gradtui.state.job import JobState
-from gradtui.state.rank_figures import RankRow, Trouble, rank_rows
-from gradtui.state.run_state import RunState
-from gradtui.text import number_text, rank_trouble_text, ranks_text, rate_text, short_bytes
+from gradtui.run.state.job import JobState
+from gradtui.run.state.rank_figures import RankRow, Trouble, rank_rows
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import number_text, rank_trouble_text, ranks_text, rate_text, short_bytes
 from gradtui.tui.rendering import Line, Span, elide, fit, pad, printable, width_of, wrap
 from gradtui.tui.widgets import ScrollLines
 

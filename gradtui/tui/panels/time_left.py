@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.transport.progress_bars import ProgressBar
 
 _OF_EPOCH = re.compile(r"epochs?\W*\d", re.IGNORECASE)

@@ -16,23 +16,23 @@ from textual.content import Content
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.state.compiled import is_compiled
-from gradtui.state.forecast import MAX_PARAMETERS, forecast_change, question
-from gradtui.state.freshness import stale_norm_step, stale_ratio_steps
-from gradtui.state.frontier import Frontier
-from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import MAX_JOINED, is_classified, row_parameters
-from gradtui.state.toggles import ToggleEffect, toggle_effect
-from gradtui.text.ending import ended_words
-from gradtui.text.forecast import (
+from gradtui.run.state.compiled import is_compiled
+from gradtui.run.state.forecast import MAX_PARAMETERS, forecast_change, question
+from gradtui.run.state.freshness import stale_norm_step, stale_ratio_steps
+from gradtui.run.state.frontier import Frontier
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.selectors import MAX_JOINED, is_classified, row_parameters
+from gradtui.run.state.toggles import ToggleEffect, toggle_effect
+from gradtui.run.text.ending import ended_words
+from gradtui.run.text.forecast import (
     NOTHING_WOULD_TRAIN,
     checkpoint_clauses,
     forecast_clauses,
     shortage_clause,
     stay_frozen_clause,
 )
-from gradtui.text.units import plural
-from gradtui.text.why import (
+from gradtui.run.text.units import plural
+from gradtui.run.text.why import (
     module_sentences,
     moves_sentence,
     parameter_sentences,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import ceil, floor, isfinite
 
-from gradtui.state.markers import Marker, model_breaks
-from gradtui.state.run_state import RunState
-from gradtui.text import DASH, number_text
+from gradtui.run.state.markers import Marker, model_breaks
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import DASH, number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.cursor import Reading, read
 from gradtui.tui.plots.options import Curve, PlotOptions

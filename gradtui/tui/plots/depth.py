@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil, floor, isfinite
 
-from gradtui.state.run_state import RunState
-from gradtui.text.gradients import norms_awaited
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale, VerticalLine
 from gradtui.tui.plots.cursor import read
 from gradtui.tui.plots.curves import NORM_AXIS, cursor_words, curves_request, legend, lines_below, short

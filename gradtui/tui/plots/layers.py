@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Literal
 
-from gradtui.state.markers import model_breaks
-from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.series import joint_norm
-from gradtui.state.shown_norms import shown_norms
+from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.series import joint_norm
+from gradtui.run.state.shown_norms import shown_norms
 from gradtui.tui.plots.kinds import kinds_of
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.state.markers import model_breaks
-from gradtui.state.optimizer_turns import optimizer_turns, stride_of
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import has_trained
-from gradtui.text.optimizers import loss_of_text, main_loss_of
+from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.optimizer_turns import optimizer_turns, stride_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import has_trained
+from gradtui.run.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.optimizers import ROLES, loss_scale, on_one_axis, range_of

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.devices import models_capacity
-from gradtui.state.markers import Marker, MarkerKind
-from gradtui.state.memory_over_steps import PEAK, memory_over_steps
-from gradtui.state.optimizer_turns import iteration_stride
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import is_on_host
-from gradtui.state.step_curve import PHASES_OF_STEP
-from gradtui.text import short_bytes, spike_count_text, spike_words
+from gradtui.run.state.devices import models_capacity
+from gradtui.run.state.markers import Marker, MarkerKind
+from gradtui.run.state.memory_over_steps import PEAK, memory_over_steps
+from gradtui.run.state.optimizer_turns import iteration_stride
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import is_on_host
+from gradtui.run.state.step_curve import PHASES_OF_STEP
+from gradtui.run.text import short_bytes, spike_count_text, spike_words
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, lines_below, run_range, table_of, visible_part
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.plot_state import MemoryPhases

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.state.markers import model_breaks
-from gradtui.state.optimizer_turns import OptimizerTurns, iteration_stride, optimizer_turns, stride_of
-from gradtui.state.run_state import RunState
-from gradtui.state.shown_norms import shown_norms
-from gradtui.text.gradients import norms_awaited
+from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.optimizer_turns import OptimizerTurns, iteration_stride, optimizer_turns, stride_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import NORM_AXIS, curves_request, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.optimizers import ROLES

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gradtui.state.markers import model_breaks
-from gradtui.state.run_state import RunState
-from gradtui.state.usual_ratio import USUAL_RATIO
+from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, lines_below, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradtui.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.tui.charts.cursor import columns_of
 from gradtui.tui.plots.cursor import next_mark, next_stop
 from gradtui.tui.plots.depth import depth_plot, depth_table

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
-from gradtui.atomic_file import WriteFile
+from gradtui.system.atomic_file import WriteFile
 
 Cell = float | int | str | None
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from gradtui.printable import printable as printable
+from gradtui.system.printable import printable as printable
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]

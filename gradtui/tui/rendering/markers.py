@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.state.markers import MarkerKind
+from gradtui.run.state.markers import MarkerKind
 
 MARKERS: dict[MarkerKind, tuple[str, str]] = {
     MarkerKind.MODEL: ("◇", "accent"),

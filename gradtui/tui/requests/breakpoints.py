@@ -6,12 +6,12 @@ import math
 import re
 from typing import Literal
 
-from gradtui.byte_units import parse_size
-from gradtui.diagnostics.selection import rule_named
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import ClearBreakpoint, SetBreakpoint
-from gradtui.state.run_state import RunState
-from gradtui.text import breakpoint_text
+from gradtui.run.diagnostics.selection import rule_named
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import breakpoint_text
+from gradtui.system.byte_units import parse_size
 from gradtui.tui.requests.requests import Make, Refusal
 
 EXAMPLES = (

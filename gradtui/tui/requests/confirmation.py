@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import SetTrainable, StateOption
-from gradtui.state.forecast import Forecast, forecast
-from gradtui.state.free_memory import Shortage, shortage
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import row_parameters
-from gradtui.state.toggles import restored_by
+from gradtui.run.state.forecast import Forecast, forecast
+from gradtui.run.state.free_memory import Shortage, shortage
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import row_parameters
+from gradtui.run.state.toggles import restored_by
 from gradtui.tui.requests.requests import Refusal, command_for
 
 SECONDS = 10.0

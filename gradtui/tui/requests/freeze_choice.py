@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gradtui.printable import printable
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
-from gradtui.state.forecast import Forecast, forecast, forecast_train_only
-from gradtui.state.free_memory import Shortage, shortage
-from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selection import NothingSelected, Selected, covering, find, offered
-from gradtui.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses, shortage_clause, statistics_clauses
-from gradtui.text.units import count_text, listed, plural
+from gradtui.run.state.forecast import Forecast, forecast, forecast_train_only
+from gradtui.run.state.free_memory import Shortage, shortage
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.selection import NothingSelected, Selected, covering, find, offered
+from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses, shortage_clause, statistics_clauses
+from gradtui.run.text.units import count_text, listed, plural
+from gradtui.system.printable import printable
 
 MODES = ("train only", "freeze", "unfreeze")
 """What to do with the selection; `train only` freezes everything else."""

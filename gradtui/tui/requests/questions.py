@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.requests.requests import Make, Refusal, refusal_of
 
 _MAX_LISTED = 8

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Literal
 
 from gradtui.protocol import commands
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, row_parameters, run_status
-from gradtui.state.toggles import toggle_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import RunStatus, row_parameters, run_status
+from gradtui.run.state.toggles import toggle_of
 from gradtui.tui.tree import buffer_at, row_path
 
 Make = Callable[[int], commands.Command]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.protocol.commands import ShowRank
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.requests.requests import OVER, Make, Refusal
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.types import IgnoreReturnCallbackType
 
-from gradtui.state.selectors import RunStatus
+from gradtui.run.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, applicable, keymap_of
 from gradtui.tui.requests.shown_rank import ranks_to_show
 from gradtui.tui.tree import ALL_COLUMNS, ModuleTree, column_words

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.app import App
 
-from gradtui.atomic_file import WriteFile
 from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.state.findings import Finding
-from gradtui.state.plans import PlanOffered
-from gradtui.state.reconciliation import reconcile
-from gradtui.state.run_state import RunState
+from gradtui.run.state.findings import Finding
+from gradtui.run.state.plans import PlanOffered
+from gradtui.run.state.reconciliation import reconcile
+from gradtui.run.state.run_state import RunState
+from gradtui.system.atomic_file import WriteFile
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.plots.rows import WatchedParameters
 from gradtui.tui.plots.table import Table, export

@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gradtui.protocol.commands import ClearBreakpoint
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests import breakpoints
 from gradtui.tui.requests.requests import Make, Refusal

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.command import Provider
 
-from gradtui.state.findings import open_findings
-from gradtui.state.selectors import run_status
+from gradtui.run.state.findings import open_findings
+from gradtui.run.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.actions import ACTIONS, bindings, keymap_of

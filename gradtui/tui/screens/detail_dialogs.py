@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.explanations.memory_device import device_facts, device_lines, other_device_lines

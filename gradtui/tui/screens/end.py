@@ -8,9 +8,9 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, run_status
-from gradtui.text import end_rows, ended_words
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import RunStatus, run_status
+from gradtui.run.text import end_rows, ended_words
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, detail_lines, printable
 from gradtui.tui.screens.action_context import ActionContext, export_schedule
 from gradtui.tui.screens.panel_layout import PanelLayout

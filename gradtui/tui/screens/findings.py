@@ -8,8 +8,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from gradtui.state.findings import Finding, newest_first
-from gradtui.state.run_state import RunState
+from gradtui.run.state.findings import Finding, newest_first
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.explanations.finding_lines import count_words, entry_lines, finding_rows, status_word
 from gradtui.tui.rendering import Line, detail_lines, wrap
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog

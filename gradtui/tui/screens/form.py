@@ -10,8 +10,8 @@ from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from gradtui.state.objections import objection_to
-from gradtui.text.units import capitalized
+from gradtui.run.state.objections import objection_to
+from gradtui.run.text.units import capitalized
 from gradtui.tui.requests.questions import Question
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.dialog import Dialog

@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from gradtui.state.run_state import RunState
-from gradtui.text import plural
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import plural
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests import freeze_choice
 from gradtui.tui.requests.freeze_choice import MODES, Choice, Presets

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests.held_step import Choice, choices, facts

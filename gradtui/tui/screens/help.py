@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from gradtui.state.selectors import RunStatus
+from gradtui.run.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, Action, Keymap, actions_here, by_group
 from gradtui.tui.rendering import BLANK, Line, Span, fit, in_columns, line_width, wrap
 from gradtui.tui.screens.meanings import MEANINGS, Meaning, Meanings

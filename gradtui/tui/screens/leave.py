@@ -12,8 +12,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from gradtui.protocol.commands import Resume, StopTraining
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import RunStatus, run_status
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import RunStatus, run_status
 from gradtui.tui.screens.dialog import Dialog, keyed_option
 
 Answer = Literal["stop", "leave", "kill"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.state.markers import Marker
-from gradtui.state.run_state import RunState
+from gradtui.run.state.markers import Marker
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.explanations.mark_lines import mark_rows
 from gradtui.tui.rendering import detail_lines
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog

@@ -6,9 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.state.loss_trend import COMPARED
-from gradtui.state.markers import MarkerKind
-from gradtui.text import BEFORE_TRAINING, MEMORY_PARTS, STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS, memory_part_name
+from gradtui.run.state.loss_trend import COMPARED
+from gradtui.run.state.markers import MarkerKind
+from gradtui.run.text import (
+    BEFORE_TRAINING,
+    MEMORY_PARTS,
+    STATE_MEANINGS,
+    STATE_SUMMARIES,
+    STATE_WORDS,
+    memory_part_name,
+)
 from gradtui.tui.panels import KINDS, SHOWN
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from gradtui.state.selectors import run_status
+from gradtui.run.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import OutputLine
 from gradtui.transport.text_styles import StyledLine

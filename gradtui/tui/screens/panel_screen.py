@@ -8,7 +8,7 @@ from dataclasses import replace
 from textual import events
 from textual.app import ComposeResult
 
-from gradtui.state.selectors import run_status
+from gradtui.run.state.selectors import run_status
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail
 from gradtui.tui.actions import Action, footer_actions, keymap_of

@@ -12,9 +12,9 @@ from textual.geometry import Size
 from textual.message import Message
 
 from gradtui.protocol.forecasts import ForecastAsked
-from gradtui.state.forecast import question
-from gradtui.state.plans import PlanFigures, PlanOffered, figures, plans
-from gradtui.state.run_state import RunState
+from gradtui.run.state.forecast import question
+from gradtui.run.state.plans import PlanFigures, PlanOffered, figures, plans
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.explanations.plan_lines import heading_lines, plan_details, plan_rows, progress
 from gradtui.tui.rendering import Line
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog

@@ -11,9 +11,9 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from gradtui.state.markers import Marker
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import run_status
+from gradtui.run.state.markers import Marker
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import run_status
 from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, keymap_of
 from gradtui.tui.charts.cursor import columns_of, with_cursor, x_at
 from gradtui.tui.charts.pictures import Pictures

@@ -6,7 +6,7 @@ from time import monotonic
 
 from textual.screen import Screen
 
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.panels import WhyPanel
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation, confirmation_for

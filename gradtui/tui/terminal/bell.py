@@ -12,7 +12,7 @@ from typing import Any
 
 from textual.app import App
 
-from gradtui.printable import without_controls
+from gradtui.system.printable import without_controls
 from gradtui.tui.terminal.driver import ThreadDriver
 
 _TITLE = "gradtui"

@@ -28,7 +28,7 @@ from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 
-from gradtui.own_memory import OWN
+from gradtui.system.own_memory import OWN
 
 if TYPE_CHECKING:
     from gradtui.runner.terminal import ControllingTerminal

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from gradtui.own_frames import hide
+from gradtui.system.own_frames import hide
 from gradtui.transport.live_displays import LiveDisplays
 
 if TYPE_CHECKING:

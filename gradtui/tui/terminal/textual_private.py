@@ -27,7 +27,7 @@ from textual.app import App
 from textual.color import Color
 from textual.filter import ANSIToTruecolor, LineFilter
 
-from gradtui.printable import without_controls
+from gradtui.system.printable import without_controls
 
 _DRIVER_MODULE: Any = textual.drivers.linux_driver
 _REDIRECTS = ("redirect_stdout", "redirect_stderr")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.state.run_state import RunState
-from gradtui.text import STATE_SUMMARIES, STATE_WORDS, time_left_text
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import STATE_SUMMARIES, STATE_WORDS, time_left_text
 from gradtui.tui.actions import Action
 from gradtui.tui.rendering import BLANK, STATE_ROLES, Line, pad, wrap
 

@@ -10,10 +10,10 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input
 
-from gradtui.state.findings import open_findings
-from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import problem_count
-from gradtui.text import count_text, plural, steps_of
+from gradtui.run.state.findings import open_findings
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.selectors import problem_count
+from gradtui.run.text import count_text, plural, steps_of
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import BLANK, Line, elide, printable
 from gradtui.tui.tree.states_legend import legend_line

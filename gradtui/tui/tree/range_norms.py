@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import hypot, inf
 
-from gradtui.state.series import joint_norm
+from gradtui.run.state.series import joint_norm
 
 _BLOCK = 256
 

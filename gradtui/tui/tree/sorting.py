@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from gradtui.state.run_state import TreeState
+from gradtui.run.state.run_state import TreeState
 from gradtui.tui.tree.tree_totals import TreeTotals
 
 _REST_S = 2.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.state.run_state import TreeState
-from gradtui.text import STATE_WORDS, state_counts
+from gradtui.run.state.run_state import TreeState
+from gradtui.run.text import STATE_WORDS, state_counts
 from gradtui.tui.rendering import STATE_ROLES, Line, Span, line_width, wrap
 from gradtui.tui.tree.tree_cells import PASSING
 

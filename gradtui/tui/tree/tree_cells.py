@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
-from gradtui.state.run_state import TreeState
-from gradtui.state.selectors import subtree
-from gradtui.state.usual_ratio import is_far_from_usual
-from gradtui.text import bytes_text, count_text, dtype_text, number_text, shape_text
-from gradtui.text.rank_norms import range_text
+from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.selectors import subtree
+from gradtui.run.state.usual_ratio import is_far_from_usual
+from gradtui.run.text import bytes_text, count_text, dtype_text, number_text, shape_text
+from gradtui.run.text.rank_norms import range_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
     STALE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradtui.text import BYTES_WIDTH, COUNT_WIDTH, NUMBER_WIDTH
+from gradtui.run.text import BYTES_WIDTH, COUNT_WIDTH, NUMBER_WIDTH
 from gradtui.tui.rendering import Line, Span, pad, pad_start
 
 SPARK_WIDTH = 8

@@ -14,12 +14,12 @@ from functools import cached_property
 from itertools import accumulate, compress, repeat
 from operator import ne
 
-from gradtui.state.freshness import oldest_fresh_step, ratio_steps
-from gradtui.state.rank_norms import is_shard
-from gradtui.state.run_state import RunState, TreeState
-from gradtui.state.selectors import joint_ratio, letters_of, measured_step
-from gradtui.state.series import RowHistory
-from gradtui.state.shown_norms import ShownNorms, shown_norms
+from gradtui.run.state.freshness import oldest_fresh_step, ratio_steps
+from gradtui.run.state.rank_norms import is_shard
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.selectors import joint_ratio, letters_of, measured_step
+from gradtui.run.state.series import RowHistory
+from gradtui.run.state.shown_norms import ShownNorms, shown_norms
 from gradtui.tui.tree.range_norms import RangeNorms
 from gradtui.tui.tree.rank_totals import RankTotals
 from gradtui.tui.tree.row_ages import RowAges

@@ -7,7 +7,7 @@ from scripted_run import match, matches, run
 
 from gradtui.protocol.events import GroupsRead
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.reducer import apply
+from gradtui.run.reducer import apply
 
 
 @pytest.mark.parametrize("reason", ["z", "d"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scripted_run import match, matches, run
 
-from gradtui.state.findings import Level
+from gradtui.run.state.findings import Level
 
 
 def test_the_optimizer_moves_a_parameter_without_a_gradient() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def with_unknown(state: RunState, unknown: int) -> RunState:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gradtui.diagnostics.rules.gt108_unread_input_gradient import RULE
 from gradtui.protocol.events import InputGradientUnused
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics.rules.gt108_unread_input_gradient import RULE
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 MIB = 1 << 20
 

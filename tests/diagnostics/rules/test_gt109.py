@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.diagnostics.rules.gt109_unknown_to_ddp import RULE
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ModelInfo, ModuleInfo, ParameterInfo
-from gradtui.reducer import apply
-from gradtui.state.findings import Level
-from gradtui.state.job import Divergence, JobState
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics.rules.gt109_unknown_to_ddp import RULE
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Level
+from gradtui.run.state.job import Divergence, JobState
+from gradtui.run.state.run_state import RunState
 
 NAMES = ("a", "b", "c")
 BYTES = 40

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from scripted_run import matches, run
 
-from gradtui.diagnostics import Match
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import UnregisteredModule
-from gradtui.reducer import apply
+from gradtui.run.diagnostics import Match
+from gradtui.run.reducer import apply
 
 
 def found(*modules: UnregisteredModule) -> list[Match]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 
 
 def shared(model: ev.ModelsFound) -> ev.ModelsFound:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gradtui.diagnostics.rules.gt113_shared_or_untied import RULE
 from gradtui.protocol.events import WeightsUntied
-from gradtui.reducer import apply
-from gradtui.state.findings import Level
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics.rules.gt113_shared_or_untied import RULE
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
 
 
 def test_a_copy_of_an_embedding_is_a_warning() -> None:

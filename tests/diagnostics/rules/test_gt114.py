@@ -8,7 +8,7 @@ from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ModelInfo
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 
 
 def state_of(states: str, size: int = 4, training: str = "11") -> RunState:

@@ -7,9 +7,9 @@ from scripted_run import match, matches, run
 from gradtui.protocol import events as ev
 from gradtui.protocol.freezes import FreezeInForce
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.reducer import apply
-from gradtui.state.findings import Level
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
 
 
 def state_of(second: tuple[int, ...], steps: int = 20) -> RunState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted_run import calls, match, matches, run
 
-from gradtui.state.findings import Level
+from gradtui.run.state.findings import Level
 
 
 def test_a_leaf() -> None:

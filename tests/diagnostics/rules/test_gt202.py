@@ -7,8 +7,8 @@ from scripted_run import calls, match, matches, run, window
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def test_gradients_that_are_cleared_before_the_step() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted_run import calls, match, matches, run, window
 
-from gradtui.state.findings import Level
+from gradtui.run.state.findings import Level
 
 
 def test_a_sum_over_four_batches() -> None:

@@ -9,8 +9,8 @@ from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats, GroupSettings
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def state_of(ratios: list[float], dtype: str = "torch.bfloat16", rate: float = 0.01) -> RunState:

@@ -9,8 +9,8 @@ from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
-from gradtui.state.findings import Level
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Level
 
 
 def test_the_first_nan_stays() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from scripted_run import calls, match, matches, run
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.findings import Level
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
 
 
 def test_ten_skipped_steps_in_a_row() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def with_graphs(forwards: int, *, since: int, step: int) -> RunState:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gradtui.diagnostics.rules.gt302_checkpoint_alive import RULE
 from gradtui.protocol.events import CheckpointAlive
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics.rules.gt302_checkpoint_alive import RULE
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def test_a_checkpoint_matches_until_it_is_freed() -> None:

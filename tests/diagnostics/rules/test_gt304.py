@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.diagnostics.rules.gt304_graph_grows import RULE
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics.rules.gt304_graph_grows import RULE
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def state_of(counts: list[int], *, every: int = 1) -> RunState:

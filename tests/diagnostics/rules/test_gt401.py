@@ -7,9 +7,9 @@ from fakes import Node, found
 from scripted_run import calls, linear, match, matches, run, window
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.findings import Level
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
 
 
 def state_of(*, number: int = 3, steps: int = 3, trained_before: bool = True, kind: str = "Dropout") -> RunState:

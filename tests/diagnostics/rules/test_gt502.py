@@ -6,10 +6,10 @@ import pytest
 from fakes import Node, found
 from scripted_run import linear, match, matches, run
 
-from gradtui.diagnostics.selection import rule_named
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics.selection import rule_named
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 NAMES = "abcdef"
 

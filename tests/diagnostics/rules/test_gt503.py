@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 from scripted_run import match, matches, run
 
-from gradtui.diagnostics.selection import rule_named
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats, GroupSettings
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics.selection import rule_named
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 
 
 def state_of(ratios: Sequence[float], parameter: int = 0, first: int = 11, states: str = "TTTT") -> RunState:

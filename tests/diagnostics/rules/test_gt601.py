@@ -6,11 +6,11 @@ import pytest
 from jobs import Job
 from scripted_run import match, matches, run
 
-from gradtui.diagnostics import FindingTracker
-from gradtui.diagnostics.selection import rule_named
 from gradtui.protocol import events as ev
-from gradtui.state.findings import Level, Status
-from gradtui.state.run_state import RunState
+from gradtui.run.diagnostics import FindingTracker
+from gradtui.run.diagnostics.selection import rule_named
+from gradtui.run.state.findings import Level, Status
+from gradtui.run.state.run_state import RunState
 
 RULES = [rule_named(f"GT60{number}") for number in range(1, 7)]
 

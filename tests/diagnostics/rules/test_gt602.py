@@ -6,7 +6,7 @@ import pytest
 from jobs import Job
 from scripted_run import match
 
-from gradtui.diagnostics import FindingTracker
+from gradtui.run.diagnostics import FindingTracker
 
 
 def test_a_parameter_that_the_optimizer_of_one_rank_lacks() -> None:

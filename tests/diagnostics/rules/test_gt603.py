@@ -8,7 +8,7 @@ import pytest
 from jobs import Job
 from scripted_run import match, matches
 
-from gradtui.diagnostics import FindingTracker
+from gradtui.run.diagnostics import FindingTracker
 
 
 def test_a_group_with_another_rate_on_one_rank() -> None:

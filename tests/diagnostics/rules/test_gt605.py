@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs import Job, model
 from scripted_run import match, matches
 
-from gradtui.state.findings import Level
+from gradtui.run.state.findings import Level
 
 
 def test_models_with_other_parameters() -> None:

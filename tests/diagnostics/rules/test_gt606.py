@@ -5,8 +5,8 @@ from __future__ import annotations
 from jobs import Job
 from scripted_run import match
 
-from gradtui.diagnostics.selection import rule_named
-from gradtui.state.findings import Level
+from gradtui.run.diagnostics.selection import rule_named
+from gradtui.run.state.findings import Level
 
 
 def test_buffers_that_differ_are_noted() -> None:

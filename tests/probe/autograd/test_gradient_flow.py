@@ -14,9 +14,9 @@ from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientFlowMeasured
-from gradtui.state.frontier import Frontier, frontier
-from gradtui.state.run_state import RunState
-from gradtui.text.frontier import frontier_sentence
+from gradtui.run.state.frontier import Frontier, frontier
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.frontier import frontier_sentence
 
 WIDTH = 8
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.state.selectors import saved_bytes
-from gradtui.text.frontier import frontier_sentence
-from gradtui.text.why import module_sentences
+from gradtui.run.state.selectors import saved_bytes
+from gradtui.run.text.frontier import frontier_sentence
+from gradtui.run.text.why import module_sentences
 
 
 class Conv(nn.Module):

@@ -18,7 +18,7 @@ from gradtui.probe.torch_private import rendezvous
 from gradtui.probe.torch_private.rendezvous import JobStore, NoStoreError, answer_to
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Resume, SetTrainable
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 
 class Rank:

@@ -16,7 +16,7 @@ from watched import Watched, watched
 
 from gradtui.protocol.commands import SaveAllocatorSnapshot
 from gradtui.protocol.events import CommandApplied, CommandRejected
-from gradtui.runner.run_files import RunFiles
+from gradtui.system.run_files import RunFiles
 
 SNAPSHOT: dict[str, Any] = {
     "segments": [{"address": 1, "total_size": 2 << 20, "blocks": [{"size": 512, "state": "active_allocated"}]}],

@@ -15,7 +15,7 @@ from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeOverridden, ProposalAnswered
 from gradtui.protocol.schedule import Scheduled
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 

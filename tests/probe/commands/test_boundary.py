@@ -23,7 +23,7 @@ from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Hold, RunStopped
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
 X = torch.linspace(-1, 1, 24).view(6, 4)

@@ -17,7 +17,7 @@ from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.text.gradients import shard_words
+from gradtui.run.text.gradients import shard_words
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.panels.curves import curves_title
 

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.export import schedule_file
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
+from gradtui.records.export import schedule_file
 from gradtui.transport.in_process import CommandQueue
 
 STEPS = 6

@@ -16,13 +16,13 @@ from toggling import freeze, unfreeze
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.commands.receipts import Receipts
 from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, Reading
 from gradtui.probe.runtime import StepTime
 from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, TrainOnly, Undo
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.events import ReceiptTaken
+from gradtui.system.no_collection import no_collection
 
 WIDTH = 64
 LAYER = 4 * (WIDTH * WIDTH + WIDTH)

@@ -1,4 +1,4 @@
-"""All refusals are worded in `gradtui.text.refusals`; every sentence is used, with as many arguments as it takes."""
+"""All refusals are worded in `gradtui.run.text.refusals`; every sentence is used, with as many arguments as it takes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import string
 from pathlib import Path
 
 import gradtui
-from gradtui.text import refusals
+from gradtui.run.text import refusals
 
 NODES = [
     node

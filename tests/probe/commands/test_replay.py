@@ -16,12 +16,12 @@ from toggling import X, bits, freeze, small, step, unfreeze
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.export.schedule_file import load, schedule_text
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Command, SetMode, SetTrainable, StopTraining, TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected, ScheduleNoted
 from gradtui.protocol.schedule import Scheduled
+from gradtui.records.export.schedule_file import load, schedule_text
 
 Make = Callable[[int], Command]
 STEPS = 12

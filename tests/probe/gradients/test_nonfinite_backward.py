@@ -11,7 +11,7 @@ from watched import watched
 
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.text import nonfinite_text
+from gradtui.run.text import nonfinite_text
 
 Loss = Callable[[Tensor], Tensor]
 BAD = 2

@@ -11,7 +11,7 @@ import pytest
 from simulated import Simulated, run_simulated
 
 from gradtui.protocol.events import GradientsMeasured, StepsMeasured
-from gradtui.recording import Recording
+from gradtui.records.recording import Recording
 
 pytestmark = pytest.mark.fake_cuda
 

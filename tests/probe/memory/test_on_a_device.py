@@ -27,7 +27,7 @@ from gradtui.protocol.events import (
     OutOfMemory,
 )
 from gradtui.protocol.vocabulary import Phase
-from gradtui.runner.run_files import RunFiles
+from gradtui.system.run_files import RunFiles
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

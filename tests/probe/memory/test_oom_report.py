@@ -27,7 +27,7 @@ from gradtui.probe.memory.oom_report import MAX_FILES
 from gradtui.probe.model import running_module
 from gradtui.protocol.events import OutOfMemory, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
-from gradtui.runner.run_files import RunFiles
+from gradtui.system.run_files import RunFiles
 
 F32 = 4
 WIDTH, BATCH = 32, 256

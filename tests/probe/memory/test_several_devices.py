@@ -12,7 +12,7 @@ from simulated import Simulated, run_simulated
 
 from gradtui.protocol.events import Event, MemoryMeasured, StepMemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
-from gradtui.recording.reader import Recording
+from gradtui.records.recording.reader import Recording
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -19,7 +19,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
-from gradtui.state.run_memory import run_peak
+from gradtui.run.state.run_memory import run_peak
 
 MIB = 1 << 20
 STEPS = 80

@@ -17,11 +17,11 @@ from summaries import summarised
 from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.no_collection import no_collection
 from gradtui.probe.memory import living_graphs
 from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, cpu_allocator
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
+from gradtui.system.no_collection import no_collection
 
 STEP_BYTES = 24 << 20
 STEPS = 4

@@ -21,7 +21,7 @@ from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.vocabulary import Phase
-from gradtui.text import report_lines
+from gradtui.run.text import report_lines
 
 Make = Callable[[list[Any]], torch.optim.Optimizer]
 At = Mapping[int, Callable[[int], Command]]

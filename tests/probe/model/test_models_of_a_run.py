@@ -18,10 +18,10 @@ from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import sampling_schedule
 from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer.relisting import RECORDS_KEPT
-from gradtui.state.model_records import state_counts
-from gradtui.state.selectors import problem_count
-from gradtui.text import report_lines
+from gradtui.run.reducer.relisting import RECORDS_KEPT
+from gradtui.run.state.model_records import state_counts
+from gradtui.run.state.selectors import problem_count
+from gradtui.run.text import report_lines
 
 DEMO = Path(__file__).parents[3] / "demos" / "no_grad_or_requires_grad.py"
 STEPS = "steps = 12\n"

@@ -12,7 +12,7 @@ from watched import Watched, watched
 
 from gradtui.probe.steps import hook_buffer
 from gradtui.protocol.events import GroupsRead
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 
 OPTIMIZERS: dict[str, tuple[Callable[[nn.Module], torch.optim.Optimizer], dict[str, object]]] = {
     "sgd": (

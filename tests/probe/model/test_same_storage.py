@@ -9,9 +9,9 @@ from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.text.frontier import frontier_sentence
-from gradtui.text.models import same_storage_lines
-from gradtui.text.parameters import cause_of
+from gradtui.run.text.frontier import frontier_sentence
+from gradtui.run.text.models import same_storage_lines
+from gradtui.run.text.parameters import cause_of
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 

@@ -18,10 +18,10 @@ import torch
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.own_frames import hide, is_hidden
 from gradtui.probe.steps import hook_buffer
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable
 from gradtui.protocol.events import CommandApplied
+from gradtui.system.own_frames import hide, is_hidden
 
 SCRIPT_FILE = "/home/person/train.py"
 SCRIPT = """

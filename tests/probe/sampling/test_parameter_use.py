@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
-from gradtui.text.why import state_sentences
+from gradtui.run.text.why import state_sentences
 
 
 class Text(nn.Module):

@@ -23,13 +23,13 @@ from torch.autograd.profiler import profile
 from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
-from gradtui.own_frames import PACKAGE_DIRECTORY
 from gradtui.probe.autograd import ModuleOutputs
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.sampling import passing_gradients
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
+from gradtui.system.own_frames import PACKAGE_DIRECTORY
 
 WIDTH = 8
 

@@ -13,7 +13,7 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import Pause, Resume, SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, GradientsMeasured, PauseChanged
-from gradtui.state.selectors import newest_loss
+from gradtui.run.state.selectors import newest_loss
 
 X = torch.linspace(-1, 1, 12).view(3, 4)
 

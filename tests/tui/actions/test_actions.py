@@ -6,7 +6,7 @@ import pytest
 from textual.actions import parse
 from textual.binding import Binding
 
-from gradtui.state.selectors import RunStatus
+from gradtui.run.state.selectors import RunStatus
 from gradtui.tui.actions.action import GROUPS, Action, Scope
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.bindings import actions_here, bindings, by_group, footer_actions

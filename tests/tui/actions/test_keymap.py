@@ -6,11 +6,11 @@ import pytest
 from app_session import session
 from fakes import finding
 
+from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.settings import RemappedKeys
-from gradtui.state.selectors import RunStatus
+from gradtui.run.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, Keymap, keymap
 from gradtui.tui.screens.help import found_lines, here, overview_lines
 

@@ -21,10 +21,10 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.geometry import Region
 
+from gradtui.configuration.settings import COLUMNS
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.settings import COLUMNS
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.pictures import Pictures

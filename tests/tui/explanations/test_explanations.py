@@ -16,9 +16,9 @@ from gradtui.protocol.vocabulary import (
     ParameterState,
     Phase,
 )
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.text import STATE_MEANINGS as MEANINGS
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import STATE_MEANINGS as MEANINGS
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines, line_width
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import finding
 
-from gradtui.state.findings import Finding, Level, Status
+from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.tui.explanations.finding_lines import count_words, entry_lines, finding_rows, status_word
 from gradtui.tui.rendering import detail_lines, line_width
 

@@ -12,8 +12,8 @@ from helpers.states import coop_after
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, TraceGradient
 from gradtui.protocol.vocabulary import GradientHop, Reach
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.rendering.lines import detail_lines, line_width
 

@@ -10,9 +10,9 @@ from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.text.gradients import (
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.gradients import (
     gradient_words,
     joint_gradient_words,
     joint_update_words,

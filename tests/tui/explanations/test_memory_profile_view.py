@@ -9,8 +9,8 @@ from fakes import coop_model, held, row_of
 
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.explanations.memory_profile_view import closing_lines, step_lines, step_request, waiting_lines
 from gradtui.tui.rendering.lines import line_width
 

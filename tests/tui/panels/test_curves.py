@@ -14,11 +14,11 @@ from textual.content import Content
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
-from gradtui.reducer import apply
-from gradtui.state.markers import MarkerKind
-from gradtui.state.run_state import RunState
-from gradtui.text import number_text
-from gradtui.text.gradients import norms_awaited
+from gradtui.run.reducer import apply
+from gradtui.run.state.markers import MarkerKind
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import number_text
+from gradtui.run.text.gradients import norms_awaited
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.charts.sanitise import sanitise
 from gradtui.tui.panels.curves import (

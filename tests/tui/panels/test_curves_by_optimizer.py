@@ -8,9 +8,9 @@ from helpers.states import state_after
 from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, steps
 
 from gradtui.protocol import events as ev
-from gradtui.state.optimizer_turns import optimizer_turns
-from gradtui.state.run_state import RunState
-from gradtui.text import number_text
+from gradtui.run.state.optimizer_turns import optimizer_turns
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import number_text
 from gradtui.tui.panels.curves import curves_request, curves_title
 from gradtui.tui.panels.curves_legend import RowNorms
 from gradtui.tui.panels.header import HeaderState, header_line

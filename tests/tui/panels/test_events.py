@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.state.run_state import LogEntry
+from gradtui.run.state.run_state import LogEntry
 from gradtui.tui.panels.events import KINDS, entry_lines
 from gradtui.tui.rendering.lines import line_width
 

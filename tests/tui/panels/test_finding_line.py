@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fakes import finding
 
-from gradtui.state.findings import Finding, Level, Status
+from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.tui.panels.finding import finding_line, no_finding_line
 from gradtui.tui.rendering import line_width
 

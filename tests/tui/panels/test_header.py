@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.protocol.vocabulary import GroupSettings, Phase
-from gradtui.reducer import apply
-from gradtui.state.run_memory import memory_now
-from gradtui.state.run_state import RunState
-from gradtui.text import end_rows, short_bytes
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_memory import memory_now
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import end_rows, short_bytes
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width

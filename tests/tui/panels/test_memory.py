@@ -12,8 +12,8 @@ from helpers.states import state_after
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import Holding, MemoryBytes, OptimizerInfo, Phase
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.panels.memory import memory_table, memory_title
 from gradtui.tui.panels.memory_held import newest
 from gradtui.tui.panels.memory_notes import spike_line, warning_lines

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
-from gradtui.state.devices import cuda_devices, sum_of
-from gradtui.state.run_state import RunState
-from gradtui.text import device_forms, end_rows, report_lines
+from gradtui.run.state.devices import cuda_devices, sum_of
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import device_forms, end_rows, report_lines
 from gradtui.tui.explanations.memory_device import device_lines, other_device_lines
 from gradtui.tui.panels.memory_devices import device_rows
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines

@@ -7,7 +7,7 @@ import pytest
 from jobs import Job
 
 from gradtui.protocol.events import RunEnded
-from gradtui.reducer import apply
+from gradtui.run.reducer import apply
 from gradtui.transport.log_tail import LogTail
 from gradtui.transport.rank_logs import JobTail, make_directory, open_log
 from gradtui.tui.panels.output import OutputPanel, traceback_lines

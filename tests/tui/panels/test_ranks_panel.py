@@ -12,8 +12,8 @@ from jobs import Job, model
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import ShowRank
 from gradtui.protocol.json_text import to_line
-from gradtui.state.run_state import RunState
-from gradtui.state.snapshot import snapshot
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.snapshot import snapshot
 from gradtui.tui.panels.ranks import SHOWN
 from gradtui.tui.requests.requests import Refusal
 from gradtui.tui.requests.shown_rank import ranks_to_show, show_rank

@@ -9,9 +9,9 @@ from fakes import started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.text import time_left_text
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import time_left_text
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.time_left import TimeLeft, time_left
 

@@ -16,11 +16,11 @@ from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.freezes import Changed, FreezeInForce
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Phase, Reach
-from gradtui.reducer import apply
-from gradtui.state.forecast import Forecast
-from gradtui.state.run_state import RunState
-from gradtui.text.forecast import memory_clauses
-from gradtui.text.gradients import ratio_words
+from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import Forecast
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.forecast import memory_clauses
+from gradtui.run.text.gradients import ratio_words
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.panels.why import Why, WhyPanel, preview, why, why_lines
 from gradtui.tui.rendering import BLANK, line_width

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gradtui.state.series import RowHistory, joint_norm
+from gradtui.run.state.series import RowHistory, joint_norm
 from gradtui.tui.plots.rows import NormCurve
 
 

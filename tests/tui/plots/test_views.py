@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.plots.depth import depth_plot, depth_table
 from gradtui.tui.plots.histogram import EDGES, histogram_plot, histogram_table, spread_of

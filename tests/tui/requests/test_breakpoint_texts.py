@@ -7,8 +7,8 @@ from fakes import coop_run
 from helpers.states import state_after
 
 from gradtui.protocol.commands import ClearBreakpoint, Command, SetBreakpoint
-from gradtui.state.run_state import RunState
-from gradtui.text import breakpoint_text
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import breakpoint_text
 from gradtui.tui.requests import breakpoints
 from gradtui.tui.requests.requests import Refusal
 

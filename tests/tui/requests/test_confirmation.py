@@ -8,9 +8,9 @@ from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.reducer import apply
-from gradtui.state.free_memory import Shortage
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.free_memory import Shortage
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.panels.why import preview
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation, confirmation_for

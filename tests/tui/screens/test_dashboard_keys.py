@@ -12,6 +12,7 @@ from fakes import (
 )
 from textual import events
 
+from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
     Pause,
@@ -21,7 +22,6 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetTrainable,
 )
-from gradtui.settings import RemappedKeys
 from gradtui.tui.panels.why import why_lines
 from gradtui.tui.requests.confirmation import SECONDS
 from gradtui.tui.screens import second_press

@@ -15,7 +15,7 @@ from textual.screen import Screen
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.screens.end import EndDialog
 from gradtui.tui.screens.form import FormDialog

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured
-from gradtui.state.findings import Finding, Level, Status
+from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.tui.app.app import GradtuiApp
 from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME
 from gradtui.tui.screens.findings import FindingDialog, FindingListDialog

@@ -13,7 +13,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Resume, SetGroup, SkipStep
 from gradtui.protocol.script_lines import ScriptLine
 from gradtui.protocol.vocabulary import GroupSettings, HeldStep, OptimizerInfo, Phase
-from gradtui.state.run_state import RunState
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.requests.held_step import choices, facts
 from gradtui.tui.screens import held_step as screen

@@ -6,9 +6,9 @@ import pytest
 from app_session import Session, session
 from fakes import coop_run
 
+from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
-from gradtui.settings import RemappedKeys
-from gradtui.state.selectors import RunStatus
+from gradtui.run.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, keymap
 from gradtui.tui.rendering import Line, line_width
 from gradtui.tui.screens.help import HelpDialog, found_lines, here, overview_lines

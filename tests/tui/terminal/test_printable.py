@@ -17,10 +17,10 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 
-from gradtui.printable import printable, without_controls, write_line
 from gradtui.protocol import events as ev
+from gradtui.run.text import closing_lines
 from gradtui.runner.plain import PlainReporter
-from gradtui.text import closing_lines
+from gradtui.system.printable import printable, without_controls, write_line
 from gradtui.transport.in_process import EventQueue
 from gradtui.tui.terminal import NoControls
 

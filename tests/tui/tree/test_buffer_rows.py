@@ -8,8 +8,8 @@ import pytest
 from fakes import coop_model, coop_run, row_of
 
 from gradtui.protocol.vocabulary import BufferInfo
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.requests.requests import Refusal, command_for, follow_gradient
 from gradtui.tui.tree.tree_cells import TreeCells

@@ -7,8 +7,8 @@ from dataclasses import replace
 from fakes import coop_model, coop_run, finding, row_of
 from helpers.states import state_after
 
-from gradtui.state.findings import Level, Status
-from gradtui.state.run_state import RunState
+from gradtui.run.state.findings import Level, Status
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.rendering import line_width
 from gradtui.tui.tree.finding_rows import FindingRows, findings_at, first_row
 from gradtui.tui.tree.tree_cells import PendingMarks, TreeCells

@@ -9,8 +9,8 @@ from app_session import session
 from fakes import coop_run, started
 from helpers.states import state_after
 
+from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
-from gradtui.settings import RemappedKeys
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.rendering import line_width
 from gradtui.tui.tree.loading_card import FIRST_KEYS, loading_lines

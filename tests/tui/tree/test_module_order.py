@@ -10,9 +10,9 @@ from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.reducer import apply
-from gradtui.state.first_folds import first_folds, stacks_of
-from gradtui.state.run_state import RunState, TreeState
+from gradtui.run.reducer import apply
+from gradtui.run.state.first_folds import first_folds, stacks_of
+from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.tui.tree.module_order import CallRanks, execution_sequence
 from gradtui.tui.tree.sorting import sorted_rows
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH

@@ -9,8 +9,8 @@ from app_session import session
 from fakes import Node, found
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
 from gradtui.tui.tree.sorting import SortedOrder
 from gradtui.tui.tree.tree_totals import TreeTotals
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetGroup
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.text import NUMBER_WIDTH, number_text
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import NUMBER_WIDTH, number_text
 from gradtui.tui.rendering.lines import Line, line_width
 from gradtui.tui.rendering.palette import STALE, STATE_ROLES
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE

@@ -5,9 +5,9 @@ import dataclasses
 from fakes import coop_model, coop_run, row_of
 
 from gradtui.protocol import events as ev
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.text.frontier import backward_words, mode_words, model_lines, saved_words
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.frontier import backward_words, mode_words, model_lines, saved_words
 from gradtui.tui.tree.tree_reach import (
     HIDDEN,
     NEVER,

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.reducer import apply
-from gradtui.state.run_state import RunState
-from gradtui.state.selectors import recomputed_bytes, saved_bytes, subtree, totals
-from gradtui.state.series import joint_norm
-from gradtui.text.why import module_sentences
+from gradtui.run.reducer import apply
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import recomputed_bytes, saved_bytes, subtree, totals
+from gradtui.run.state.series import joint_norm
+from gradtui.run.text.why import module_sentences
 from gradtui.tui.tree.tree_totals import ChosenSums, RangeNorms, RangeSums, TreeTotals
 
 norms = st.none() | st.floats(min_value=0) | st.just(math.nan) | st.just(math.inf)

@@ -1,0 +1,154 @@
+"""The report of `gradtui forecast` as JSON and as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gradtui.protocol.codec import to_words
+from gradtui.protocol.commands import Command
+from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text import plural, size_text
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Bytes of one step; None where unknown."""
+
+    gradients: int | None
+    """At the end of backward."""
+    optimizer_state: int | None
+    activations: int | None
+    """At the end of forward."""
+    peak: int | None
+    peak_phase: Phase | None
+
+    def fits(self, room: int | None) -> bool | None:
+        """Return whether the peak is at most `room` bytes; None if either is unknown."""
+        return None if room is None or self.peak is None else self.peak <= room
+
+
+UNKNOWN = Figures(None, None, None, None, None)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice and its figures."""
+
+    name: str
+    commands: tuple[Command, ...]
+    figures: Figures
+    time: str
+    """`faster`, `slower`, `same` or `unknown`."""
+    why_not_exact: tuple[str, ...] = ()
+    """Why gradients, optimizer state or activations are estimates; empty if they are exact. The peak always is one."""
+
+
+@dataclass(frozen=True)
+class LargestBatchFound:
+    """The largest batch with which the peak of a step fits."""
+
+    now: int | None = None
+    """The batch size of the run; None if it is unknown."""
+    largest: int | None = None
+    """0 if not even one sample fits."""
+    peak: int | None = None
+    """Bytes, with that batch."""
+    why: str = ""
+    """Why it is unknown."""
+
+
+def forecast_document(
+    now: Figures, choices: Sequence[Choice], room: int | None = None, largest: LargestBatchFound | None = None
+) -> dict[str, Any]:
+    """Return the report as JSON has it; `room` are the bytes of `--fit`."""
+    return {
+        "schema": 1,
+        "now": _entry(now, room),
+        "plans": [
+            {
+                "name": each.name,
+                "commands": [to_words(command) for command in each.commands],
+                **_entry(each.figures, room),
+                "exact": not each.why_not_exact,
+                "time": each.time,
+                "why_not_exact": list(each.why_not_exact),
+            }
+            for each in choices
+        ],
+        **({"largest_batch": asdict(largest)} if largest is not None else {}),
+    }
+
+
+def _entry(figures: Figures, room: int | None) -> dict[str, Any]:
+    phase = figures.peak_phase
+    return {
+        "gradients": figures.gradients,
+        "optimizer_state": figures.optimizer_state,
+        "activations": figures.activations,
+        "peak": figures.peak,
+        "peak_phase": phase.value if phase is not None else None,
+        **({"fits": figures.fits(room)} if room is not None else {}),
+    }
+
+
+def forecast_lines(
+    steps: int,
+    now: Figures,
+    choices: Sequence[Choice],
+    room: int | None = None,
+    largest: LargestBatchFound | None = None,
+) -> Iterator[str]:
+    """Yield the lines of the report of a forecast after `steps` steps. Forecast peaks are estimates."""
+    yield f"forecast after {plural(steps, 'step')}"
+    for name, title in _TITLES.items():
+        yield f"  {title:<16} {_size(getattr(now, name))}{_ending(name, now, room)}"
+    for each in choices:
+        yield from _choice_lines(each, now, room)
+    if largest is not None and largest.why:
+        yield f"largest batch that fits: unknown ({largest.why})"
+    elif largest is not None:
+        yield f"largest batch that fits: {largest.largest or 'none'} (now {largest.now}), an estimate"
+
+
+_TITLES = {
+    "gradients": "gradients",
+    "optimizer_state": "optimizer state",
+    "activations": "activations",
+    "peak": "peak of a step",
+}
+
+
+def _choice_lines(choice: Choice, now: Figures, room: int | None) -> Iterator[str]:
+    why = "; ".join(choice.why_not_exact)
+    if choice.figures == UNKNOWN:
+        yield f"{choice.name}: unknown ({why})"
+        return
+    yield f"{choice.name} (estimate: {why})" if why else choice.name
+    for name, title in _TITLES.items():
+        before, after = getattr(now, name), getattr(choice.figures, name)
+        about = "about " if name == "peak" and after not in (None, before) else ""
+        change = f"{_size(before)} → {about}{_size(after)}{_difference(before, after)}"
+        yield f"  {title:<16} {change}{_ending(name, choice.figures, room)}"
+    yield f"  {'time of a step':<16} {choice.time}"
+
+
+def _size(size: int | None) -> str:
+    return "–" if size is None else size_text(size)
+
+
+def _difference(before: int | None, after: int | None) -> str:
+    if before is None or after is None:
+        return ""
+    return (
+        f"  ({'+' if after >= before else '−'}{size_text(abs(after - before))})" if after != before else "  (unchanged)"
+    )
+
+
+def _ending(name: str, figures: Figures, room: int | None) -> str:
+    if name != "peak":
+        return ""
+    fits = figures.fits(room)
+    phase = f" in {figures.peak_phase.value}" if figures.peak_phase is not None else ""
+    return phase if fits is None else f"{phase}, {'fits' if fits else 'does not fit'}"

@@ -1,0 +1,366 @@
+"""Make the summary of a run from its state, and write it to a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gradtui.protocol import run_summary as rs
+from gradtui.protocol.codec import to_words
+from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.effects import Effect, StepMemory
+from gradtui.protocol.events import CommandApplied, NonFiniteFound, OutOfMemory, ReceiptTaken
+from gradtui.protocol.json_objects import to_object
+from gradtui.protocol.json_text import to_document
+from gradtui.protocol.summary_changes import ExtendedOptimizer, Freezes, Intervention, Receipt, Refused
+from gradtui.protocol.summary_gradients import BadStep
+from gradtui.protocol.summary_memory import (
+    Checkpointed,
+    FailedAllocation,
+    LivingGraphs,
+    PeakHolding,
+    PhaseSummary,
+    StepPeak,
+)
+from gradtui.protocol.vocabulary import Phase
+from gradtui.records.export import forecasts, gradients, optimizers
+from gradtui.records.export.device_memory import device_memory
+from gradtui.records.export.step_memory import step_memory
+from gradtui.run.state.findings import Finding, by_gravity
+from gradtui.run.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
+from gradtui.run.state.phase_record import PhaseRecord
+from gradtui.run.state.run_memory import phase_bound
+from gradtui.run.state.run_state import ModelRecord, RunState
+from gradtui.run.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
+from gradtui.run.text import command_text, nonfinite_text, record_sentence, report_lines, state_reason
+from gradtui.system.atomic_file import OWNER_ONLY, write_atomically
+
+
+def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
+    """Return the summary of a run; `dropped` counts the events that were not drained in time."""
+    started, ended = state.started, state.ended
+    of_models, of_optimizers = _models(state), _optimizers(state)
+    phases = {phase.value: _phase(state, state.phases[phase]) for phase in Phase}
+    state = replace(state, tree=reported_tree(state))
+    return rs.RunSummary(
+        schema=rs.SCHEMA,
+        script=started.script if started else None,
+        arguments=started.arguments if started else (),
+        exit_code=ended.exit_code if ended else None,
+        child_cpu_seconds=ended.child_cpu_seconds if ended else None,
+        seconds=state.seconds,
+        device=started.device if started else None,
+        ledger=started.ledger if started else None,
+        torch=started.torch_version if started else None,
+        steps=sum(state.optimizer_steps),
+        iterations=state.iterations if state.iterations is not None else sum(state.optimizer_steps),
+        micro_steps=state.micro_steps,
+        skipped_steps=state.skipped_steps,
+        models=of_models,
+        optimizers=of_optimizers,
+        phases=phases,
+        memory=step_memory(state),
+        step_peak=_step_peak(state),
+        device_memory=device_memory(state),
+        checkpointed=_checkpointed(state),
+        living_graphs=_living_graphs(state),
+        gradient_norm=gradients.gradient_norm(state),
+        losses=optimizers.losses(state),
+        gradient_norms=optimizers.gradient_norms(state),
+        bad_step=_bad_step(state.bad_step) if state.bad_step is not None else None,
+        modules=gradients.modules(state),
+        parameters=tuple(_parameter(state, index) for index in range(len(state.tree.parameters))),
+        buffers=tuple(_taken(rs.Buffer, info) for info in state.tree.buffers),
+        freezes=_freezes(state),
+        interventions=tuple(
+            _intervention(event, state.receipts.get(event.command.id)) for event in state.interventions
+        ),
+        forecasts=forecasts.forecasts(state),
+        forecast_errors=forecasts.errors(state),
+        interventions_dropped=state.intervention_count - len(state.interventions),
+        refused=tuple(Refused(event.step, command_text(event.command), event.reason) for event in state.refused),
+        out_of_memory=tuple(map(_failed_allocation, state.out_of_memory)),
+        findings=tuple(map(finding_entry, by_gravity(state.findings))),
+        problems={part: _taken(rs.PartProblem, each) for part, each in state.problems.items()},
+        unregistered=tuple(state.unregistered),
+        unregistered_omitted=state.unregistered_omitted,
+        cost=_cost(state, dropped),
+        ranks=_ranks(state),
+        report=tuple(report_lines(state)) if ended is not None or state.micro_steps else (),
+    )
+
+
+def _ranks(state: RunState) -> tuple[rs.Rank, ...]:
+    if state.job is None:
+        return ()
+    return tuple(_taken(rs.Rank, each, steps=each.step, left=each.left_reason or None) for each in state.job.records)
+
+
+def finding_entry(finding: Finding) -> rs.Finding:
+    """Return a finding as the summary has it."""
+    evidence = {
+        name: gradients.number(value) if isinstance(value, float) else value for name, value in finding.evidence.items()
+    }
+    level, status = finding.level.value, finding.status.value
+    return _taken(rs.Finding, finding, level=level, status=status, evidence=evidence)
+
+
+def write(summary: rs.RunSummary, path: Path) -> None:
+    """Write a summary to `path`, atomically if it is a file, in place if it is a device or a pipe. Raises OSError."""
+    if is_replaceable(path):
+        write_anew(summary, path)
+    else:
+        path.write_bytes(_encoded(summary))
+
+
+def write_anew(summary: rs.RunSummary, path: Path, replace: Callable[[Path, Path], None] = os.replace) -> None:
+    """Write a summary atomically to a file that only its owner can read, and that `replace` renames to `path`.
+
+    Raises OSError and what `replace` raises.
+    """
+    write_atomically(path.resolve(), lambda file: file.write(_encoded(summary)), mode=OWNER_ONLY, replace=replace)
+
+
+def is_replaceable(path: Path) -> bool:
+    """Return whether a new file may replace `path`: False for anything but a file (`/dev/stdout`, a pipe)."""
+    return not path.exists() or path.is_file()
+
+
+def _encoded(summary: rs.RunSummary) -> bytes:
+    return f"{to_document(to_object(summary))}\n".encode()
+
+
+def _step_peak(state: RunState) -> StepPeak | None:
+    step = state.step_profile
+    if step is None:
+        return None
+    holdings = (
+        PeakHolding(each.kind, _module_path(state, each.module), each.bytes, each.tensors) for each in step.holdings
+    )
+    where = _module_path(state, step.peak_module)
+    return StepPeak(step.step, step.peak, step.peak_phase.value, where, tuple(holdings))
+
+
+def _living_graphs(state: RunState) -> LivingGraphs | None:
+    graphs = state.graphs
+    if graphs is None or not graphs.forwards:
+        return None
+    return _taken(LivingGraphs, graphs)
+
+
+def _checkpointed(state: RunState) -> tuple[Checkpointed, ...]:
+    saved = state.tree.saved
+    if saved is None:
+        return ()
+    rows = zip(state.tree.modules, saved.recomputed, saved.region_inputs)
+    return tuple(Checkpointed(module.path, again, inputs) for module, again, inputs in rows if again != 0 or inputs)
+
+
+def _module_path(state: RunState, index: int) -> str | None:
+    return state.tree.modules[index].path if index >= 0 else None
+
+
+def _models(state: RunState) -> tuple[rs.Model, ...]:
+    return tuple(
+        _taken(
+            rs.Model,
+            record,
+            type=record.type_name,
+            measured_step=record.step,
+            run_under=_run_under(record),
+            backward=rs.Backward(record.stops, record.never_entered, record_sentence(state, record)),
+        )
+        for record in model_records(state)
+    )
+
+
+def _run_under(record: ModelRecord) -> dict[str, rs.ElementCounts] | None:
+    if not record.regimes:
+        return None
+    modes: dict[str, rs.ElementCounts] = {}
+    for regime in record.regimes:
+        mode = MODE_WORDS[regime.grad_mode]
+        known = modes.get(mode, rs.ElementCounts(0, 0))
+        modes[mode] = (
+            replace(known, trainable=known.trainable + regime.parameters)
+            if regime.trainable
+            else replace(known, frozen=known.frozen + regime.parameters)
+        )
+    return modes
+
+
+def _optimizers(state: RunState) -> tuple[rs.Optimizer, ...]:
+    return tuple(
+        _taken(
+            rs.Optimizer,
+            optimizer,
+            type=optimizer.type_name,
+            parameters=len(optimizer.parameters) + optimizer.unknown_parameters,
+            steps=steps,
+            group_settings=_group_settings(state, index),
+        )
+        for index, (optimizer, steps) in enumerate(zip(state.optimizers, state.optimizer_steps))
+    )
+
+
+def _group_settings(state: RunState, optimizer: int) -> tuple[rs.GroupSettings, ...]:
+    read = state.groups.optimizers if state.groups is not None else ()
+    return tuple(
+        rs.GroupSettings(
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            further=dict(settings.further),
+            since_steps=state.groups_since[optimizer, group],
+        )
+        for group, settings in enumerate(read[optimizer] if optimizer < len(read) else ())
+    )
+
+
+def _phase(state: RunState, record: PhaseRecord) -> PhaseSummary:
+    last, labels = record.last, model_labels(state)
+    at_load, _ = unexplained_parts(state, last.held) if last is not None else (None, None)
+    first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
+    bound = phase_bound(state, record) if record.peak is not None else None
+    return PhaseSummary(
+        seconds=record.seconds,
+        device_seconds=record.device_seconds if record.device_steps else None,
+        device_steps=record.device_steps,
+        count=record.count,
+        bytes_end=last.held if last is not None else None,
+        bytes_end_step=last.step if last is not None else None,
+        other_at_load=at_load,
+        other_first_step=first_step,
+        other_since=since,
+        bytes_peak=record.peak,
+        peak_step=record.peak_step if record.peak is not None else None,
+        peak_exact=bound == "exact" if bound is not None else None,
+        peak_models=tuple(labels[number] for number in record.peak_models if number in labels),
+        exact=last.exact if last is not None else None,
+        peak_bound=bound,
+    )
+
+
+def _parameter(state: RunState, index: int) -> rs.Parameter:
+    tree = state.tree
+    parameter, letter, flag = tree.parameters[index], tree.states[index], tree.trainable[index]
+    steps = norm_steps_of(tree, range(index, index + 1))
+    return rs.Parameter(
+        path=parameter.path,
+        names=parameter.names,
+        same_storage=parameter.same_storage,
+        shape=parameter.shape,
+        local_count=parameter.local_count,
+        dtype=parameter.dtype,
+        bytes=parameter.bytes,
+        trainable=None if flag == "-" else flag == "1",
+        state=None if letter == "-" else letter,
+        state_reason=state_reason(tree, index),
+        gradient_norm=gradients.number(tree.norms[index]) if tree.norms is not None else None,
+        gradient_norm_step=steps[0] if steps else None,
+        gradient=gradients.figures(state, index),
+        saved_bytes=tree.saved.by_module[parameter.module] if tree.saved is not None else None,
+    )
+
+
+def _failed_allocation(event: OutOfMemory) -> FailedAllocation:
+    return _taken(
+        FailedAllocation,
+        event,
+        phase=event.phase.value,
+        seconds=event.at,
+        requested_bytes=event.requested,
+        bytes={**dict(event.categories), "total": event.total} if event.categories else None,
+    )
+
+
+def _cost(state: RunState, dropped: int) -> rs.Cost:
+    cost = state.cost
+    device_seconds = cost.own_device_seconds
+    return rs.Cost(
+        us_per_step=cost.own_seconds * 1e6 / cost.steps if cost.steps else None,
+        device_us_per_step=device_seconds * 1e6 / cost.steps if device_seconds is not None and cost.steps else None,
+        share_of_step=cost.share,
+        steps_exempt_from_budget=cost.exempt_steps,
+        share_of_other_steps=cost.share_of_others,
+        budget=state.started.budget if state.started is not None else None,
+        steps_within_budget=cost.paid_steps,
+        share_within_budget=cost.paid_share if cost.step_seconds else None,
+        setup_seconds=cost.setup_seconds,
+        dropped_events=dropped,
+        dropped_readings=cost.readings_late + cost.readings_without_room,
+        steps_with_estimated_phases=0,
+    )
+
+
+def _bad_step(event: NonFiniteFound) -> BadStep:
+    return _taken(
+        BadStep,
+        event,
+        phase=event.phase and event.phase.value,
+        seconds=event.at,
+        last_finite_step=event.last_finite,
+        earliest_step=event.earliest or event.step,
+        in_words=nonfinite_text(event),
+    )
+
+
+def _freezes(state: RunState) -> Freezes:
+    tree, found, extended = state.tree, state.tree.freezes, state.extended
+    return Freezes(
+        frozen=tuple(tree.parameters[index].path for index in found.frozen) if found else (),
+        contending=tuple(tree.parameters[index].path for index in found.contending) if found else (),
+        added_to_optimizers=tuple(
+            ExtendedOptimizer(each.type_name, each.own, each.added)
+            for each in (extended.optimizers if extended else ())
+        ),
+        trained_and_taken_out=extended.taken_out if extended else (),
+        holding_statistics=tuple(tree.modules[index].path for index in found.holding) if found else (),
+    )
+
+
+def _intervention(event: CommandApplied, receipt: ReceiptTaken | None) -> Intervention:
+    command, words = event.command, to_words(event.command)
+    return Intervention(
+        step=event.step,
+        seconds=event.at,
+        text=event.text,
+        command=words.pop("command"),
+        fields=words,
+        origin=command.origin or None,
+        trainable=command.trainable if isinstance(command, SetTrainable) else None,
+        skipped=event.skipped,
+        parameters=tuple(path for changed in event.changed for path in changed.paths),
+        receipt=_receipt(receipt) if receipt is not None else None,
+    )
+
+
+def _receipt(event: ReceiptTaken) -> Receipt:
+    effect = event.effect or Effect()
+    before, after, time = effect.before, effect.after, effect.time
+    return Receipt(
+        text=event.text,
+        carried_out=event.held,
+        peak_bytes=_pair(before, after, "peak"),
+        total_bytes=_pair(before, after, "total"),
+        activations_bytes=_pair(before, after, "activations"),
+        seconds=(time.before, time.after, time.margin) if time is not None else None,
+        joined=dict(effect.joined),
+        other_changes=effect.others,
+    )
+
+
+def _pair(before: StepMemory | None, after: StepMemory | None, name: str) -> tuple[int, int] | None:
+    one, other = (getattr(side, name, None) for side in (before, after))
+    return None if one is None or other is None else (one, other)
+
+
+_T = TypeVar("_T")
+
+
+def _taken(kind: type[_T], source: object, **others: Any) -> _T:
+    """Return a part of the summary whose values are those of the same names in `source`, except for `others`."""
+    names = (each.name for each in fields(kind) if each.name not in others)  # type: ignore[arg-type]
+    return kind(**others, **{name: getattr(source, name) for name in names})

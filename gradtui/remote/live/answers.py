@@ -1,0 +1,278 @@
+"""What a live run answers to other processes: from the state that its viewer keeps, and by the commands that they send."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from gradtui.protocol.codec import BadEntry, from_words
+from gradtui.protocol.commands import ShowRank
+from gradtui.protocol.event_rows import EventWriter
+from gradtui.protocol.events import (
+    CommandApplied,
+    Event,
+    Measurement,
+    OperationsRecorded,
+    Progress,
+    RankEvent,
+    RankJoined,
+    RankStateTaken,
+    RulesRun,
+)
+from gradtui.protocol.json_objects import to_object
+from gradtui.records.export.explained import explained
+from gradtui.records.export.summary import finding_entry, summarise
+from gradtui.remote.live.preview import Previews
+from gradtui.remote.serving.follower import Follower
+from gradtui.remote.serving.server import Answer, Stream
+from gradtui.run.state.findings import Status, by_gravity
+from gradtui.run.state.objections import in_full, missing_target, objection_to
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import newest_loss
+from gradtui.run.state.snapshot import snapshot
+from gradtui.transport.in_process import CommandQueue, EventQueue
+
+_LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)
+"""Events that `tail` does not deliver: the state has what they say."""
+Look = Callable[[Callable[[RunState], Any]], Any]
+_HISTORY = 10_000
+"""Events that `tail` can deliver again. Measurements are not among them: the state has them."""
+_IDS_PER_VIEWER = 1 << 32
+
+
+class LiveRun:
+    """Answers requests about one run. Each request has a thread of its own.
+
+    Args:
+        look: applies a function to the state of the run, on the thread that owns it.
+        events: the events of the run.
+        commands: where commands go; None refuses all.
+        script: the name of the script.
+        rules: the ids of the rules that run; None for those that run by default.
+    """
+
+    def __init__(
+        self, look: Look, events: EventQueue, commands: CommandQueue | None, script: str, rules: Sequence[str] | None
+    ) -> None:
+        self._look, self._events, self._commands = look, events, commands
+        since = datetime.fromtimestamp(time.time(), timezone.utc).isoformat(timespec="seconds")
+        self._identity = {"pid": os.getpid(), "script": script, "since": since}
+        self._rules = list(rules) if rules is not None else None
+        self._viewers = itertools.count(1)
+        self._followers: set[Follower] = set()
+        self._history: deque[tuple[int, Event]] = deque(maxlen=_HISTORY)
+        self._count = 0
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._shown: int | None = None
+        """Of a job: the rank that is shown, as in `JobState`."""
+        self._is_chosen = False
+        self._generation = 0
+        self._previews = Previews(look)
+        events.follow(self._keep)
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        """What the run can be asked, by name."""
+        return {
+            "status": lambda _: self._look(lambda state: {**self._identity, **_status(state)}),
+            "state": lambda _: self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped))),
+            "findings": lambda _: self._look(
+                lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)]
+            ),
+            "why": self._why,
+            "snapshot": lambda _: self._look(snapshot),
+            "attach": self._attach,
+            "tail": self._tail,
+            "do": self._do,
+            "preview": self._preview,
+        }
+
+    def _why(self, request: Mapping[str, Any]) -> Any:
+        path = request.get("path")
+        if not isinstance(path, str):
+            raise BadEntry("path is the path of a module or a parameter")
+        return self._look(lambda state: explained(state, path))
+
+    def finish(self) -> None:
+        """The run has ended: what goes on ends when all has been sent."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        for follower in list(self._followers):
+            follower.finish()
+
+    # Viewers
+
+    def _attach(self, _: Mapping[str, Any]) -> Stream | None:
+        follower = Follower()
+
+        def begin(state: RunState) -> dict[str, Any]:
+            # On the viewer's thread: no event comes between the state and those that follow.
+            if not follower.is_over:
+                self._events.follow(follower.take)
+            return snapshot(state)
+
+        self._followers.add(follower)
+        state = self._look(begin)
+        if state is None:
+            self._forget(follower)
+            return None
+        first = {"snapshot": state, "rules": self._rules, "first_id": next(self._viewers) * _IDS_PER_VIEWER}
+        return Stream(first, self._lines(follower))
+
+    def _lines(self, follower: Follower) -> Iterator[Sequence[str]]:
+        try:
+            if self._is_over:
+                follower.finish()
+            yield from follower.lines()
+        finally:
+            self._forget(follower)
+
+    def _forget(self, follower: Follower) -> None:
+        follower.leave()
+        self._events.leave(follower.take)
+        self._followers.discard(follower)
+
+    # Events after a cursor
+
+    def _keep(self, events: Sequence[Event]) -> None:
+        kept = [each for each in map(self._of_run, events) if not isinstance(each, _LEFT_OUT)]
+        if kept:
+            with self._changed:
+                for each in kept:
+                    self._count += 1
+                    self._history.append((self._count, each))
+                self._changed.notify_all()
+
+    def _of_run(self, event: Event) -> Event:
+        """Return an event of a rank as one of the run, if the run shows this rank, or if it is left out anyway."""
+        if isinstance(event, RankJoined):
+            if event.generation != self._generation:
+                self._generation, self._shown, self._is_chosen = event.generation, None, False
+            if self._shown is None or (event.rank < self._shown and not self._is_chosen):
+                self._shown = event.rank
+        if isinstance(event, RankEvent):
+            taken = event.event
+            if isinstance(taken, RankStateTaken):
+                self._shown, self._is_chosen = event.rank, True
+                # The state itself is large, and those who ask for events can ask for it.
+                command = ShowRank(taken.request, event.rank)
+                return CommandApplied(event.at, event.step, command, f"rank {event.rank} is shown", ())
+            if event.rank == self._shown or isinstance(event.event, _LEFT_OUT):
+                return event.event
+        return event
+
+    def _tail(self, request: Mapping[str, Any]) -> Stream:
+        since, goes_on = request.get("since", 0), request.get("follow") is True
+        if isinstance(since, bool) or not isinstance(since, int) or since < 0:
+            raise BadEntry(f"since is a whole number from 0 on, not {since!r}")
+        # What has happened so far is in the history once the viewer has applied it.
+        self._look(lambda _: None)
+        with self._changed:
+            if since > self._count:
+                raise BadEntry(f"the newest event has the cursor {self._count:,}; {since:,} is of another run")
+            oldest = self._history[0][0] if self._history else self._count + 1
+        return Stream({"newest": self._count, "lost": max(0, oldest - since - 1)}, self._events_after(since, goes_on))
+
+    def _events_after(self, since: int, goes_on: bool) -> Iterator[Sequence[str]]:
+        writer, was_told = EventWriter(), False
+        while True:
+            with self._changed:
+                if goes_on and self._count <= since and not self._is_over:
+                    self._changed.wait(1.0)
+                found = [(number, event) for number, event in self._history if number > since]
+                is_over = self._is_over
+            lines = []
+            if found and found[0][0] > since + 1 and goes_on and was_told:
+                # The client was so slow that the history no longer has what comes next.
+                lines.append(f'{{"lost":{found[0][0] - since - 1}}}')
+            was_told = True
+            for number, event in found:
+                since = number
+                lines += [*writer.lines(event), f'{{"cursor":{number}}}']
+            if lines or (goes_on and not is_over):
+                yield lines or ["{}"]
+            if is_over or not goes_on:
+                return
+
+    # Commands
+
+    def _preview(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        words = request.get("command")
+        if not isinstance(words, dict):
+            raise BadEntry("command is an object with a command and its fields")
+        complete = self._complete(words)
+        return self._previews.of(from_words(complete, 0)) if complete is not None else None
+
+    def _complete(self, words: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the words of a command with what it leaves out; None if the run does not answer now. Raises `BadEntry`."""
+        from_words(in_full(words, None), 0)
+
+        def completed(state: RunState) -> tuple[dict[str, Any] | None, str]:
+            # What is raised on the thread of the state is not raised here.
+            try:
+                return in_full(words, state), ""
+            except BadEntry as bad:
+                return None, str(bad)
+
+        found = self._look(completed)
+        if found is None:
+            return None
+        complete, objection = found
+        if objection:
+            raise BadEntry(objection)
+        return complete  # type: ignore[no-any-return]
+
+    def _do(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        words, origin, id_ = request.get("command"), request.get("client"), request.get("id")
+        if self._commands is None:
+            raise BadEntry("this run takes no commands of other processes (--read-only)")
+        if not isinstance(words, dict):
+            raise BadEntry("command is an object with a command and its fields")
+        if not isinstance(origin, str) or not origin.strip() or len(origin) > 80:
+            raise BadEntry("client is a name of 1 to 80 characters")
+        if id_ is not None and (isinstance(id_, bool) or not isinstance(id_, int) or id_ < _IDS_PER_VIEWER):
+            raise BadEntry("id is a whole number from `first_id` on")
+        words = self._complete(words)
+        if words is None:
+            return None
+        command = from_words(words, 0)
+        objection = objection_to(command)
+        if objection is not None:
+            raise BadEntry(objection)
+        if self._is_over:
+            raise BadEntry("the run has ended")
+        # A viewer has the state itself, and waits for the answer.
+        missing = self._look(lambda state: missing_target(state, command)) if id_ is None else None
+        if missing is not None:
+            return {"refused": missing}
+        with self._changed:
+            cursor = self._count
+        self._commands.reopen()
+        sent = self._commands.submit(lambda number: from_words(words, number), origin, id_)
+        return {"id": sent.id, "cursor": cursor}
+
+
+def _status(state: RunState) -> dict[str, Any]:
+    return {
+        "step": state.step,
+        "phase": state.phase.value,
+        "paused": state.paused,
+        "ended": state.ended is not None,
+        "steps_per_second": state.steps_per_second,
+        "loss": finite(newest_loss(state)[0]),
+        "gradient_norm": finite(state.gradient_norm.last),
+        "findings": sum(each.is_open and each.status is Status.CONFIRMED for each in state.findings),
+    }
+
+
+def finite(value: float | None) -> float | str | None:
+    """Return a number, or the name of one that is not finite."""
+    return value if value is None or value - value == 0 else "NaN" if value != value else f"{value}"

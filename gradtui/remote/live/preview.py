@@ -1,0 +1,134 @@
+"""What a command would change, without sending it: for other processes that steer a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gradtui.protocol.codec import to_words
+from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+from gradtui.records.export.forecast_report import forecast_document, forecast_lines
+from gradtui.remote.live.planned_choices import PlannedChange, change_of_command, choice_of, figures_now, question_of
+from gradtui.run.state.forecast import Forecast
+from gradtui.run.state.objections import objection_to
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selection import NothingSelected
+from gradtui.run.text import command_text, refusals
+from gradtui.run.text.forecast import statistics_clauses
+
+if TYPE_CHECKING:
+    from gradtui.planner import Forecaster
+
+Look = Callable[[Callable[[RunState], Any]], Any]
+
+
+class Previews:
+    """Forecasts what commands would change. Each call runs on a thread of its own, and one at a time asks the planner.
+
+    Args:
+        look: applies a function to the state of the run, on the thread that owns it.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._forecaster: Forecaster | None = None
+        self._lock = threading.Lock()
+
+    def of(self, command: Command) -> dict[str, Any] | None:
+        """Return what a command would change, as JSON; None if the run does not answer now.
+
+        `refused` is why the run would refuse it, as far as its state tells: what only the training thread can check is checked
+        at the step boundary. `plans` is empty for a command that changes neither what trains nor what is checkpointed.
+        """
+        first = self._look(lambda state: (_objection(state, command), _planned(state, command)))
+        if first is None:
+            return None
+        refused, planned = first
+        answer = self._answer(planned[1]) if planned is not None and planned[1] is not None else None
+        if planned is not None and answer is not None:
+            # The rules leave out what the planner knows: it is asked once, and the state may be another one by now.
+            change = planned[0]
+            return self._look(lambda state: _document(state, command, refused, change, answer))  # type: ignore[no-any-return]
+        change = planned[0] if planned is not None else None
+        return self._look(lambda state: _document(state, command, refused, change, None))  # type: ignore[no-any-return]
+
+    def _answer(self, asked: ForecastAsked) -> ForecastMade | None:
+        with self._lock:
+            if self._forecaster is None:
+                # It imports torch, as the script has done if there is a question.
+                from gradtui.planner import Forecaster
+
+                self._forecaster = Forecaster()
+            try:
+                return self._forecaster.with_peak(self._forecaster.answer(asked), asked)
+            except Exception:  # noqa: BLE001 - then the figures are estimates by the rules
+                return None
+
+
+def _planned(state: RunState, command: Command) -> tuple[PlannedChange, ForecastAsked | None] | None:
+    try:
+        change = change_of_command(state, command)
+    except NothingSelected:
+        return None
+    return (change, question_of(state, change, None)) if change is not None else None
+
+
+def _objection(state: RunState, command: Command) -> str | None:
+    """Return why the run would refuse a command, as far as its state tells."""
+    objection = objection_to(command)
+    if objection is not None:
+        return objection
+    if state.ended is not None:
+        return "the run has ended"
+    if isinstance(command, Undo):
+        return None if state.interventions else refusals.NOTHING_TO_UNDO
+    try:
+        change = change_of_command(state, command)
+    except NothingSelected as nothing:
+        return str(nothing)
+    if change is None:
+        return None
+    by_rules = change.forecast
+    if by_rules.would_fail:
+        return refusals.NOTHING_TRAINS
+    changes = (by_rules.stops, by_rules.starts, by_rules.checkpoints, by_rules.keeps, by_rules.holds, by_rules.releases)
+    if not any(changes) and not _moves_state(command):
+        return refusals.ALREADY_SO
+    return None
+
+
+def _moves_state(command: Command) -> bool:
+    """Return whether a freeze also acts on the optimizer state of what is frozen already."""
+    return isinstance(command, SetTrainable) and not command.trainable and command.state != "keep"
+
+
+_LINES_BEFORE = 5
+"""The lines of `forecast_lines` before those of the first choice."""
+
+
+def _document(
+    state: RunState, command: Command, refused: str | None, change: PlannedChange | None, answer: ForecastMade | None
+) -> dict[str, Any]:
+    now = figures_now(state)
+    choices = [choice_of(change, now, answer, state)] if change is not None and refused is None else []
+    by_rules = change.forecast if change is not None else None
+    # Those that say what is now are in the lines of the choice too.
+    lines = (
+        [line for line in forecast_lines(state.step, now, choices) if line.strip()][_LINES_BEFORE:] if choices else []
+    )
+    return {
+        "command": to_words(command),
+        "text": command_text(command),
+        "refused": refused,
+        "stops": _paths(state, by_rules, "stops") if isinstance(command, (SetTrainable, TrainOnly)) else [],
+        "starts": _paths(state, by_rules, "starts") if isinstance(command, (SetTrainable, TrainOnly)) else [],
+        **forecast_document(now, choices),
+        "lines": [*(statistics_clauses(by_rules) if by_rules is not None and refused is None else ()), *lines],
+    }
+
+
+def _paths(state: RunState, by_rules: Forecast | None, name: str) -> list[str]:
+    indexes = getattr(by_rules, name) if by_rules is not None else ()
+    return [state.tree.parameters[index].path for index in indexes if index < len(state.tree.parameters)]

@@ -1,0 +1,74 @@
+"""Select and name the parameters that a rule is about. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gradtui.protocol.vocabulary import ENTERED, ParameterState, StateReason
+from gradtui.run.state.model_records import reported_tree
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.text import listed, plural
+
+_MAX_PATHS = 200
+"""Maximum number of paths that a finding has. Its message and its evidence count all."""
+
+
+def in_state(tree: TreeState, state: ParameterState, *reasons: StateReason) -> list[int]:
+    """Return the indexes of the parameters in a state; with `reasons`, of those that have one of them."""
+    wanted = {reason.value for reason in reasons}
+    return [
+        index
+        for index, letter in enumerate(tree.states)
+        if letter == state.value and (not wanted or (index < len(tree.reasons) and tree.reasons[index] in wanted))
+    ]
+
+
+def orphans_with_gradient(tree: TreeState) -> list[int]:
+    """Return the indexes of the parameters that are in no optimizer although backward runs in the module that has them."""
+    if tree.gradient_flow is None or len(tree.gradient_flow.reach) != len(tree.modules):
+        return []
+    letters = tree.gradient_flow.reach
+    return [each for each in in_state(tree, ParameterState.ORPHAN) if letters[tree.parameters[each].module] in ENTERED]
+
+
+def paths(tree: TreeState, indexes: Iterable[int]) -> tuple[str, ...]:
+    """Return the paths of the first of these parameters."""
+    return tuple(tree.parameters[index].path for index in list(indexes)[:_MAX_PATHS])
+
+
+def named(tree: TreeState, indexes: Sequence[int]) -> str:
+    """Return the first few by name, and how many more: `a.weight, a.bias, b.weight and 9 more (1,024 elements)`."""
+    names = listed([tree.parameters[index].path for index in indexes])
+    return f"{names} ({plural(elements(tree, indexes), 'element')})"
+
+
+def elements(tree: TreeState, indexes: Iterable[int]) -> int:
+    """Return the number of elements of these parameters."""
+    return sum(tree.parameters[index].count for index in indexes)
+
+
+def are(indexes: Sequence[int]) -> str:
+    """Return the verb for this many subjects."""
+    return "is" if len(indexes) == 1 else "are"
+
+
+def needs_frozen(state: RunState) -> str | None:
+    """Return why no rule about frozen parameters could match; None if the models that trained last have some."""
+    trainable = reported_tree(state).trainable
+    if "0" in trainable:
+        return None
+    return "no parameter is frozen at the end" if "1" in trainable else "no step was sampled"
+
+
+def optimized(state: RunState) -> set[int]:
+    """Return the indexes of the parameters that some living optimizer has."""
+    return {index for optimizer in state.optimizers if not optimizer.freed for index in optimizer.parameters}
+
+
+def owner_of(state: RunState, parameter: int) -> tuple[int, int] | None:
+    """Return the indexes of the optimizer and the group that have a parameter, None if none has it."""
+    for number, optimizer in enumerate(state.optimizers):
+        if not optimizer.freed and parameter in optimizer.parameters:
+            at = optimizer.parameters.index(parameter)
+            return number, optimizer.group_of[at] if at < len(optimizer.group_of) else 0
+    return None

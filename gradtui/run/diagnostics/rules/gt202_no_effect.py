@@ -1,0 +1,94 @@
+"""GT202: the optimizer steps, but nothing can move: no gradient is left, or the learning rate is 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.run.diagnostics.rule import Match, Rule
+from gradtui.run.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
+
+_STEPS = 3
+"""Steps without a gradient before it is worth a finding."""
+_SHARE = 0.5
+"""Share of the steps that must be without a gradient."""
+_WARM_UP = 5
+"""Steps with a learning rate of 0 at the start: a schedule that warms up from 0 has one."""
+_LATER = 20
+"""Steps with a learning rate of 0 later on: many schedules end at 0."""
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match an optimizer whose gradients are cleared before it steps, or whose learning rates are all 0."""
+    for each in windows_by_optimizer(state):
+        yield from _cleared(state, each)
+        yield from _no_learning_rate(state, each)
+
+
+def _cleared(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
+    empty = each.count(lambda window: window.cleared > 0 and not window.applied)
+    if empty < _STEPS or empty < _SHARE * each.steps:
+        return
+    yield Match(
+        f"the gradients are cleared between backward and the step of {optimizer_name(state, each.optimizer)}: "
+        f"{empty:,} of {each.steps:,} steps had none",
+        {"steps": each.steps, "steps_without_gradient": empty},
+        first_step=each.first(lambda window: window.cleared > 0 and not window.applied),
+        is_exact=True,
+        call="clearing",
+        remedy="call zero_grad() after the step, or before the backward",
+        key=f"cleared {each.optimizer}",
+    )
+
+
+def _no_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
+    read = state.groups.optimizers if state.groups is not None else ()
+    groups = read[each.optimizer] if each.optimizer < len(read) else ()
+    if not groups or any(group.learning_rate != 0 for group in groups):
+        yield from _no_earlier_learning_rate(state, each)
+        return
+    since = [state.groups_since[each.optimizer, index] for index in range(len(groups))]
+    first = max(latest for _, latest in since)
+    steps = state.step - first + 1
+    if steps < (_WARM_UP if first <= 1 else _LATER):
+        return
+    yield Match(
+        f"the learning rate of {optimizer_name(state, each.optimizer)} is 0 since step {max(first, 1):,}: "
+        f"{steps:,} steps moved nothing",
+        {"steps": steps, "learning_rate": 0.0, "groups": len(groups)},
+        first_step=first,
+        is_exact=True,
+        call="step",
+        remedy="call scheduler.step() after each optimizer step, or set a learning rate",
+        key=f"learning rate {each.optimizer}",
+    )
+
+
+def _no_earlier_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
+    first, last = state.without_rate.get(each.optimizer, (1, 0))
+    steps = last - first + 1
+    if steps < (_WARM_UP if first <= 1 else _LATER):
+        return
+    yield Match(
+        f"the learning rate of {optimizer_name(state, each.optimizer)} was 0 from step {max(first, 1):,} to step {last:,} "
+        f"at least: {steps:,} steps moved nothing",
+        {"steps": steps, "learning_rate": 0.0},
+        first_step=first,
+        is_exact=True,
+        call="step",
+        remedy="begin a warm-up above 0, and advance it at each optimizer step, not at each epoch",
+        key=f"learning rate {each.optimizer}",
+    )
+
+
+RULE = Rule(
+    "GT202",
+    Level.ERROR,
+    "steps have no effect",
+    "an optimizer moves a parameter only by a gradient and a learning rate, and here one of them is missing",
+    "call zero_grad() after the step, and give the optimizer a learning rate above 0",
+    check,
+    explains=frozenset({"GT112", "GT201", "GT208"}),
+    needs=needs_optimizer,
+)

@@ -1,0 +1,66 @@
+"""Describe commands in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradtui.protocol import commands
+from gradtui.run.text.breakpoints import breakpoint_text
+from gradtui.run.text.units import plural
+
+_ALL = "the model"
+
+
+def command_text(command: commands.Command) -> str:
+    """Return the action of a command, as it follows "cannot": `freeze ctx`."""
+    words = _WORDS.get(type(command), "do that")
+    return words if isinstance(words, str) else words(command)
+
+
+def _trainable_words(command: commands.SetTrainable) -> str:
+    verb = "unfreeze" if command.trainable else "freeze"
+    moved = "" if command.trainable or command.state == "keep" else f" and {command.state} its optimizer state"
+    return f"{verb} {command.path or _ALL}{moved}"
+
+
+def _group_words(command: commands.SetGroup) -> str:
+    wished = [
+        f"{name} to {value:g}"
+        for name, value in (("learning rate", command.learning_rate), ("weight decay", command.weight_decay))
+        if value is not None
+    ]
+    return f"set {' and '.join(wished) or 'the settings'} of group {command.group}"
+
+
+_WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
+    commands.SetTrainable: _trainable_words,
+    commands.SetCheckpointing: lambda command: (
+        f"{'checkpoint' if command.on else 'stop checkpointing'} {command.path or _ALL}"
+    ),
+    commands.SetMode: lambda command: (
+        f"put {command.path or _ALL} in {'training' if command.training else 'eval'} mode"
+    ),
+    commands.SetGroup: _group_words,
+    commands.TrainOnly: lambda command: f"train only {command.selection or _ALL}",
+    commands.TraceGradient: lambda command: f"follow the gradient to {command.path or _ALL}",
+    commands.FollowMicroSteps: lambda command: f"{'follow' if command.on else 'stop following'} each micro-step",
+    commands.PauseAtBadStep: lambda command: f"{'pause' if command.on else 'stop pausing'} at the first NaN",
+    commands.RunSteps: lambda command: f"run {plural(command.count, 'step')}",
+    commands.RunTo: lambda command: f"run to step {command.step:,}",
+    commands.SetBreakpoint: lambda command: f"pause at {breakpoint_text(command)}",
+    commands.ShowRank: lambda command: f"show rank {command.rank}",
+    commands.SkipStep: "skip the optimizer step",
+    commands.ClearBreakpoint: "clear the breakpoint",
+    commands.Pause: "pause",
+    commands.Resume: "resume",
+    commands.StopTraining: "stop training",
+    commands.TraceStep: "profile the memory of a step",
+    commands.SaveAllocatorSnapshot: "write a snapshot of the allocator",
+    commands.TakeUpFreezes: "restore the freezes of a saved state",
+    commands.VerifyFreeze: "verify what is frozen",
+    commands.Watch: "measure gradients in detail",
+    commands.SaveCheckpoint: "save a checkpoint",
+    commands.ZeroGradients: "clear the gradients",
+    commands.Undo: "undo the latest change",
+}

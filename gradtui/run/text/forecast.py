@@ -1,0 +1,124 @@
+"""Describe in words what a freeze or an unfreeze would change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtui.protocol.commands import StateOption
+from gradtui.run.state.forecast import Forecast
+from gradtui.run.state.forecast_score import scores
+from gradtui.run.state.free_memory import Shortage
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.freezes import kinds_text
+from gradtui.run.text.units import count_text, plural, short_bytes
+
+_IN = {"peak": "the peak"}
+NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
+
+
+def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:
+    """Return what would change as clauses, the most important first; each estimate in bytes says that it is one.
+
+    `state` is what a freeze does with the optimizer's state.
+    """
+    if not forecast.stops and not forecast.starts:
+        return statistics_clauses(forecast) or ["nothing would change"]
+    if forecast.would_fail:
+        return [NOTHING_WOULD_TRAIN]
+    elements = count_text(forecast.elements).strip()
+    parameters = f"{elements} parameter{'' if forecast.elements == 1 else 's'}"
+    return [parameters, *statistics_clauses(forecast), *memory_clauses(forecast, state)]
+
+
+def statistics_clauses(forecast: Forecast) -> list[str]:
+    """Return whose running statistics would be held, or collected again; empty if nobody's."""
+    held = [f"{kinds_text(forecast.holds)} held in eval mode"] if forecast.holds else []
+    return [*held, f"{kinds_text(forecast.releases)} no longer held in eval mode"] if forecast.releases else held
+
+
+def stay_frozen_clause(tensors: int) -> str:
+    """Return that an unfreeze that restores leaves tensors of the row frozen."""
+    return f"{plural(tensors, 'tensor')} stay{'s' if tensors == 1 else ''} frozen as before"
+
+
+def checkpoint_clauses(forecast: Forecast) -> list[str]:
+    """Return what checkpointing a module, or the end of it, would change: the activations, and the work of a step."""
+    clauses = [_activations(forecast)]
+    if forecast.work is not None:
+        times = f"{forecast.work:.2f}".rstrip("0").rstrip(".")
+        clauses.append("about the same work" if times == "1" else f"about {times}× the work of a step")
+    return clauses
+
+
+def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:
+    """Return the same of memory alone."""
+    clauses = _peak(forecast)
+    if forecast.without_gradient:
+        count = forecast.without_gradient
+        which = plural(count, "tensor") if count < len(forecast.starts) else "all" if count > 1 else "it"
+        verbs = ("is", "gets") if count == 1 else ("are", "get")
+        clauses.append(f"{which} {verbs[0]} used under no_grad and {verbs[1]} no gradient")
+    if forecast.gradients or not forecast.without_gradient:
+        clauses.append(f"gradients {_change(forecast.gradients, is_exact=forecast.is_exact)}")
+    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast)]
+
+
+def _optimizer_clauses(forecast: Forecast, state: StateOption) -> list[str]:
+    clauses = []
+    if forecast.joining:
+        clauses.append(
+            f"{plural(forecast.joining, 'tensor')} join{'s' if forecast.joining == 1 else ''} {_joined(forecast)}"
+        )
+    if forecast.stops and forecast.owners and forecast.kept_state != 0:
+        clauses.append(_kept(forecast.owners, forecast.kept_state, state))
+    if forecast.starts and forecast.new_state != 0:
+        whose = "state" if forecast.joining else "new optimizer state"
+        clauses.append(f"{whose} {'not known' if forecast.new_state is None else _change(forecast.new_state)}")
+    return clauses
+
+
+def _joined(forecast: Forecast) -> str:
+    return forecast.joins or "an optimizer"
+
+
+def _kept(owners: Sequence[str], size: int | None, state: StateOption) -> str:
+    verb, whose = (f"{state}s", "its") if len(owners) == 1 else (state, "their")
+    what = f"{whose} state" if size is None else f"about {short_bytes(size)} of state"
+    return f"{' and '.join(owners)} {verb} {what}"
+
+
+def _activations(forecast: Forecast) -> str:
+    if forecast.activations is None:
+        return "activations not known"
+    more = " or more" if forecast.at_least else ""
+    return f"activations {_change(forecast.activations, is_exact=forecast.is_exact)}{more}"
+
+
+def _peak(forecast: Forecast) -> list[str]:
+    if forecast.peak is None or forecast.peak_phase is None:
+        return []
+    if forecast.peak_now is None:
+        return [f"peak {_change(forecast.peak)}, then in {forecast.peak_phase.value}"]
+    then, change = short_bytes(forecast.peak_now + forecast.peak), _change(forecast.peak, is_exact=True)
+    return [f"peak about {then} in {forecast.peak_phase.value} ({change})"]
+
+
+def shortage_clause(found: Shortage) -> str:
+    """Return that a change does not fit: `needs about 1.20 GiB more, and 819 MiB are free`."""
+    least = "at least " if found.at_least else ""
+    return f"needs {least}about {short_bytes(found.needed)} more, and {short_bytes(found.free)} are free"
+
+
+def forecast_error_words(state: RunState) -> list[str]:
+    """Return how far the forecasts were from what was measured: `off by 0.0 % in activations (3 changes)`; or nothing."""
+    found = scores(state)
+    if not found:
+        return []
+    parts = ", ".join(f"{100 * score.error:.1f} % in {_IN.get(name, name)}" for name, score in found.items())
+    return [f"off by {parts} ({plural(max(score.changes for score in found.values()), 'change')})"]
+
+
+def _change(size: int, *, is_exact: bool = False) -> str:
+    if size == 0:
+        return "unchanged"
+    return f"{'' if is_exact else 'about '}{'−' if size < 0 else '+'}{short_bytes(abs(size))}"

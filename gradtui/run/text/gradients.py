@@ -1,0 +1,181 @@
+"""Describes gradients beyond their norm, in sentences. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
+from gradtui.run.state.aggregated_stats import AggregatedStats, aggregated_stats
+from gradtui.run.state.forecast import gradient_bytes
+from gradtui.run.state.rank_norms import is_shard
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.selectors import has_trained
+from gradtui.run.state.usual_ratio import USUAL_RATIO
+from gradtui.run.text.units import number_text, short_bytes
+
+
+def norms_awaited(state: RunState) -> str:
+    """Say when gradient norms will be available, or why there will be none."""
+    if state.ended is not None:
+        if has_trained(state):
+            return "The script ended before a gradient norm was measured."
+        return "The script never trained: no backward pass was seen, so there are no gradients."
+    if state.tree.norms is not None and state.tree.norms_step is not None:
+        return f"The tree has the norms of step {state.tree.norms_step:,}: the curve begins with the next ones."
+    if state.step > 0:
+        return (
+            "There are many gradients: gradtui reads their first norms once that costs at most 5 % of the time so far."
+        )
+    if has_trained(state):
+        return "Waiting for the first optimizer step: gradtui reads the norm of every gradient when it begins."
+    return "Waiting for the first backward pass: gradtui reads the norm of every gradient when the optimizer steps."
+
+
+def gradient_words(state: RunState, parameter: int) -> str | None:
+    """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
+    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
+    return _gradient(figures, f"step {step:,}") if figures is not None else None
+
+
+def passing_words(tree: TreeState, module: int) -> str | None:
+    """Describe the gradient that passes through a frozen module; None if it was not read."""
+    norm = tree.gradient_flow.passing[module] if tree.gradient_flow is not None and tree.gradient_flow.passing else None
+    if norm is None:
+        return None
+    return f"The gradient that passes through has norm {number_text(norm).strip()} at its output; nothing stores it."
+
+
+def update_words(state: RunState, parameter: int) -> str | None:
+    """Describe the norm of the parameter and how far a step moves it; None if it was not sampled."""
+    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
+    return _update(figures, f"step {step:,}") if figures is not None else None
+
+
+def joint_gradient_words(state: RunState, parameters: range) -> str | None:
+    """As `gradient_words`, for several parameters together, such as those of a module."""
+    joint = aggregated_stats(state.tree, parameters)
+    return _gradient(joint, _coverage(joint, joint.tensors)) if joint is not None else None
+
+
+def joint_update_words(state: RunState, parameters: range) -> str | None:
+    """As `update_words`, for several parameters together."""
+    joint = aggregated_stats(state.tree, parameters)
+    if joint is None:
+        return None
+    return _update(joint, _coverage(joint, joint.tensors if joint.update_ratio is None else joint.ratio_tensors))
+
+
+def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
+    if figures.not_finite:
+        return f"{figures.not_finite:,} element{'s are' if figures.not_finite > 1 else ' is'} NaN or infinite ({when})."
+    mean, std = number_text(figures.mean).strip(), number_text(figures.std).strip()
+    largest = number_text(figures.max_abs).strip()
+    return f"Largest element {largest}, mean {mean} ± {std}, {_share(figures.zero_fraction)} exactly zero ({when})."
+
+
+def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
+    weight = number_text(figures.weight_norm).strip()
+    if figures.update_ratio is None:
+        return f"Its norm is {weight}; how far a step moves it was not measured ({when})."
+    if figures.update_ratio == 0:
+        return f"The step did not move it; its norm is {weight} ({when})."
+    about = "" if figures.ratio_is_exact else "about "
+    ratio = number_text(figures.update_ratio).strip()
+    compared = usual_words(figures.update_ratio, f"{USUAL_RATIO:g}")
+    return f"A step moves it by {about}{ratio} of its norm {weight}: {compared} ({when})."
+
+
+_ABOUT_USUAL = 3
+"""A ratio within this factor of the usual one is called usual: the rule gives an order of magnitude."""
+_MIN = 1e-9
+"""A ratio below this share of the usual one, or as far above it, is given no number."""
+_TIMES = ("", "", "", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def ratio_words(ratio: float) -> str:
+    """Describe an update ratio as a share of the weights per step: `0.8 % a step: about eight times the usual 0.1 %`."""
+    if not math.isfinite(ratio):
+        return "by a step that is not finite"
+    percent = ratio * 100
+    # Two digits: the ratio changes from step to step.
+    share = (
+        f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}" if percent >= 0.001 else number_text(percent).strip()
+    )
+    return f"{share} % a step: {usual_words(ratio, f'{100 * USUAL_RATIO:g} %')}" if ratio else "0 % a step"
+
+
+def usual_words(ratio: float, usual: str) -> str:
+    """Compare an update ratio with the usual one, which `usual` writes as the ratio is written beside it."""
+    if not math.isfinite(ratio):
+        return "it is not finite"
+    times = ratio / USUAL_RATIO
+    if not _MIN < times < 1 / _MIN:
+        return f"far {'above' if times > 1 else 'below'} the usual {usual}"
+    if 1 / _ABOUT_USUAL <= times <= _ABOUT_USUAL:
+        return f"usual (about {usual})"
+    factor = f"{_times(times)} times" if times > 1 else f"1/{_rounded(1 / times)} of"
+    return f"about {factor} the usual {usual}"
+
+
+def _times(factor: float) -> str:
+    whole = round(factor)
+    return _TIMES[whole] if whole < len(_TIMES) else _rounded(factor)
+
+
+def _rounded(factor: float) -> str:
+    """Round to two digits."""
+    return f"{float(f'{factor:.2g}'):,.0f}"
+
+
+def _coverage(joint: AggregatedStats, tensors: int) -> str:
+    """Say how many tensors the numbers cover, and in which steps they were sampled."""
+    first, last = joint.first_step, joint.last_step
+    steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
+    return f"{tensors:,} of {joint.of:,} tensors, {steps}"
+
+
+def shard_words(infos: Sequence[ParameterInfo]) -> str | None:
+    """Say how much of sharded tensors this process holds; None if it holds all of them."""
+    if not any(map(is_shard, infos)):
+        return None
+    held = sum(info.count if info.local_count is None else info.local_count for info in infos)
+    return (
+        f"Sharded: this rank holds {held:,} of the {sum(info.count for info in infos):,} elements, {_held(infos)}. Statistics "
+        "of elements are those of its part."
+    )
+
+
+def held_words(infos: Sequence[ParameterInfo]) -> str | None:
+    """Return the same in few words: `Sharded: this rank holds 2.0 of 4.0 KiB.`"""
+    return f"Sharded: this rank holds {_held(infos)}." if any(map(is_shard, infos)) else None
+
+
+def _held(infos: Sequence[ParameterInfo]) -> str:
+    size, whole = sum(map(gradient_bytes, infos)), sum(info.bytes for info in infos)
+    return f"{short_bytes(size).strip()} of {short_bytes(whole).strip()}"
+
+
+def micro_step_words(state: RunState) -> str | None:
+    """Return the norms accumulated after each micro-step of the last step; None if micro-steps are not followed."""
+    step, norms = state.micro_norms.last()
+    if not norms:
+        return "waiting for the next micro-step" if state.micro_norms.on else None
+    return f"{joined(norms)} (step {step:,})"
+
+
+def adding_up_words(state: RunState) -> str | None:
+    """Return the same as a sentence, while micro-steps are followed."""
+    words = micro_step_words(state) if state.micro_norms.on else None
+    return f"The norm of all gradients after each micro-step, before clipping: {words}." if words is not None else None
+
+
+def joined(norms: Sequence[float | None]) -> str:
+    """Join norms by arrows; None stands for norms that are left out."""
+    return " → ".join("…" if norm is None else number_text(norm).strip() for norm in norms)
+
+
+def _share(fraction: float) -> str:
+    if fraction == 0:
+        return "none"
+    return "all" if fraction == 1 else f"{fraction:.0%}" if fraction >= 0.01 else "<1%"

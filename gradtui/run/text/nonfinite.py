@@ -1,0 +1,81 @@
+"""Describe in words where NaN or Inf appeared first. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import NonFiniteFound
+from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text.units import plural
+
+
+def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
+    """Return one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
+    times = "first" if event.number == 1 else "again"
+    held = "; training pauses, as requested" if event.holds and with_hold else ""
+    return f"{times} {event.value}: {_where(event)}{_since(event)}{held}"
+
+
+def _where(event: NonFiniteFound) -> str:
+    if event.phase is Phase.DATA:
+        return f"in the batch of step {event.step:,}"
+    if event.phase is Phase.LOAD:
+        return f"weights of {_parameters(event)} before the first step"
+    if event.phase is Phase.FORWARD:
+        return f"forward of step {event.step:,}{_module(event)}" + ("; the batch was finite" * event.batch_is_finite)
+    if event.phase is Phase.BACKWARD:
+        loss = "loss finite, " if event.exact or event.parameter is None else ""
+        first = event.earliest
+        when = f"backward of step {event.step:,}" if first is None else f"between steps {first:,} and {event.step:,}"
+        source = f", probably from {event.operation}" if event.operation is not None else ""
+        return f"{when}: {loss}{_gradients(event)}{source}"
+    if event.phase is Phase.OPTIMIZER:
+        rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
+        surely = "in" if event.exact else "in or before"
+        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step:,}{rate}"
+    return _between(event)
+
+
+def _between(event: NonFiniteFound) -> str:
+    """What was met later than it came, or on a device together with what it may come from."""
+    held = "the loss" if event.parameter is None else f"weights of {_parameters(event)}"
+    # Weights were so before the step began; the loss may have become so in it.
+    first, last = event.earliest or (event.last_finite or 0) + 1, event.step - (event.parameter is not None)
+    if first < last:
+        return f"{held}, somewhere in steps {first:,} to {last:,}, which were not all measured"
+    return f"{held} in step {last:,}: by its forward, or an update before it"
+
+
+def _module(event: NonFiniteFound) -> str:
+    begins_in = event.module
+    if begins_in is None and event.until is None:
+        return ", in the loss, outside of any module" if event.exact else ", in which module is not known"
+    begins, ends = _name(begins_in), _name(event.until)
+    if event.is_input:
+        return f", in the input of {begins}" if event.exact else f", in the input of {begins} or of a module after it"
+    if event.until is None:
+        return f", at or after {begins}"
+    if begins_in != event.until:
+        is_around = begins_in is None or not event.until or begins_in.startswith(f"{event.until}.")
+        return f", in {ends}, at or after {begins}" if is_around else f", somewhere from {begins} to {ends}"
+    return f", in {begins} (its output)" if event.exact else f", in {begins} or after it"
+
+
+def _name(path: str | None) -> str:
+    return "outside of any module" if path is None else path or "the model"
+
+
+def _gradients(event: NonFiniteFound) -> str:
+    if event.parameter is None:
+        unknown = "" if event.exact else "; which was first is not known, since clipping spreads it to all"
+        return f"gradients {event.value}{unknown}"
+    more = f", and of {plural(event.others, 'other')}" if event.others else ""
+    return f"gradient of {event.parameter} {event.value}{more}"
+
+
+def _parameters(event: NonFiniteFound) -> str:
+    return f"{event.parameter}" + (f" and {plural(event.others, 'other')}" if event.others else "")
+
+
+def _since(event: NonFiniteFound) -> str:
+    if event.phase is Phase.LOAD or event.last_finite in (None, event.step):
+        return ""
+    return f" (last finite step {event.last_finite:,})"

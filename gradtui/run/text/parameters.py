@@ -1,0 +1,199 @@
+"""Describe the states of parameters: what they mean, why they have them, which are a problem, which moved. Pure."""
+
+from __future__ import annotations
+
+from gradtui.protocol.events import ParametersClassified
+from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
+from gradtui.run.state.model_records import is_evaluated_only
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.selectors import kept_for, model_of, state_of
+from gradtui.run.text.frontier import why_not_entered
+from gradtui.run.text.units import DASH, capitalized, listed, plural
+from gradtui.system.printable import printable
+
+STATE_WORDS: dict[ParameterState, str] = {**STATE_NAMES, ParameterState.UNKNOWN: DASH}
+"""The word for each state in the tree."""
+
+STATE_SUMMARIES: dict[ParameterState, str] = {
+    ParameterState.TRAINED: "gets a gradient, and its optimizer applies it",
+    ParameterState.ZERO: "gradient exactly zero",
+    ParameterState.UNREACHED: "trainable, but no gradient comes",
+    ParameterState.FLOW_THROUGH: "frozen; the gradient goes through, activations are kept",
+    ParameterState.CUT: "frozen; nothing is computed or kept",
+    ParameterState.ORPHAN: "trainable, but no optimizer moves it",
+    ParameterState.MOVED: "frozen, yet changed",
+    ParameterState.NOT_FINITE: "gradient or values are NaN or Inf",
+    ParameterState.SKIPPED: "the loss scaler skipped the step",
+    ParameterState.UNKNOWN: "not known yet",
+}
+"""What each state means, in few words."""
+
+STATE_MEANINGS: dict[ParameterState, str] = {
+    ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
+    ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
+    ParameterState.UNREACHED: (
+        "It is trainable, but its .grad is None when the optimizer steps: forward does not use it, its output is detached, "
+        "it runs under no_grad, or its gradient is cleared before the step."
+    ),
+    ParameterState.FLOW_THROUGH: (
+        "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
+        "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, but autograd keeps the "
+        "activations that the gradient of the input needs."
+    ),
+    ParameterState.CUT: (
+        "It is frozen, and backward never comes here: nothing upstream of it needs a gradient, or it runs under no_grad. "
+        "Nothing is stored in .grad, and autograd keeps no activations for it."
+    ),
+    ParameterState.ORPHAN: (
+        "It is trainable but in no optimizer: no optimizer's step moves it. If it gets a gradient, that keeps adding up, "
+        "because optimizer.zero_grad never clears it."
+    ),
+    ParameterState.MOVED: (
+        "It is frozen, yet its values changed. The cause may be a gradient from before the freeze with momentum or weight "
+        "decay, an average of weights, or a write by the script itself."
+    ),
+    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. An optimizer step spreads them further.",
+    ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
+    ParameterState.UNKNOWN: (
+        "Its state is unknown: no step has been sampled yet, or the autograd graph does not show what happens to it."
+    ),
+}
+"""What each state means, in one or two sentences."""
+
+CAUSES: dict[StateReason, str] = {
+    StateReason.CLEARED: "backward stored the gradient, and .grad was cleared before the optimizer stepped",
+    StateReason.NOT_CALLED: (
+        "the module was not called, and the autograd graph does not show whether forward used the parameter"
+    ),
+    StateReason.NOT_USED: "no operation of the forward used it when the operations of a step were last recorded",
+    StateReason.HIDDEN: (
+        "the autograd graph has one operation for the whole module, as torch.compile and reentrant checkpoints record it"
+    ),
+    StateReason.ZERO_GRADIENT: (
+        "the optimizer steps with a gradient of zeros, and momentum or weight decay changes the values; "
+        "with .grad = None they would stay"
+    ),
+    StateReason.DECAY: (
+        "the optimizer steps with a gradient of zeros, and weight decay changes the values; "
+        "with .grad = None they would stay"
+    ),
+    StateReason.STALE_GRADIENT: ("the optimizer applies a gradient from before the freeze that is still in .grad"),
+    StateReason.NO_GRADIENT: "the values change during the optimizer's step, although .grad is None",
+    StateReason.OUTSIDE_STEP: "the values are written outside of the optimizer's step",
+}
+"""Clauses that follow a colon, for one parameter or several."""
+
+_LISTED = {
+    ParameterState.UNREACHED.value: "",
+    ParameterState.ORPHAN.value: "only the script itself can move it",
+    ParameterState.MOVED.value: "",
+    ParameterState.UNKNOWN.value: "",
+}
+"""The states whose parameters a report names, with the default reason."""
+_MAX_LINES = 8
+
+
+def state_counts(tree: TreeState) -> list[tuple[ParameterState, str, str]]:
+    """Count the tensors in each state: the state, its count in words, and what the word means.
+
+    The states that train come first, then those of frozen parameters, then the others.
+    """
+    counts = [(state, tree.states.count(state.value)) for state in _COUNTED]
+    found = [(state, count) for state, count in counts if count]
+    return [
+        (
+            state,
+            f"{STATE_WORDS[state]} {plural(count, 'tensor') if index == 0 else f'{count:,}'}",
+            STATE_SUMMARIES[state] if state is not ParameterState.TRAINED else "",
+        )
+        for index, (state, count) in enumerate(found)
+    ]
+
+
+_COUNTED = (
+    ParameterState.TRAINED, ParameterState.FLOW_THROUGH, ParameterState.CUT, ParameterState.NOT_FINITE,
+    ParameterState.MOVED, ParameterState.ORPHAN, ParameterState.UNREACHED, ParameterState.ZERO, ParameterState.SKIPPED,
+    ParameterState.UNKNOWN,
+)  # fmt: skip
+
+
+def cause_of(reasons: str, index: int) -> str | None:
+    """Return the cause of a parameter's state, of these of all, as far as the probe knows it; None if it knows none."""
+    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
+
+
+def state_reason(tree: TreeState, index: int) -> str | None:
+    """Return why a parameter is in its state, as a clause after a colon; None if the state needs no explanation."""
+    cause = cause_of(tree.reasons, index)
+    if cause is None and tree.states[index] in (ParameterState.UNREACHED.value, ParameterState.CUT.value):
+        return why_never(tree, tree.parameters[index].module)
+    return cause
+
+
+def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
+    """Explain why this parameter is in its state, as far as known; None if the meaning of the state says everything.
+
+    With `chained` the path of its gradient is shown too, which says where the gradient ends and why.
+    """
+    tree, kind = state.tree, state_of(state.tree, index)
+    if kind is ParameterState.UNKNOWN and is_evaluated_only(state, model_of(tree, tree.parameters[index].module)):
+        return "Its model was only evaluated: no optimizer owns a parameter of it, and no gradient reached one."
+    if kind is ParameterState.SKIPPED:
+        count = state.skipped_steps
+        return f"The loss scaler has skipped {plural(count, 'step')} of this run so far." if count else None
+    reason = cause_of(tree.reasons, index) if chained else state_reason(tree, index)
+    if reason is not None:
+        return printable(f"{capitalized(reason)}.")
+    if kind is ParameterState.FLOW_THROUGH and not chained:
+        upstream = kept_for(tree, tree.parameters[index].module)
+        return (
+            f"The gradient passes on to {printable(tree.parameters[upstream].path)}." if upstream is not None else None
+        )
+    return None
+
+
+def why_never(tree: TreeState, module: int) -> str | None:
+    """Return why the gradient never reaches a parameter of a module, as a clause after a colon; None if unknown."""
+    letter = tree.gradient_flow.reach[module] if tree.gradient_flow is not None and tree.gradient_flow.reach else None
+    if letter == Reach.NOT_RUN.value:
+        return "forward did not call its module"
+    if letter == Reach.NOT_ENTERED.value:
+        return why_not_entered(tree, module)
+    if letter in (Reach.ENDS.value, Reach.THROUGH.value):
+        return "backward runs through its module, but not through an operation that uses this parameter"
+    return None
+
+
+def moved_text(state: RunState, event: ParametersClassified) -> str | None:
+    """Parameters that this event is the first to call moved, or to name the cause of; in words, None if there are none.
+
+    What a person froze is left out: the answer to that is an event of its own.
+    """
+    moved, tree = ParameterState.MOVED.value, state.tree
+    if moved not in event.states:
+        return None
+    by_command = {index for applied in state.interventions for index in applied.parameters}
+    groups: dict[str, list[str]] = {}
+    for index, info in enumerate(tree.parameters):
+        if event.states[index] != moved or index in by_command:
+            continue
+        cause = cause_of(event.reasons, index)
+        if tree.states[index] != moved or (cause is not None and cause_of(tree.reasons, index) is None):
+            groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
+    said = [f"{listed(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
+    return "; ".join(said) or None
+
+
+def problem_lines(tree: TreeState) -> list[str]:
+    """Return a line for each problem state and cause, with the first few of its parameters by name."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for index, letter in enumerate(tree.states):
+        if letter in _LISTED:
+            reason = state_reason(tree, index) or _LISTED[letter]
+            if reason or letter != ParameterState.UNKNOWN.value:
+                groups.setdefault((letter, reason), []).append(tree.parameters[index].path)
+    lines = [
+        f"{STATE_NAMES[ParameterState(letter)]}: {listed(paths)}{f' ({reason})' if reason else ''}"
+        for (letter, reason), paths in groups.items()
+    ]
+    return lines[:_MAX_LINES]

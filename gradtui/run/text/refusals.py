@@ -1,0 +1,141 @@
+"""Why a command is refused, as clauses after a colon: `cannot freeze encoder: it has no parameters`. Pure.
+
+A name in capitals is a clause. A name in small letters is a function that fills in paths, class names and numbers.
+"""
+
+from __future__ import annotations
+
+from gradtui.run.state.selection import NO_MODEL as NO_MODEL
+
+_ERROR = "{0.__class__.__name__}: {0}"
+
+# Any command, and undo.
+already = "{} is already {}".format
+cannot_be_undone = "{} cannot be undone: {}".format
+failed = f"it failed: {_ERROR}".format
+is_gone = "{} no longer exists".format
+model_replaced = "it changed {}, and the run trains {} now: freeze or unfreeze there".format
+step_is_not_torchs = "{} is no optimizer of torch.optim: what its step does without gradients is not known".format
+step_is_on_device = "its step is {}".format
+step_is_over = "step {:,} is over: this is step {:,}".format
+breakpoint_is_gone = "there is no breakpoint {}".format
+ALREADY_SO = "that is already the case"
+IS_PARAMETER = "it is a parameter, not a module"
+NOTHING_LEFT = "everything that it changed no longer exists or was changed again"
+NOTHING_TO_UNDO = "there is nothing to undo"
+REPLAYS_CUDA_GRAPH = "the steps replay a CUDA graph: a change would have no effect on what it captured"
+SET_BACK = "the script has set it back itself"
+TORCH_VERSION = "gradtui cannot do that with this version of PyTorch"
+STEP_FOLLOWS_ANOTHER = "another optimizer has stepped in this iteration"
+STEP_HAS_CLOSURE = "its closure computes the gradients within the step"
+STEP_HAS_HOOKS = "other hooks on its step would find no gradients"
+STEP_IN_BACKWARD = "it steps within backward"
+STEP_IS_SCALED = "a GradScaler decides whether it steps"
+NO_OPTIMIZER_STEP = "no optimizer steps: the script updates its parameters itself"
+UNKNOWN_COMMAND = "this run does not know this command"
+
+# Several ranks.
+one_of_ranks = "this is one of {} ranks: {}".format
+CHANGE_ON_ALL = (
+    "all ranks must make the same change at the same step; start the job with gradtui torchrun, whose dashboard does so"
+)
+NOT_CONFIRMED = "not all ranks had accepted it when its step came"
+STORE_IS_SLOW = "the store of the process group has not answered before the step came"
+missed_a_decision = (
+    "the store of the process group did not tell this rank at step {:,} whether the others make a change, and it takes no part "
+    "in later ones"
+).format
+NOT_ON_RANKS = "it can end differently on the ranks"
+PAUSE_OF_ONE = "while this one pauses, the others wait for it and may time out"
+SHOWN_BY_JOB = "only the viewer of a job that gradtui has launched shows one rank or another"
+SAVE_ON_ALL = "all ranks must take part in saving sharded parameters"
+STOP_OF_ONE = "if this one stops, the others wait for it forever"
+change_under = (
+    "under {} parameters are flattened, and a change of one is not supported; fully_shard (FSDP2) supports it".format
+)
+FREEZE_UNDER_DDP = (
+    "DistributedDataParallel waits for the gradients of all parameters; restart with "
+    "DistributedDataParallel(…, find_unused_parameters=True) to freeze while it trains"
+)
+FREEZE_UNDER_STATIC_GRAPH = (
+    "DistributedDataParallel has static_graph=True: which gradients it combines is decided; restart without it"
+)
+unknown_to_ddp = (
+    "{} was frozen when DistributedDataParallel was made, which would not combine its gradient over the ranks; restart with it "
+    "trainable, and freeze it after the first steps"
+).format
+
+# Parameters and modules.
+computed_parameter = "{} is computed by a parametrization: freeze or unfreeze its original parameters".format
+inference_parameter = "{} was created in inference mode: its requires_grad cannot be changed".format
+lazy_parameter = "{} has no shape yet: a lazy module sets it in its first forward".format
+not_in_models = "{}: not in any model of this run".format
+not_floating_point = "{} is {}: only floating point and complex tensors can require gradients".format
+train_overridden = "the train() of {} does not change its mode".format
+NO_GRADIENTS = "no parameter has a gradient at this step boundary: the script clears them itself"
+NO_PARAMETERS = "it has no parameters"
+NOTHING_FROZEN = "no command has frozen a parameter"
+nothing_to_restore = "nothing in {} is frozen by a command: the script has frozen what does not train".format
+NOTHING_TRAINS = "nothing would train: loss.backward() would fail"
+JUST_UNFROZEN = " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)"
+UPDATED_BY_SCRIPT = "this script updates its parameters itself, by code that may not expect .grad to be None"
+
+# Optimizers and their param groups.
+has_no_setting = "{} has no {}".format
+left_without_parameter = "this would leave {} without a trainable parameter: {}".format
+may_step_in_backward = "optimizers may step within backward here: unfreeze {} after the first step".format
+no_complex = "{} takes no complex parameters".format
+no_group = "{} has no group {}: groups are numbered from 0".format
+no_optimizer = "there is no optimizer {}".format
+no_optimizer_for = "no optimizer can take {}: {}".format
+no_sparse = "{} takes no sparse gradients".format
+no_sparse_with_decay = "{} takes no sparse gradients together with weight decay".format
+breaks_its_numbers = "a {} of {:g} would break the run: {} ends at {:g}".format
+breaks_schedule = "{} would scale its rates with it, up to {:g}, which would break the run".format
+breaks_rate = "the learning rate would become {:g}, which would break the run".format
+only_matrices = "Muon takes only 2D parameters, and this one is {}D".format
+owner_cannot_train = "the optimizer that owns {} cannot train it: {}".format
+rate_is_zero = "the learning rate is 0, and {} would set it again: change it when it is no longer 0".format
+several_elements = "the {} of this group is a tensor with several elements".format
+state_not_saved = f"the dropped optimizer state could not be saved: {_ERROR}".format
+steps_in_backward = "optimizers step within backward here: they would change {} while backward still needs it".format
+BACKWARD_MAY_FAIL = "backward of its loss may fail"
+LBFGS_HISTORY = "LBFGS keeps a history of the parameters that it began with"
+LBFGS_MOVES_FROZEN = "LBFGS also moves frozen parameters, in a direction that it computes from its history"
+ONLY_SPARSE = "SparseAdam takes only sparse gradients, and those of this parameter are dense"
+SCALER_FAILS = "GradScaler would raise an error"
+
+# Activation checkpointing, and its trial.
+unknown_type = "it has an argument of type {}, which a second forward might change".format
+no_forward = "a {} has no forward: checkpoint the modules in it".format
+communicates = "{} in it communicates in each forward, and a trial would do so again".format
+not_tried_on_all = "not all ranks have called it with autograd recording in {} steps".format
+on_rank = "rank {}: {}".format
+unknown_to_rank = (
+    "{}, so this rank does not know whether the others checkpoint it: the weights are the same either way".format
+)
+not_called = "it was not called with autograd recording in {} steps".format
+second_forward_raised = "a second forward raised {}".format
+trial_failed = f"the trial failed: {_ERROR}".format
+within_checkpointed = "it is within {}, which is checkpointed".format
+COMPILED = "it belongs to compiled code: torch.compile decides what that saves for backward"
+GATHERS = (
+    "fully_shard gathers its parameters at each call of it, and a trial would do so again: checkpoint the modules in it"
+)
+INPUT_OVERWRITTEN = "its input is overwritten before backward, so backward could not compute it again"
+SECOND_OUTPUT_DIFFERS = "a second forward gave another output"
+SHARDED = "its parameters are sharded: each second forward would gather them from all ranks"
+TORCHSCRIPT = "it contains TorchScript, which gradtui does not checkpoint"
+WHOLE_MODEL = "checkpointing the whole model saves nothing: backward would keep all activations again at once"
+WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward could not compute it again"
+
+# Files and measurements.
+not_a_file = "{} is not a file".format
+not_written = "{} could not be written: {}".format
+not_profiled = "gradtui profiles memory on the CPU and on CUDA only, and the models are on {}".format
+NO_HISTORY = "the CUDA allocator's history is not free: the script records it, or another allocator is in use"
+ALREADY_NOT_FINITE = "the newest values are already not finite; Pause holds the run"
+NO_DIRECTORY = "this run has no directory for files"
+NO_FILE_NAME = f"{NO_DIRECTORY}: name a file"
+ONLY_ON_CUDA = "only the CUDA allocator has one, and this run does not use CUDA"
+PROFILE_RECOMPILES = "this process has compiled code, and a profile would make torch.compile compile it again"

@@ -1,0 +1,1 @@
+"""What gradtui needs of Python and the operating system, and other parts share: files, descriptors, frames, plain text."""
