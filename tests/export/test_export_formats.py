@@ -8,13 +8,14 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from exports import read_parquet, read_scalars
-from fakes import Node
+from fakes import Node, device_sample
 from optimizer_runs import gan, linear, loss_at, norm_at, owner, run_of, steps
 from optimizer_runs import models as listed_models
 
@@ -534,6 +535,41 @@ def test_numbers_that_are_too_large_for_a_format_are_left_out(kind: str, tmp_pat
     if kind == "csv":
         (row,) = read_csv(tmp_path / "out", "machine")
         assert (row["step"], row["host_rss_bytes"], row["time_s"]) == ("", "", "2.0")
+
+
+def on_two_devices() -> list[ev.Event]:
+    """A sample of two devices, of which the second holds most of the models' bytes."""
+    sample = device_sample(2.0, 1)
+    figures = {each.name: getattr(sample, each.name) for each in fields(ev.DeviceFigures)}
+    first = ev.DeviceFigures(**figures | {"index": 0, "allocated": 128, "reserved": 256, "utilisation": 0.25})
+    return [*EVENTS[:3], replace_fields(sample, index=1, others=(first,)), EVENTS[-1]]
+
+
+def test_each_device_has_its_rows(tmp_path: Path) -> None:
+    rows = read_csv(exported("csv", tmp_path / "out", on_two_devices()), "machine")
+    names = ("step", "time_s", "device", "allocated_bytes", "reserved_bytes", "utilisation_fraction")
+    home = device_sample()
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("1", "2.0", "1", str(home.allocated), str(home.reserved), "0.83"),
+        ("1", "2.0", "0", "128", "256", "0.25"),
+    ]
+    # The host is no device's: it is there once.
+    assert [row["host_rss_bytes"] for row in rows] == [str(home.host_rss), ""]
+
+
+def test_each_device_has_series_of_its_own(tmp_path: Path) -> None:
+    """Whichever holds most of the models' bytes: that may change."""
+    scalars = read_scalars(exported("tensorboard", tmp_path / "tb", on_two_devices()))
+    host, *devices = (
+        f"machine/{name}" for name in ("host_rss_bytes", "cuda:1/reserved_bytes", "cuda:0/reserved_bytes")
+    )
+    home = device_sample()
+    assert [[value for *_, value in scalars[tag]] for tag in (host, *devices)] == [
+        [home.host_rss], [pytest.approx(home.reserved)], [256],
+    ]  # fmt: skip
+    entries = read_trace(exported("trace", tmp_path / "trace.json", on_two_devices()))
+    found = {each["name"]: each["args"]["reserved"] for each in entries if each["name"].startswith("device memory")}
+    assert found == {"device memory of cuda:1 (bytes)": home.reserved, "device memory of cuda:0 (bytes)": 256}
 
 
 STEP_TOTALS = ev.StepMemoryMeasured(

@@ -232,11 +232,15 @@ class RowMaker:
         )
 
     def _machine(self, event: ev.DeviceSampled) -> Rows:
-        row: Row = {"step": event.step, "time_s": event.at, "utilisation_fraction": event.utilisation}
-        for name in tables.MACHINE.columns:
-            if name.endswith("_bytes"):
-                row[name] = getattr(event, name.removesuffix("_bytes"))
-        yield tables.MACHINE, row
+        devices: tuple[ev.DeviceSampled | ev.DeviceFigures, ...] = (event, *event.others)
+        for device in devices:
+            row: Row = {"step": event.step, "time_s": event.at, "device": device.index}
+            row["utilisation_fraction"] = device.utilisation
+            for name in tables.MACHINE.columns:
+                if name.endswith("_bytes"):
+                    # Only the first row has the figures of the host.
+                    row[name] = getattr(device, name.removesuffix("_bytes"), None)
+            yield tables.MACHINE, row
 
     def _device_times(self, event: ev.DeviceTimesMeasured) -> Rows:
         row: Row = {"step": event.step, "time_s": event.at, **_seconds(dict(event.phases))}

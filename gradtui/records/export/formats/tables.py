@@ -102,6 +102,7 @@ MACHINE = Table(
     "machine",
     {
         **_WHEN,
+        "device": _INTEGER,
         "host_rss_bytes": _INTEGER,
         "host_available_bytes": _INTEGER,
         "host_total_bytes": _INTEGER,

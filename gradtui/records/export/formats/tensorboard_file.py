@@ -165,8 +165,10 @@ class _Scalars:
         self._memory.clear()
 
     def _machine(self, row: Row) -> None:
-        values = {name: value for name, value in row.items() if name not in ("rank", "step", "time_s")}
-        self._add(_when(row), {f"machine/{name}": value for name, value in values.items()})
+        values = {name: value for name, value in row.items() if name not in ("rank", "step", "time_s", "device")}
+        of = f"cuda:{row['device']}/" if row["device"] is not None else ""
+        scalars = {f"machine/{'' if name.startswith('host_') else of}{name}": each for name, each in values.items()}
+        self._add(_when(row), scalars)
 
     def _times(self, row: Row) -> None:
         for phase in Phase:

@@ -113,7 +113,8 @@ def _of_row(table: Table, row: Row) -> Iterator[Entry]:
     elif table is tables.MACHINE:
         yield from _counter("host memory (bytes)", row, {"process": row["host_rss_bytes"]})
         names = ("allocated", "reserved", "device_used")
-        yield from _counter("device memory (bytes)", row, {each: row[f"{each}_bytes"] for each in names})
+        of = f" of cuda:{row['device']}" if row["device"] is not None else ""
+        yield from _counter(f"device memory{of} (bytes)", row, {each: row[f"{each}_bytes"] for each in names})
     elif table is tables.STEPS:
         # Those of different optimizers cannot be compared.
         name = row["optimizer_name"]
