@@ -104,11 +104,14 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
         "Before a norm: of the gradient that only passes through a frozen module, read in sampled steps on the CPU.",
     ),
     (
-        AT_LEAST,
+        f"{AT_LEAST}≤≈",
         "muted",
-        "the norm of this rank's part",
-        "Before a norm: of the part that the shown process has of sharded parameters, a lower bound of the norm of the whole. "
-        "The viewer of a job combines the parts once all ranks have measured the same step.",
+        "at least, at most, about",
+        "Before a figure: what it says of the true one. ≥ before a norm: of the part that the shown process has of sharded "
+        "parameters; the viewer of a job combines the parts once all ranks have measured the same step. ≥ before a peak: it "
+        "was not measured all the time. ≤ before a peak: the sum of the peaks of several CUDA devices, which may have reached "
+        "theirs at different times. ≈ before a peak: such a sum, and an unmeasured one may be higher. ≤ before a learning "
+        "rate: the highest of several.",
     ),
     (
         DIFFERS,
@@ -126,9 +129,9 @@ _MARKS: tuple[tuple[str, str, str, str], ...] = (
     (
         "▲",
         "warning",
-        "peak, or spike; ≥: at least",
-        "The highest total of a phase so far, where it is not its newest one; ≥: at least that much. Over the curves of the "
-        "memory and in the panel: a spike, a step whose peak is far above those around it.",
+        "peak, or spike",
+        "The highest total of a phase so far, where it is not its newest one. Over the curves of the memory and in the panel: "
+        "a spike, a step whose peak is far above those around it.",
     ),
     (
         "–",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from app_session import Session, session
 from fakes import coop_run
 
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
+from gradtui.run.state.bounds import Bound
 from gradtui.run.state.selectors import RunStatus
+from gradtui.run.text.units import bounded
 from gradtui.tui.actions import ACTIONS, keymap
 from gradtui.tui.rendering import Line, line_width
 from gradtui.tui.screens.help import HelpDialog, found_lines, here, overview_lines
@@ -98,6 +102,11 @@ def test_every_meaning_is_found_in_full() -> None:
     for section in MEANINGS:
         for each in section.entries:
             assert " ".join((each.text or each.brief).split()) in told
+
+
+def test_every_sign_of_a_bound_is_explained() -> None:
+    (explained,) = [each.sign[0][0] for section in MEANINGS for each in section.entries if "≥" in each.sign[0][0]]
+    assert set(explained) == {bounded(bound, "") for bound in get_args(Bound)} - {""}
 
 
 async def test_the_help_has_at_most_three_pages() -> None:
