@@ -68,7 +68,7 @@ class Training:
 def on_cuda(seen: Watched) -> None:
     """Have the models counted as being on a device."""
     ledger = seen.probe.step_sampler._memory.accountant
-    ledger.home = torch.device("cuda", 0)
+    ledger.devices = (torch.device("cuda", 0),)
     ledger.follow = lambda tree: None  # type: ignore[method-assign]
 
 
