@@ -240,6 +240,8 @@ class ParameterInfo:
     norm of the whole tensor would need a collective. None for any other tensor."""
     same_storage: tuple[str, ...] = ()
     """Paths of other parameters (other objects, not other names) that use the same memory."""
+    device: int | None = None
+    """Torch's index of the CUDA device on which it was when it was listed; None on any other device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,12 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.bounds import bound_of_known, bound_of_peak
 from gradtui.run.state.devices import FullestDevice, fullest_device, models_capacity
-from gradtui.run.state.free_memory import free_bytes
+from gradtui.run.state.forecast import forecast
+from gradtui.run.state.free_memory import Shortage, free_bytes, shortage
 from gradtui.run.state.run_memory import phase_peak, run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import end_rows
+from gradtui.run.text.forecast import shortage_clause
 from gradtui.tui.panels.memory_table import phase_table
 
 DEVICES = DeviceMemory(0, 40 * GIB, 50 * GIB), DeviceMemory(1, 6 * GIB, 12 * GIB)
@@ -97,6 +99,31 @@ def test_the_panel_and_the_closing_lines_name_it(width: int) -> None:
 def test_what_is_free_is_counted_on_each_device() -> None:
     # 20 of 80 GiB and 55 − 50 reserved; 1 of 16 GiB and 14 − 12 reserved.
     assert free_bytes(on_two()) == (20 + 5 + 1 + 2) * GIB
+
+
+def test_a_change_must_fit_on_the_device_where_its_tensors_are() -> None:
+    state, tight = on_two(), replace(SECOND, device_used=SECOND.device_total, reserved=12 * GIB + 1024)
+    apply(state, replace(TWO, others=(tight,)))
+    infos, flags = state.tree.parameters, state.tree.trainable
+    frozen = [index for index, flag in enumerate(flags) if flag == "0"]
+    change = forecast(state, frozen, True)
+    # Where its tensors are is not known: 25 GiB of both devices together are free.
+    assert shortage(state, change) is None
+    state.tree.parameters = tuple(replace(info, device=0) for info in infos)
+    assert shortage(state, change) is None
+    state.tree.parameters = tuple(replace(info, device=1) for info in infos)
+    found = shortage(state, change)
+    assert found == Shortage(change.gradients + (change.new_state or 0), True, 1024, 1)
+    assert shortage_clause(found).endswith(" more on cuda:1, where 1.00 KiB are free")
+    # What is freed on the first device does not help: with it the change needs less than nothing.
+    stops = [index for index, flag in enumerate(flags) if flag == "1"]
+    state.tree.parameters = tuple(replace(info, device=int(flags[index] == "0")) for index, info in enumerate(infos))
+    mixed = replace(change, stops=tuple(stops), peak=-GIB)
+    assert shortage(state, mixed) == found
+    assert shortage(state, replace(change, peak=512)) is None
+    small, *others = frozen
+    state.tree.parameters = tuple(replace(info, device=int(index == small)) for index, info in enumerate(infos))
+    assert shortage(state, forecast(state, others, True)) is None
 
 
 def test_one_device_has_no_sign_and_no_fullest_one() -> None:

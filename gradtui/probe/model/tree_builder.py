@@ -157,7 +157,8 @@ class _Builder:
             # Read the parts: `to_local` would be an operation, which a mode of the script could observe.
             local = sum(part.numel() for part in plain_tensors(parameter))
         name = str(dtype).removeprefix("torch.")
-        self._parameters.append(ParameterInfo(path, (path,), tuple(shape or ()), name, count, size, module, local))
+        info = ParameterInfo(path, (path,), tuple(shape or ()), name, count, size, module, local)
+        self._parameters.append(replace(info, device=parameter.device.index) if parameter.is_cuda else info)
 
     def _add_name(self, parameter: int, path: str) -> None:
         info = self._parameters[parameter]

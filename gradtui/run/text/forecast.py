@@ -106,7 +106,10 @@ def _peak(forecast: Forecast) -> list[str]:
 def shortage_clause(found: Shortage) -> str:
     """Return that a change does not fit: `needs about 1.20 GiB more, and 819 MiB are free`."""
     least = "at least " if found.at_least else ""
-    return f"needs {least}about {short_bytes(found.needed)} more, and {short_bytes(found.free)} are free"
+    free = f", and {short_bytes(found.free)} are free"
+    if found.device is not None:
+        free = f" on cuda:{found.device}, where {short_bytes(found.free)} are free"
+    return f"needs {least}about {short_bytes(found.needed)} more{free}"
 
 
 def forecast_error_words(state: RunState) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from simulated import Simulated, run_simulated
 
-from gradtui.protocol.events import Event, MemoryMeasured, StepMemoryMeasured, StepMemoryProfiled
+from gradtui.protocol.events import Event, MemoryMeasured, ModelsFound, StepMemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.recording.reader import Recording
 
@@ -92,6 +92,8 @@ def test_a_model_on_two_devices_counts_on_both(wide: int, tmp_path: Path) -> Non
     assert [max(each.devices[at].peak or 0 for each in seen if each.devices) for at in (0, 1)] == peaks
     assert peaks[1] > 50 * MIB
     assert done.summary["memory"]["peak"]["bytes"] <= sum(peaks)
+    (found,) = (event for event in events if isinstance(event, ModelsFound))
+    assert {(info.path.partition(".")[0], info.device) for info in found.parameters} == {("first", 0), ("second", 1)}
 
 
 def parameters(wide: int) -> int:
