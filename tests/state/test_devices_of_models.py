@@ -49,8 +49,8 @@ def on_two() -> RunState:
     return state
 
 
-def text(state: RunState, width: int) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in phase_table(state, width, 24).lines)
+def text(state: RunState, width: int, height: int = 24) -> str:
+    return "\n".join("".join(part for part, _ in line) for line in phase_table(state, width, height).lines)
 
 
 def test_totals_are_the_newest_and_peaks_the_highest() -> None:
@@ -94,6 +94,19 @@ def test_the_panel_and_the_closing_lines_name_it(width: int) -> None:
     told = next(row.text for row in end_rows(state) if row.label == "memory")
     assert told.startswith("peak ≤ 62")
     assert "fullest cuda:1 12.0 of 16.0 GiB" in told
+
+
+def test_the_fullest_device_comes_before_the_smallest_phase() -> None:
+    """As on a screen of 160×50."""
+    state = on_two()
+    for phase in (Phase.LOAD, Phase.ZERO_GRAD):
+        newest = state.phases[Phase.FORWARD].last
+        assert newest is not None
+        apply(state, replace(newest, phase=phase))
+    shown = text(state, 68, 13)
+    assert "▲ fullest cuda:1" in shown
+    assert "peak ≤" in shown
+    assert all(phase in shown for phase in ("forward", "backward", "optimizer"))
 
 
 def test_what_is_free_is_counted_on_each_device() -> None:

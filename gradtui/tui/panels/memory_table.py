@@ -97,9 +97,10 @@ def _what_fits(state: RunState, chosen: Phase, width: int, room: int) -> tuple[l
     peak, host = peak_line(state), host_line(state.device)
     if len(peak) == 1 and host and line_width((*peak[0], _BETWEEN, *host[0])) <= width:
         peak, host = [(*peak[0], _BETWEEN, *host[0])], []
-    peak += fullest_line(state)
-    found = memory_peak(state)
-    few = len(MAIN_PHASES) + 1
+    found, fullest = memory_peak(state), fullest_line(state)
+    peak += fullest
+    # Which of several devices is the fullest takes the row of one phase more, which is the smallest.
+    few = len(MAIN_PHASES) + (0 if fullest else 1)
     warnings = [*graphs_line(state), *growth_line(state)]
     # The line of the peak has the newest spike, if that is the peak.
     if found is None or not any(includes(spike, found.step) for spike in state.step_memory.spikes[-1:]):

@@ -23,7 +23,7 @@ from gradtui.tui.rendering import PHASE_ROLES, wrap
 
 _MAX = "highest at phase ends"
 """What the peak curve is called where no allocator keeps a peak: the peak of a step is higher than its totals."""
-_SUM = "sum of the devices' peaks"
+_SUM = "sum of peaks"
 PEAK_ROLE, TOTAL_ROLE = "curve-1", "curve-4"
 _LIMIT_FITS = 1.5
 """The limit of the device is drawn beside curves near whose highest visible value it is: at most this many times as high."""
