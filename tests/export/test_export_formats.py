@@ -21,6 +21,7 @@ from optimizer_runs import models as listed_models
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import (
     GroupSettings,
     MemoryBytes,
@@ -557,6 +558,19 @@ def test_each_device_has_its_rows(tmp_path: Path) -> None:
     assert [row["host_rss_bytes"] for row in rows] == [str(home.host_rss), ""]
 
 
+def test_the_sum_of_the_peaks_of_devices_is_an_upper_bound(tmp_path: Path) -> None:
+    devices = DeviceMemory(0, 40, 60), DeviceMemory(1, 40, 50)
+    totals = [ev.StepTotals(step, 80, 80, 80, 110, peak_exact=step > 1) for step in (1, 2, 3)]
+    totals[2] = replace_fields(totals[2], devices=devices)
+    phase = replace_fields(memory(1.5, 3, Phase.FORWARD, 0, 110), peak_exact=True, devices=devices)
+    events = [*EVENTS[:3], phase, ev.StepMemoryMeasured(2.0, 3, tuple(totals)), EVENTS[-1]]
+    folder = exported("csv", tmp_path / "out", events)
+    assert [(row["peak_bound"], row["peak_is_exact"]) for row in read_csv(folder, "step_memory")] == [
+        ("at least", "0"), ("exact", "1"), ("at most", "0"),
+    ]  # fmt: skip
+    assert [row["peak_bound"] for row in read_csv(folder, "memory")] == ["at most"]
+
+
 def test_each_device_has_series_of_its_own(tmp_path: Path) -> None:
     """Whichever holds most of the models' bytes: that may change."""
     scalars = read_scalars(exported("tensorboard", tmp_path / "tb", on_two_devices()))
@@ -587,7 +601,7 @@ def test_csv_has_the_memory_of_every_step(tmp_path: Path) -> None:
         ("100", "90", "80", "105"), ("200", "180", "160", "210"), ("300", "270", "240", "315"),
         ("", "45", "40", "45"), ("50", "45", "40", ""),
     ]  # fmt: skip
-    assert [row["peak_is_exact"] for row in rows] == ["0", "0", "1", "0", "0"]
+    assert [row["peak_is_exact"] for row in rows] == ["0", "0", "1", "0", ""]
     # The first report has no earlier one. The steps of the second share the time since.
     assert [float(row["time_s"]) for row in rows] == [6.75, 6.75, 6.75, 6.8125, 6.875]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +12,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.records.export.formats import tables
 from gradtui.records.export.formats.tables import Row, Rows, Table
+from gradtui.run.state.bounds import bound_of_peak
 from gradtui.run.state.optimizer_names import optimizer_name
 from gradtui.run.state.run_state import RunState
 
@@ -158,7 +159,8 @@ class RowMaker:
         self._memory_at_s, each_s = event.at, (event.at - before) / len(event.totals)
         for number, totals in enumerate(event.totals, 1):
             at = event.at if number == len(event.totals) else before + number * each_s
-            row: Row = {"step": totals.step, "time_s": at, "peak_is_exact": totals.peak_exact and not totals.devices}
+            row: Row = {"step": totals.step, "time_s": at}
+            row |= _bound_of(totals.peak, is_exact=totals.peak_exact, devices=totals.devices)
             row |= {f"{name}_bytes": getattr(totals, name) for name in ("forward", "backward", "optimizer", "peak")}
             yield tables.STEP_MEMORY, row
 
@@ -225,7 +227,7 @@ class RowMaker:
                 **{f"{category}_bytes": held[category] for category in MEMORY_CATEGORIES},
                 "total_bytes": event.held.total,
                 "peak_bytes": event.peak,
-                "peak_is_exact": event.peak_exact and not event.devices if event.peak is not None else None,
+                **_bound_of(event.peak, is_exact=event.peak_exact, devices=event.devices),
                 "is_exact": event.exact,
                 "offloaded_is_outside_total": event.held.offload_outside,
             },
@@ -316,6 +318,11 @@ class RowMaker:
     def _pause_row(began: ev.PauseChanged, seconds: float | None) -> tuple[Table, Row]:
         reason = began.reason or None
         return tables.PAUSES, {"step": began.step, "time_s": began.at, "duration_s": seconds, "reason": reason}
+
+
+def _bound_of(peak: int | None, *, is_exact: bool, devices: Sequence[object]) -> Row:
+    bound = bound_of_peak(is_exact=is_exact, devices=devices) if peak is not None else None
+    return {"peak_bound": bound, "peak_is_exact": None if bound is None else bound == "exact"}
 
 
 def _seconds(by_phase: Mapping[Phase, float]) -> Row:

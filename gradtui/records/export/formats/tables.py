@@ -82,6 +82,7 @@ MEMORY = Table(
         **{f"{category}_bytes": _INTEGER for category in MEMORY_CATEGORIES},
         "total_bytes": _INTEGER,
         "peak_bytes": _INTEGER,
+        "peak_bound": _TEXT,
         "peak_is_exact": _FLAG,
         "is_exact": _FLAG,
         "offloaded_is_outside_total": _FLAG,
@@ -95,6 +96,7 @@ STEP_MEMORY = Table(
         "backward_bytes": _INTEGER,
         "optimizer_bytes": _INTEGER,
         "peak_bytes": _INTEGER,
+        "peak_bound": _TEXT,
         "peak_is_exact": _FLAG,
     },
 )
