@@ -151,7 +151,7 @@ class CommandDispatcher:
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
-            Watch: norms.watch,
+            Watch: lambda command: norms.watch(command.parameters),
             TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
             SkipStep: self._skip_step,

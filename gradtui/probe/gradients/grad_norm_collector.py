@@ -26,7 +26,6 @@ from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
-from gradtui.protocol.commands import Watch
 from gradtui.system.no_collection import no_collection
 
 _ROWS_S = 0.1
@@ -144,9 +143,9 @@ class GradNormCollector:
         """Measure every step, and pass each sample to `receiver`; None ends this."""
         self.latest.receiver = receiver
 
-    def watch(self, command: Watch) -> CommandResult:
+    def watch(self, paths: tuple[str, ...]) -> CommandResult:
         """Collect histograms of these parameters from the next step on."""
-        self._figures.watch(command.parameters)
+        self._figures.watch(paths)
         return CommandResult("measure gradients in detail", ())
 
     def copy_losses(self) -> None:
