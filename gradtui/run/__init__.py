@@ -1,1 +1,1 @@
-"""What is known about a run and what is said of it: its state, the events that make it, findings and sentences."""
+"""One account of a run: its state, the reducer that builds the state from events, the findings and the sentences."""

@@ -56,8 +56,6 @@ class Change:
     at_rest: Sequence[torch.Tensor]
     """Parameters that are frozen already, and whose optimizer state is offloaded or dropped with this freeze."""
     training: Training
-    optimizers: Sequence[Optimizer]
-    """The optimizers in use."""
     owners: Owners
     """The optimizer in use and the group of each parameter."""
     all_owners: Owners

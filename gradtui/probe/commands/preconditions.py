@@ -59,7 +59,7 @@ def check(change: Change, tree: ModuleTree, *, leaves_others: bool = False) -> N
     if training.by_hand:
         # A freeze removes the gradient, which code such as `p -= lr * p.grad` does not expect.
         raise CommandRefused(refusals.UPDATED_BY_SCRIPT)
-    refuse_lbfgs(chosen, change.optimizers)
+    refuse_lbfgs(chosen, training.optimizers)
     if not leaves_others:
         refuse_to_end_training(chosen, tree, training)
 

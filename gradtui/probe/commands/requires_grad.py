@@ -73,7 +73,7 @@ def _unfreeze(change: Change, tree: ModuleTree, states: OptimizerStates) -> str:
     chosen, owners, joined = change.parameters, change.owners, states.joined
     orphans = {index: tensor for index, tensor in chosen.items() if id(tensor) not in owners}
     preconditions.refuse_joining_in_backward(orphans, tree, change.training)
-    joining = joined.plan(orphans, tree, change.optimizers)
+    joining = joined.plan(orphans, tree, change.training.optimizers)
     with _all_or_nothing(chosen.values()), joined.joining(joining, change.step):
         back = states.bring_back(chosen.values())
         for tensor in chosen.values():

@@ -181,7 +181,7 @@ class TrainabilityController:
             if (id(tensor) not in held if command.trainable else not tensor.requires_grad)
         ]
         training = self._training.now(measured=measured)
-        alive, in_use = self._view.live_optimizers(), training.optimizers
+        alive = self._view.live_optimizers()
         return Change(
             command,
             self._crossing.step,
@@ -190,8 +190,7 @@ class TrainabilityController:
             statistics,
             at_rest=(),
             training=training,
-            optimizers=in_use,
-            owners=membership.owners(in_use),
+            owners=membership.owners(training.optimizers),
             all_owners=membership.owners(alive),
             in_host_memory=self.states.offloaded(chosen.values()),
         )

@@ -26,12 +26,12 @@ _FRESH_S = 0.25
 _ALIKE = 64 << 10
 """The blocks of a device are taken as alike if so few bytes more or less are free, as at the same place of each step."""
 _PLACES = 16
-"""Most places of a step of which the sizes are kept."""
+"""Entries of `_pieces` at most."""
 
 _free: dict[int, int] = {}
-"""By CUDA device: its free bytes in small blocks, in units of `_ALIKE`, when its room was looked at last."""
+"""For each CUDA device: the free bytes in its small blocks, in units of `_ALIKE`, at the last reading."""
 _pieces: dict[tuple[int, int | None], tuple[float, int]] = {}
-"""By CUDA device and its free bytes: when the free blocks were looked at, and the bytes of a piece."""
+"""For each CUDA device and its free bytes: the time of the last reading of the free blocks, and the bytes of a piece."""
 
 
 def has_room(devices: Iterable[int]) -> bool:
