@@ -25,6 +25,65 @@ class WeightsUntied(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnForwardWrites(Event):
+    """Frozen parameters, and buffers of modules, whose values the forward of their own module has changed."""
+
+    tensors: tuple[tuple[int, str], ...]
+    """(index of the module, name of the tensor in it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsMasked(Event):
+    """Rows of a trainable parameter had a gradient of zero in several samples, always the same ones."""
+
+    parameter: str
+    rows: int
+    masked: int
+    """Number of rows without a gradient."""
+    samples: int
+    """Samples in a row with the same rows."""
+    moved: int
+    """Those of them in which the optimizer's step moved rows without a gradient."""
+    by_hook: bool
+    """A hook is on the parameter's gradient."""
+    is_deliberate: bool
+    """The rows are in use, or the script has set their gradient to zero: it is no unit that is dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class AveragedCopyCompared(Event):
+    """A frozen copy of a model that trains was compared with its first sample, and so was that model."""
+
+    copy: int
+    """Index of the module."""
+    source: int
+    """Index of the module that trains."""
+    dtype: str
+    """Type of the copy's parameters."""
+    since_step: int
+    is_called: bool
+    """The copy ran in eval mode."""
+    buffers: tuple[str, ...]
+    """Paths of the compared buffers within the module."""
+    tensors_changed: tuple[float, float]
+    """Share of the compared parameters of the copy and of the source that have changed."""
+    elements_changed: tuple[float, float]
+    """The same of their elements."""
+    buffers_changed: tuple[float, float]
+    """Share of the compared buffers of the copy and of the source that have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroDerivativesFound(Event):
+    """Operations with a derivative of zero stand between the loss and parameters whose gradient is zeros."""
+
+    operations: tuple[tuple[str, str, int], ...]
+    """(function of torch, path of the module that called it, number of these parameters behind it)."""
+    parameters: tuple[str, ...]
+    """Paths of all these parameters."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointAlive(Event):
     """Tensors that `torch.load` has made, with the shapes and types of most of a model's parameters, are alive.
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from correct_accumulation import ACCUMULATION
+from correct_freezes import FREEZES
 from correct_loops import LOOPS as CORRECT_LOOPS
 from correct_models import MODELS
 from fork_server import python
@@ -22,7 +23,7 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 
 DEMOS = Path(__file__).parents[2] / "demos"
-CORRECT = {**CORRECT_LOOPS, **ACCUMULATION, **MODELS}
+CORRECT = {**CORRECT_LOOPS, **ACCUMULATION, **MODELS, **FREEZES}
 STEPS = 20
 PAIRS = [*((name, "plain") for name in SPECIMENS), *(("mlp", name) for name in LOOPS if name != "plain")]
 MEANT: dict[str, set[str]] = {"under_no_grad": {"GT201"}}

@@ -23,6 +23,7 @@ from gradtui.probe.autograd.parameter_use import NewestUse, ParameterUse
 from gradtui.probe.autograd.recomputation import Recomputation
 from gradtui.probe.autograd.saved_owners import SavedOwners
 from gradtui.probe.autograd.saved_tensors import walk
+from gradtui.probe.autograd.zero_derivatives import zero_derivatives
 
 __all__ = [
     "NOTHING_KEPT",
@@ -50,4 +51,5 @@ __all__ = [
     "recomputation",
     "training_flags",
     "walk",
+    "zero_derivatives",
 ]

@@ -136,8 +136,10 @@ class ModuleCallLogger:
         "_thread",
         "bypass",
         "calls",
+        "entering",
         "inside",
         "intercepts_calls",
+        "leaving",
         "on",
         "trace",
     )
@@ -158,6 +160,10 @@ class ModuleCallLogger:
         self.calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         """By `id()`: each module that another module has called and that is no child of a known module, with the caller's
         index."""
+        self.entering: Callable[[nn.Module, int], None] | None = None
+        """Called before each call that is logged, with the module and its index."""
+        self.leaving: Callable[[], None] | None = None
+        """Called after it."""
         self._shared: Container[int] = ()
         self._parents: Sequence[int] = ()
         self.trace = ModuleCallLog()
@@ -206,8 +212,12 @@ class ModuleCallLogger:
                 self.trace.entered(caller, is_part=True)
             else:
                 self.trace.entered(index)
+            if self.entering is not None:
+                self.entering(module, index)
 
     def left(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of the innermost module call, whether it returned or raised."""
         if self.on and get_ident() == self._thread:
             self.trace.left()
+            if self.leaving is not None:
+                self.leaving()

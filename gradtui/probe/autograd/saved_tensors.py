@@ -21,7 +21,7 @@ from gradtui.probe.model import Leaf
 from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
-    has_accumulation_hooks,
+    has_gradient_hooks,
     hides_modules,
     leaf_of,
     number_of,
@@ -372,8 +372,7 @@ class _Walk:
 
 def _is_plain_input(leaf: torch.Tensor) -> bool:
     """Return whether a leaf can be an input whose gradient is never read, so far: it has none yet, and no hooks."""
-    hooks = getattr(leaf, "_backward_hooks", None) or has_accumulation_hooks(leaf)
-    return type(leaf) is torch.Tensor and not hooks and leaf.grad is None
+    return type(leaf) is torch.Tensor and not has_gradient_hooks(leaf) and leaf.grad is None
 
 
 _UNKNOWN = Leaf(-1, OUTSIDE)

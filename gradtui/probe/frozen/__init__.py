@@ -3,9 +3,11 @@
 A tensor has changed if its version counter rose, or if its bits differ from those that it had when it was frozen. A write
 through `.data` does not raise the counter, but changes the bits. `DriftDetector` compares every frozen parameter in sampled
 steps, by a few of its elements. `FreezeVerifier` compares what a command has frozen: the counters at every step, and the
-checksum of all bits when the freeze is verified.
+checksum of all bits when the freeze is verified. The other classes find what else moves, or
+stays, against the intent of a script: frozen tensors that their own forward writes, masked rows, averaged copies.
 """
 
+from gradtui.probe.frozen.averaged_copies import AveragedCopies
 from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.frozen.drift import DriftDetector
 from gradtui.probe.frozen.freeze_verifier import (
@@ -18,17 +20,23 @@ from gradtui.probe.frozen.freeze_verifier import (
     optimizer_wrote,
     within_steps,
 )
+from gradtui.probe.frozen.masked_rows import Masked, MaskedRows
+from gradtui.probe.frozen.own_writes import OwnWrites
 
 __all__ = [
     "BETWEEN_STEPS",
     "SINCE_LAST_STEP",
     "VERIFY_STEPS",
     "WITHIN_STEP",
+    "AveragedCopies",
     "BitSample",
     "Bits",
     "DriftDetector",
     "Freeze",
     "FreezeVerifier",
+    "Masked",
+    "MaskedRows",
+    "OwnWrites",
     "optimizer_wrote",
     "within_steps",
 ]

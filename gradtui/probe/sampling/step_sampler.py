@@ -23,9 +23,8 @@ from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
+from gradtui.probe.sampling.script_facts import ScriptFacts
 from gradtui.probe.sampling.state_classifier import StateClassifier
-from gradtui.probe.sampling.tied_weights import TiedWeights
-from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.steps import DeviceTimes, PhaseTracker, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
@@ -83,10 +82,10 @@ class StepSampler:
         self.states = ParameterStateReporter(context)
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self.inputs = InputGradients(context)
-        self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
         self._checkpoint = LoadedCheckpoint(context)
         self._gradient_flow = GradientFlowReporter(context)
         self.passing = self._gradient_flow.passing
+        self._facts = ScriptFacts(context, self.tracer, self.states, self._gradient_flow)
         self._classes = StateClassifier(context, self.states, self._gradient_flow, self.times, self.sample_next)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
@@ -125,7 +124,7 @@ class StepSampler:
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes after the models were listed again."""
         self._classes.tree_changed(moved)
-        self._tied.tree_changed(moved)
+        self._facts.tree_changed(moved)
         self._gradient_flow.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
@@ -237,8 +236,7 @@ class StepSampler:
         sampled_step = self.sampled_step
         if sampled_step is None or not self._can_sample():
             return
-        with self.hooks.guarded("tied weights"):
-            self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
+        self._facts.on_backward(sampled_step, sequence(outputs))
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
         self._traces.on_backward(sequence(outputs), facts or NOTHING_KEPT)
@@ -257,12 +255,14 @@ class StepSampler:
         self.passing.end()
         if self.sampled_step is not None and self._can_sample():
             self.sampled_step.on_backward_post()
+            self._facts.on_backward_post(self.sampled_step)
 
     @alone
     def step_begins(self) -> None:
         """Record version counters before an optimizer's step."""
         if self.sampled_step is not None and self._can_sample():
             self._classes.step_begins(self.sampled_step.tree.live_parameters())
+            self._facts.step_begins(self.sampled_step)
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook. A failure here must not switch those hooks off.
@@ -354,9 +354,7 @@ class StepSampler:
         self._gradient_flow.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
         with self.hooks.guarded("gradient path"):
             self.gradients.on_step_post(sampled_step, self._counter.steps)
-        found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
-        with self.hooks.guarded("unregistered modules"):
-            self._unregistered.on_step_post(*found)
+        self._facts.on_step_post(sampled_step)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
         index = -1 if optimizer is None else self._view.discovery.register_optimizer(optimizer)
         self.totals.sampled(self._counter.steps, index, self._memory.peaks.emitted)

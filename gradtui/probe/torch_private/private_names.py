@@ -297,6 +297,11 @@ def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
     return bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
 
 
+def has_gradient_hooks(tensor: torch.Tensor) -> bool:
+    """Return whether hooks run on the gradient of a leaf before backward stores it, or after that."""
+    return bool(getattr(tensor, "_backward_hooks", None)) or has_accumulation_hooks(tensor)
+
+
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Return whether this is a lazy module's parameter that has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)

@@ -32,7 +32,7 @@ def frozen_modules_in_train_mode(state: RunState, kind: str) -> list[int]:
     return [
         index
         for index in sorted(chosen - held)
-        if flow.training[index] == "1" and _has_run(state, flow.called, index) and _is_frozen(state, index)
+        if flow.training[index] == "1" and _has_run(state, flow.called, index) and is_frozen(state, index)
     ]
 
 
@@ -57,7 +57,8 @@ def _has_run(state: RunState, called: Sequence[int], module: int) -> bool:
     return called[module] > 0 or called[root] == 0
 
 
-def _is_frozen(state: RunState, module: int) -> bool:
+def is_frozen(state: RunState, module: int) -> bool:
+    """Return whether a module, or the closest one around it with parameters, has frozen parameters only."""
     modules = state.tree.modules
     while not modules[module].subtree_parameters and modules[module].parent >= 0:
         module = modules[module].parent

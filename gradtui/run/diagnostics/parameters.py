@@ -72,3 +72,18 @@ def owner_of(state: RunState, parameter: int) -> tuple[int, int] | None:
             at = optimizer.parameters.index(parameter)
             return number, optimizer.group_of[at] if at < len(optimizer.group_of) else 0
     return None
+
+
+def group_settings(state: RunState, parameter: int) -> str:
+    """Return `, and momentum 0.9 and weight decay 0.01 still apply`, as far as they are known."""
+    owner, read = owner_of(state, parameter), state.groups.optimizers if state.groups is not None else ()
+    if owner is None or owner[0] >= len(read) or owner[1] >= len(read[owner[0]]):
+        return ""
+    group = read[owner[0]][owner[1]]
+    further = dict(group.further)
+    betas = further.get("betas")
+    first_beta = ("moments with beta", betas[0]) if isinstance(betas, tuple) and betas else ("", None)
+    settings = ("weight decay", group.weight_decay), ("momentum", further.get("momentum")), first_beta
+    words = [f"{name} {value:g}" for name, value in settings if isinstance(value, float) and value]
+    is_one = len(words) == 1 and not words[0].startswith("moments")
+    return f", and {' and '.join(words)} still {'applies' if is_one else 'apply'}" if words else ""

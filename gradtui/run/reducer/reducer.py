@@ -264,6 +264,22 @@ def _unregistered_found(state: RunState, event: ev.UnregisteredFound) -> None:
             state.note(event, "model", line)
 
 
+def _own_forward_writes(state: RunState, event: ev.OwnForwardWrites) -> None:
+    state.own_writes = event
+
+
+def _rows_masked(state: RunState, event: ev.RowsMasked) -> None:
+    state.masked_rows[event.parameter] = event
+
+
+def _averaged_copy_compared(state: RunState, event: ev.AveragedCopyCompared) -> None:
+    state.averaged[event.copy] = event
+
+
+def _zero_derivatives_found(state: RunState, event: ev.ZeroDerivativesFound) -> None:
+    state.zero_derivatives = event
+
+
 def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
 
@@ -292,6 +308,10 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.Progress: progress.progressed,
     ev.UnregisteredFound: _unregistered_found,
     ev.CheckpointAlive: _checkpoint_alive,
+    ev.OwnForwardWrites: _own_forward_writes,
+    ev.RowsMasked: _rows_masked,
+    ev.AveragedCopyCompared: _averaged_copy_compared,
+    ev.ZeroDerivativesFound: _zero_derivatives_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),

@@ -323,6 +323,14 @@ class RunState:
     """Number of these events."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)
     """Weights that were equal at first, and are not any more."""
+    own_writes: ev.OwnForwardWrites | None = None
+    """The newest event about frozen tensors that their own forward writes."""
+    masked_rows: dict[str, ev.RowsMasked] = field(default_factory=dict)
+    """The newest event of each parameter with rows that get no gradient."""
+    averaged: dict[int, ev.AveragedCopyCompared] = field(default_factory=dict)
+    """The newest comparison of each averaged copy, by the index of its module."""
+    zero_derivatives: ev.ZeroDerivativesFound | None = None
+    """The newest event about operations with a derivative of zero."""
     findings: list[Finding] = field(default_factory=list)
     """What is wrong with the run, in the order in which it was found. `gradtui.run.diagnostics` keeps it."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)

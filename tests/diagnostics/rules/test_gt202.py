@@ -6,7 +6,7 @@ import pytest
 from scripted_run import calls, match, matches, run, window
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GroupSettings
+from gradtui.protocol.vocabulary import GradientStats, GroupSettings
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 
@@ -48,3 +48,32 @@ def test_a_learning_rate_that_was_0_in_the_first_epoch(last: int, found: bool) -
     state = with_rate(0.0, since=1, step=60)
     apply(state, ev.GroupsRead(2.0, last + 1, ((GroupSettings(0.1, 0.0),),), before=last))
     assert [each.evidence["steps"] for each in matches("GT202", state)] == [last] * found
+
+
+def with_ratios(*ratios: float, rate: float = 1e-12, since: int = 10, step: int = 60) -> RunState:
+    """A run in which each parameter had these update ratios, the last of them from step `since` on."""
+    state = with_rate(rate, since=1, step=step)
+    for number, ratio in enumerate(ratios):
+        figures = tuple(GradientStats(index, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True) for index in range(4))
+        apply(state, ev.GradientFiguresMeasured(1.0, since + number, figures))
+    return state
+
+
+def test_a_learning_rate_below_the_resolution_of_the_weights() -> None:
+    found = match("GT202", with_ratios(1e-3, 0.0, 1e-10, 0.0))
+    assert found.evidence == {"learning_rate": 1e-12, "update_ratio": 0.0, "since_step": 11, "tensors": 4}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        with_ratios(1e-3, 1e-4, 1e-3),
+        with_ratios(1e-3, 0.0, 0.0),
+        with_ratios(0.0, 0.0, 1e-3),
+        with_ratios(0.0, 0.0, 0.0, since=45),
+        with_ratios(0.0, 0.0, 0.0, rate=0.0, since=58),
+    ],
+    ids=["moves", "two measurements", "moves again", "the end of a schedule", "a rate of 0 has its own words"],
+)
+def test_updates_that_are_seen_or_just_became_small(state: RunState) -> None:
+    assert [each for each in matches("GT202", state) if "update_ratio" in each.evidence] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
 from gradtui.run.state.findings import Level
@@ -17,6 +18,11 @@ _WARM_UP = 5
 """Steps with a learning rate of 0 at the start: a schedule that warms up from 0 has one."""
 _LATER = 20
 """Steps with a learning rate of 0 later on: many schedules end at 0."""
+_RESOLUTION = {"float32": 2.0**-25, "float64": 2.0**-54}
+"""Half the distance of neighbouring numbers, relative to the larger one (IEEE 754). GT208 is about 16 bits."""
+_CHANGED = 0.02
+"""Share of the elements that change, below which a step counts as without effect."""
+_MEASUREMENTS = 3
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -24,6 +30,7 @@ def check(state: RunState) -> Iterator[Match]:
     for each in windows_by_optimizer(state):
         yield from _cleared(state, each)
         yield from _no_learning_rate(state, each)
+        yield from _too_small_a_rate(state, each)
 
 
 def _cleared(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
@@ -79,6 +86,43 @@ def _no_earlier_learning_rate(state: RunState, each: OptimizerWindows) -> Iterat
         call="step",
         remedy="begin a warm-up above 0, and advance it at each optimizer step, not at each epoch",
         key=f"learning rate {each.optimizer}",
+    )
+
+
+def _too_small_a_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
+    """Match an optimizer whose updates have been below the resolution of all its parameters for some time.
+
+    As in GT208, a share s of changed elements makes the ratio of update and parameter at least resolution * sqrt(s).
+    """
+    read, tree = state.groups.optimizers if state.groups is not None else (), state.tree
+    groups = read[each.optimizer] if each.optimizer < len(read) else ()
+    rates = [group.learning_rate for group in groups if isinstance(group.learning_rate, float)]
+    if not rates or len(rates) < len(groups) or not max(rates) > 0 or each.optimizer >= len(state.optimizers):
+        return
+    since, trained, largest = 0, 0, 0.0
+    for index in state.optimizers[each.optimizer].parameters:
+        if tree.states[index : index + 1] != ParameterState.TRAINED.value:
+            continue
+        resolution, ratios = _RESOLUTION.get(tree.parameters[index].dtype.removeprefix("torch.")), tree.ratios.of(index)
+        if resolution is None:
+            return
+        lost = 0
+        while lost < len(ratios.values) and ratios.values[-1 - lost] < resolution * _CHANGED**0.5:
+            lost += 1
+        if lost < _MEASUREMENTS:
+            return
+        since, trained = max(since, ratios.steps[-lost]), trained + 1
+        largest = max(largest, ratios.values[-1])
+    if not trained or state.step - since < _LATER:
+        return
+    yield Match(
+        f"the learning rate of {optimizer_name(state, each.optimizer)} is {max(rates):.2g}, too small to change a parameter: "
+        f"since step {since:,} at the latest the updates are below the resolution of the numbers (update ratio {largest:.2g})",
+        {"learning_rate": max(rates), "update_ratio": largest, "since_step": since, "tensors": trained},
+        first_step=since,
+        call="step",
+        remedy="raise the learning rate; if a schedule lowers it, call scheduler.step() as often as the schedule expects",
+        key=f"small learning rate {each.optimizer}",
     )
 
 

@@ -1,0 +1,132 @@
+"""Look for facts about the script that rules need, in sampled steps, and emit them when they change. Training thread.
+
+Each part is guarded by itself: a part that fails is switched off, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradtui.probe.autograd import ModuleCallLogger, zero_derivatives
+from gradtui.probe.frozen import AveragedCopies, Masked, MaskedRows, OwnWrites
+from gradtui.probe.model import IndexMapping
+from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
+from gradtui.probe.sampling.parameter_states import ParameterStateReporter
+from gradtui.probe.sampling.sampled_step import SampledStep
+from gradtui.probe.sampling.tied_weights import TiedWeights
+from gradtui.probe.sampling.unregistered_modules import Unregistered
+from gradtui.probe.steps import ProbeContext
+from gradtui.protocol.events import AveragedCopyCompared, Event, OwnForwardWrites, RowsMasked, ZeroDerivativesFound
+from gradtui.protocol.vocabulary import ParameterState
+
+_SEARCHES = 3
+"""Searches for operations with a derivative of zero."""
+_MIN_SAMPLES = 3
+"""Samples with the same masked rows before they are told."""
+
+
+class ScriptFacts:
+    """Tied weights, unregistered modules, frozen tensors that move, masked rows, averaged copies, zero derivatives."""
+
+    def __init__(
+        self,
+        context: ProbeContext,
+        tracer: ModuleCallLogger,
+        states: ParameterStateReporter,
+        gradient_flow: GradientFlowReporter,
+    ) -> None:
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._counter, self._hooks = context.counter, context.hooks
+        self._tracer, self._states, self._gradient_flow = tracer, states, gradient_flow
+        self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
+        self._writes, self._rows, self._copies = OwnWrites(), MaskedRows(), AveragedCopies()
+        tracer.entering, tracer.leaving = self._writes.entered, self._writes.left
+        self._searches = 0
+        self._told: dict[object, object] = {}
+        """What each part has emitted last."""
+
+    def tree_changed(self, moved: IndexMapping) -> None:
+        """Move all state to the new module and parameter indexes."""
+        self._tied.tree_changed(moved)
+        self._writes.tree_changed()
+        self._rows.tree_changed(moved)
+        self._copies.tree_changed(moved)
+        self._searches = 0
+        self._told.clear()
+
+    def on_backward(self, sampled_step: SampledStep, outputs: Sequence[object]) -> None:
+        """Look at the values with which a sampled step computes, and at its graph, before a backward."""
+        with self._hooks.guarded("tied weights"):
+            self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
+        if self._searches < _SEARCHES and (zero := self._states.indices_of(ParameterState.ZERO)):
+            with self._hooks.guarded("zero derivatives"):
+                self._search(sampled_step, outputs, zero)
+
+    def on_backward_post(self, sampled_step: SampledStep) -> None:
+        """Look at the gradients that a backward has left."""
+        with self._hooks.guarded("masked rows"):
+            self._rows.on_backward_post(sampled_step.tree)
+
+    def step_begins(self, sampled_step: SampledStep) -> None:
+        """Look at the gradients that the optimizer's step is about to apply."""
+        with self._hooks.guarded("masked rows"):
+            self._rows.step_begins(sampled_step.tree)
+
+    def on_step_post(self, sampled_step: SampledStep) -> None:
+        """Compare what a sampled step has changed, when its optimizer step has ended."""
+        tree, at, step = sampled_step.tree, self._clock.at(), self._counter.steps
+        with self._hooks.guarded("unregistered modules"):
+            self._unregistered.on_step_post(self._tracer.calls, tree, self._view.live_optimizers(), step)
+        with self._hooks.guarded("own writes"):
+            if changed := self._writes.on_step_post():
+                self._tell("writes", frozenset(changed), OwnForwardWrites(at, step, tuple(sorted(changed))))
+        with self._hooks.guarded("masked rows"):
+            self._rows.step_ended(tree)
+            for index, known in self._rows.found.items():
+                if known.samples >= _MIN_SAMPLES:
+                    self._tell_rows(index, known)
+        with self._hooks.guarded("averaged copies"):
+            called = {*sampled_step.trace.grad_modes, *self._gradient_flow.evaluated}
+            if self._copies.on_step_post(tree, called, step):
+                self._tell_copies()
+
+    def _search(self, sampled_step: SampledStep, outputs: Sequence[object], zero: frozenset[int]) -> None:
+        self._searches += 1
+        tree = sampled_step.tree
+        live = {index: each for index, each in tree.live_parameters() if index in zero}
+        by_id = {id(each): index for index, each in live.items()}
+        found = zero_derivatives(outputs, sampled_step.trace, by_id)
+        behind = sorted({by_id[key] for _, _, keys in found for key in keys})
+        if found:
+            operations = {
+                (function, tree.modules[module].path if module >= 0 else "", len(keys))
+                for function, module, keys in found
+            }
+            paths = tuple(tree.parameters[index].path for index in behind)
+            event = ZeroDerivativesFound(self._clock.at(), self._counter.steps + 1, tuple(sorted(operations)), paths)
+            self._tell("zero derivatives", (event.operations, paths), event)
+
+    def _tell_rows(self, index: int, known: Masked) -> None:
+        path, is_deliberate = self._view.tree.parameters[index].path, known.zeroed > 0 or known.is_deliberate
+        figures = known.count, len(known.rows), known.samples, known.moved, known.by_hook, is_deliberate
+        event = RowsMasked(self._clock.at(), self._counter.steps, path, *figures)
+        self._tell(path, (len(known.rows), known.moved > 1, is_deliberate), event)
+
+    def _tell_copies(self) -> None:
+        for pair in self._copies.pairs:
+            if not pair.changed:
+                continue
+            (copied, copied_elements), (source, source_elements) = pair.changed["copy"], pair.changed["source"]
+            buffers = pair.changed["copy buffers"][0], pair.changed["source buffers"][0]
+            dtype = str(pair.dtype).removeprefix("torch.")
+            self._emit(
+                AveragedCopyCompared(
+                    self._clock.at(), self._counter.steps, pair.copy, pair.source, dtype, pair.since, pair.is_called,
+                    pair.buffers, (copied, source), (copied_elements, source_elements), buffers,
+                )
+            )  # fmt: skip
+
+    def _tell(self, part: object, figures: object, event: Event) -> None:
+        if self._told.get(part) != figures:
+            self._told[part] = figures
+            self._emit(event)
