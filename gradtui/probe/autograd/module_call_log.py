@@ -11,6 +11,7 @@ from _thread import get_ident
 from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -41,7 +42,8 @@ class ModuleCallLog:
     calls."""
     moved: Callable[[int], None] | None = None
     """Called with the module whose code runs from here on, at each boundary."""
-    _open: list[int] = field(default_factory=list)
+    open: list[int] = field(default_factory=list)
+    """The modules that are running, the innermost last."""
     _calls: list[int] = field(default_factory=list)
     """For each running module: the number of its call."""
     _modes: list[tuple[str, bool]] = field(default_factory=list)
@@ -50,12 +52,12 @@ class ModuleCallLog:
     @property
     def now(self) -> int:
         """The innermost module that is running."""
-        return self._open[-1] if self._open else OUTSIDE
+        return self.open[-1] if self.open else OUTSIDE
 
     @property
     def calls_now(self) -> list[tuple[int, int]]:
         """The calls that are running, the innermost last: the number of each, which no other call has, and its module."""
-        return list(zip(self._calls, self._open))
+        return list(zip(self._calls, self.open))
 
     def entered(self, module: int, *, is_part: bool = False) -> None:
         """Record that a module's forward begins; with `is_part` as a part of the call of that module that is running."""
@@ -65,7 +67,7 @@ class ModuleCallLog:
         mode, inside = grad_mode(), False
         if mode == _NO_GRAD:
             mode, inside = self._without_grad()
-        self._open.append(module)
+        self.open.append(module)
         self._modes.append((mode, inside))
         if self.grad_modes.get(module) != _GRAD:
             self.grad_modes[module] = mode
@@ -74,7 +76,7 @@ class ModuleCallLog:
 
     def left(self) -> None:
         """Record that the innermost module's forward ends."""
-        around = self._open
+        around = self.open
         if around:
             around.pop()
             self._calls.pop()
@@ -126,6 +128,21 @@ ModuleIndices = Mapping[int, tuple[int, "weakref.ref[nn.Module]"]]
 """`id()` of a module -> its index and a weak reference to it."""
 
 
+class CallWatch(Protocol):
+    """What looks at the calls of some modules while calls are logged."""
+
+    modules: Container[int]
+    """Indexes of these modules."""
+    depth: int
+    """Number of modules that ran when the innermost such call was entered, with it; -1 if none runs."""
+
+    def entered(self, module: nn.Module, index: int, depth: int) -> None:
+        """Handle the beginning of such a call."""
+
+    def left(self) -> None:
+        """Handle the end of the innermost one."""
+
+
 class ModuleCallLogger:
     """Fills one log at a time with the module calls of the thread that began it."""
 
@@ -136,12 +153,11 @@ class ModuleCallLogger:
         "_thread",
         "bypass",
         "calls",
-        "entering",
         "inside",
         "intercepts_calls",
-        "leaving",
         "on",
         "trace",
+        "watch",
     )
 
     def __init__(self) -> None:
@@ -160,10 +176,8 @@ class ModuleCallLogger:
         self.calls: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         """By `id()`: each module that another module has called and that is no child of a known module, with the caller's
         index."""
-        self.entering: Callable[[nn.Module, int], None] | None = None
-        """Called before each call that is logged, with the module and its index."""
-        self.leaving: Callable[[], None] | None = None
-        """Called after it."""
+        self.watch: CallWatch | None = None
+        """Told of the calls of the modules that it wants."""
         self._shared: Container[int] = ()
         self._parents: Sequence[int] = ()
         self.trace = ModuleCallLog()
@@ -212,12 +226,12 @@ class ModuleCallLogger:
                 self.trace.entered(caller, is_part=True)
             else:
                 self.trace.entered(index)
-            if self.entering is not None:
-                self.entering(module, index)
+            if self.watch is not None and index in self.watch.modules:
+                self.watch.entered(module, index, len(self.trace.open))
 
     def left(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of the innermost module call, whether it returned or raised."""
         if self.on and get_ident() == self._thread:
+            if self.watch is not None and self.watch.depth == len(self.trace.open):
+                self.watch.left()
             self.trace.left()
-            if self.leaving is not None:
-                self.leaving()

@@ -18,6 +18,8 @@ from gradtui.probe.model import IndexMapping, ModuleTree
 _TENSORS = 16
 """Parameters, and buffers, of each of the two models that are compared."""
 _PAIRS = 4
+_ALIKE = 8
+"""Modules of one type and size at most: more of them are layers of one model."""
 _SAMPLES = 40
 """Samples of a pair at most."""
 _BETWEEN = 3
@@ -30,7 +32,7 @@ _Key = tuple[int, str, int]
 
 @dataclass(eq=False)
 class Copy:
-    """A model whose parameters are all frozen, and a model with the same parameters that trains."""
+    """A model without gradients, and a model with the same parameters that trains."""
 
     copy: int
     """Index of its module."""
@@ -57,9 +59,8 @@ class AveragedCopies:
 
     def __init__(self) -> None:
         self.pairs: list[Copy] = []
-        self._is_new = True
-        """Whether models have been listed, or parameters frozen, since pairs were looked for."""
-        self._trainable = -1
+        self.is_new = True
+        """Whether models have been listed since pairs were looked for."""
         self._under_way: BitSample[_Key] | None = None
         self._step = 0
 
@@ -74,15 +75,18 @@ class AveragedCopies:
             if source is not None:
                 pair.copy, pair.source = index, source
                 self.pairs.append(pair)
-        self._is_new, self._under_way = True, None
+        self.is_new, self._under_way = True, None
 
-    def on_step_post(self, tree: ModuleTree, called: Container[int], step: int) -> bool:
-        """Compare after a sampled step in which, or since the last of which, the modules `called` ran. Returns if it has."""
+    def on_step_post(self, tree: ModuleTree, called: Container[int], evaluated: Container[int], step: int) -> bool:
+        """Compare after a sampled step, in which the modules `called` ran. Returns whether a comparison has been completed.
+
+        The modules `evaluated` ran between steps, in eval mode or without gradients.
+        """
         self._find(tree)
         for pair in self.pairs:
             module = tree.module_refs[pair.copy]()
-            is_run = pair.copy in called or tree.roots[pair.copy] in called
-            pair.is_called |= is_run and module is not None and not module.training
+            has_run = pair.copy in called and module is not None and not module.training
+            pair.is_called |= has_run or pair.copy in evaluated or tree.roots[pair.copy] in evaluated
         has_compared = self._arrived()
         wanted = [
             pair for pair in self.pairs if pair.samples < _SAMPLES and (not pair.step or step >= pair.step + _BETWEEN)
@@ -94,10 +98,9 @@ class AveragedCopies:
         return has_compared
 
     def _find(self, tree: ModuleTree) -> None:
-        trainable = sum(each.requires_grad for _, each in tree.live_parameters()) if self._is_new or self.pairs else -1
-        if not self._is_new and trainable == self._trainable:
+        if not self.is_new:
             return
-        self._is_new, self._trainable = False, trainable
+        self.is_new = False
         known = {(pair.copy, pair.source): pair for pair in self.pairs}
         self.pairs = [known.get((each.copy, each.source), each) for each in _pairs(tree)]
 
@@ -139,22 +142,30 @@ def _changed(
 
 
 def _pairs(tree: ModuleTree) -> list[Copy]:
-    """Return frozen models, or their direct children, with another one of the same layout that trains."""
+    """Return models without a gradient, or their direct children, with another one of the same layout that has one.
+
+    A copy need not be frozen: `AveragedModel` leaves `requires_grad` as it is.
+    """
     parents = tree.parents
+    by_size: dict[object, list[int]] = {}
     by_layout: dict[object, list[int]] = {}
     for index, info in enumerate(tree.modules):
         is_high = parents[index] < 0 or parents[parents[index]] < 0
-        count, first = info.subtree_parameters, info.first_parameter
+        count = info.subtree_parameters
         if is_high and count > 1:
-            layout = info.type_name, tuple(shape for shape, _ in tree.layouts[first : first + count])
-            by_layout.setdefault(layout, []).append(index)
+            by_size.setdefault((info.type_name, count, info.subtree_modules), []).append(index)
+    for alike in by_size.values():
+        for index in alike if 1 < len(alike) <= _ALIKE else ():
+            first, count = tree.modules[index].first_parameter, tree.modules[index].subtree_parameters
+            shapes = tuple(shape for shape, _ in tree.layouts[first : first + count])
+            by_layout.setdefault((tree.modules[index].type_name, shapes), []).append(index)
     found: list[Copy] = []
     for alike in by_layout.values():
         frozen: list[int] = []
         training: list[int] = []
         for index in alike:
-            flags = {each.requires_grad for each in _parameters(tree, index) if each is not None}
-            (training if True in flags else frozen).append(index)
+            has_gradient = any(each is not None and each.grad is not None for each in _parameters(tree, index))
+            (training if has_gradient else frozen).append(index)
         for copy in frozen if training else ():
             is_part = any(each.copy == parents[copy] and each.source == parents[training[0]] for each in found)
             if not is_part and len(found) < _PAIRS:

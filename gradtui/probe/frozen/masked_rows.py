@@ -70,6 +70,8 @@ class MaskedRows:
     """Compares the gradients of rows over sampled steps, by index of the parameter."""
 
     found: dict[int, Masked] = field(default_factory=dict)
+    chosen: list[int] = field(default_factory=list)
+    """Indexes of the parameters that are looked at."""
     _quiet: Counter[int] = field(default_factory=Counter)
     """Samples without such rows."""
     _backward: dict[int, HostCopy] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class MaskedRows:
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter indexes."""
         self.found, self._quiet = moved.of_parameters(self.found), Counter(moved.of_parameters(self._quiet))
+        self.chosen.clear()
         self._backward.clear()
         self._open.clear()
 
@@ -121,16 +124,29 @@ class MaskedRows:
                 del self._open[index]
                 self._compare(index, sample)
 
-    def _candidates(self, tree: ModuleTree) -> Iterator[tuple[int, torch.Tensor, nn.Module]]:
-        chosen = []
-        for index, tensor in tree.live_parameters():
-            gradient = tensor.grad if tensor.requires_grad else None
-            if gradient is None or self._quiet[index] >= _SAMPLES or gradient.layout is not torch.strided:
+    def choose(self, tree: ModuleTree) -> None:
+        """Choose the parameters with a hook on their gradient, and the weights of embeddings."""
+        self.chosen = []
+        for index, (reference, module) in enumerate(zip(tree.parameter_refs, tree.owners)):
+            tensor = reference()
+            if tensor is None or not tensor.requires_grad or tensor.dim() < 2:
                 continue
-            module = tree.module_refs[tree.owners[index]]()
-            is_meant = isinstance(module, nn.Embedding) or has_gradient_hooks(tensor)
-            has_rows = tensor.dim() > 1 and _MIN_ROWS <= tensor.shape[0] <= _MAX_ROWS
-            if module is not None and is_meant and has_rows and not is_wrapper(tensor):
+            # No call of ours for each parameter.
+            hooks = tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None)  # noqa: SLF001
+            is_meant = hooks or isinstance(tree.module_refs[module](), nn.Embedding)
+            has_rows = is_meant and _MIN_ROWS <= tensor.shape[0] <= _MAX_ROWS and not is_wrapper(tensor)
+            if has_rows and self._quiet[index] < _SAMPLES:
+                self.chosen.append(index)
+
+    def _candidates(self, tree: ModuleTree) -> Iterator[tuple[int, torch.Tensor, nn.Module]]:
+        """Yield the chosen parameters that have a gradient, with their modules, as far as their device has room."""
+        chosen = []
+        for index in self.chosen:
+            tensor, module = tree.parameter_refs[index](), tree.module_refs[tree.owners[index]]()
+            gradient = tensor.grad if tensor is not None else None
+            if tensor is None or module is None or gradient is None or gradient.layout is not torch.strided:
+                continue
+            if self._quiet[index] < _SAMPLES:
                 chosen.append((index, tensor, module))
         room = devices_with_room(tensor for _, tensor, _ in chosen) if chosen else {}
         yield from (each for each in chosen if room.get(each[1].device, True))

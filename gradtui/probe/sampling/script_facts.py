@@ -9,18 +9,21 @@ from collections.abc import Sequence
 
 from gradtui.probe.autograd import ModuleCallLogger, zero_derivatives
 from gradtui.probe.frozen import AveragedCopies, Masked, MaskedRows, OwnWrites
-from gradtui.probe.model import IndexMapping
+from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
-from gradtui.probe.sampling.sampled_step import SampledStep
+from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.tied_weights import TiedWeights
 from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import AveragedCopyCompared, Event, OwnForwardWrites, RowsMasked, ZeroDerivativesFound
 from gradtui.protocol.vocabulary import ParameterState
 
+_ZERO = ParameterState.ZERO.value
 _SEARCHES = 3
 """Searches for operations with a derivative of zero."""
+_EARLY, _BETWEEN = 2, 8
+"""Parameters and modules are chosen anew in the first sampled steps after a listing, and then in each of so many."""
 _MIN_SAMPLES = 3
 """Samples with the same masked rows before they are told."""
 
@@ -39,8 +42,11 @@ class ScriptFacts:
         self._counter, self._hooks = context.counter, context.hooks
         self._tracer, self._states, self._gradient_flow = tracer, states, gradient_flow
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
-        self._writes, self._rows, self._copies = OwnWrites(), MaskedRows(), AveragedCopies()
-        tracer.entering, tracer.leaving = self._writes.entered, self._writes.left
+        self._writes, self._copies = OwnWrites(), AveragedCopies()
+        self.rows = MaskedRows()
+        """The step sampler calls the two functions below for it only where a parameter is chosen."""
+        tracer.watch = self._writes
+        self._samples = 0
         self._searches = 0
         self._told: dict[object, object] = {}
         """What each part has emitted last."""
@@ -49,46 +55,61 @@ class ScriptFacts:
         """Move all state to the new module and parameter indexes."""
         self._tied.tree_changed(moved)
         self._writes.tree_changed()
-        self._rows.tree_changed(moved)
+        self.rows.tree_changed(moved)
         self._copies.tree_changed(moved)
-        self._searches = 0
+        self._searches = self._samples = 0
         self._told.clear()
 
-    def on_backward(self, sampled_step: SampledStep, outputs: Sequence[object]) -> None:
+    def step_began(self, tree: ModuleTree) -> None:
+        """Choose what is looked at in the sampled step that begins."""
+        # The script registers hooks, freezes parameters and changes modes at any time, mostly early.
+        self._samples += 1
+        if self._samples <= _EARLY or self._samples % _BETWEEN == 0:
+            with self._hooks.guarded("own writes"):
+                self._writes.choose(tree)
+            with self._hooks.guarded("masked rows"):
+                self.rows.choose(tree)
+
+    def on_backward(self, sampled_step: SampledStep, outputs: object) -> None:
         """Look at the values with which a sampled step computes, and at its graph, before a backward."""
         with self._hooks.guarded("tied weights"):
             self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
-        if self._searches < _SEARCHES and (zero := self._states.indices_of(ParameterState.ZERO)):
+        if _ZERO in self._states.now.letters and self._searches < _SEARCHES:
             with self._hooks.guarded("zero derivatives"):
-                self._search(sampled_step, outputs, zero)
+                self._search(sampled_step, sequence(outputs), self._states.indices_of(ParameterState.ZERO))
 
     def on_backward_post(self, sampled_step: SampledStep) -> None:
         """Look at the gradients that a backward has left."""
         with self._hooks.guarded("masked rows"):
-            self._rows.on_backward_post(sampled_step.tree)
+            self.rows.on_backward_post(sampled_step.tree)
 
     def step_begins(self, sampled_step: SampledStep) -> None:
         """Look at the gradients that the optimizer's step is about to apply."""
         with self._hooks.guarded("masked rows"):
-            self._rows.step_begins(sampled_step.tree)
+            self.rows.step_begins(sampled_step.tree)
 
     def on_step_post(self, sampled_step: SampledStep) -> None:
         """Compare what a sampled step has changed, when its optimizer step has ended."""
-        tree, at, step = sampled_step.tree, self._clock.at(), self._counter.steps
+        tree, step = sampled_step.tree, self._counter.steps
         with self._hooks.guarded("unregistered modules"):
             self._unregistered.on_step_post(self._tracer.calls, tree, self._view.live_optimizers(), step)
-        with self._hooks.guarded("own writes"):
-            if changed := self._writes.on_step_post():
-                self._tell("writes", frozenset(changed), OwnForwardWrites(at, step, tuple(sorted(changed))))
-        with self._hooks.guarded("masked rows"):
-            self._rows.step_ended(tree)
-            for index, known in self._rows.found.items():
-                if known.samples >= _MIN_SAMPLES:
-                    self._tell_rows(index, known)
-        with self._hooks.guarded("averaged copies"):
-            called = {*sampled_step.trace.grad_modes, *self._gradient_flow.evaluated}
-            if self._copies.on_step_post(tree, called, step):
-                self._tell_copies()
+        if self._writes.modules:
+            with self._hooks.guarded("own writes"):
+                if changed := self._writes.on_step_post():
+                    self._tell(
+                        "writes", frozenset(changed), OwnForwardWrites(self._clock.at(), step, tuple(sorted(changed)))
+                    )
+        if self.rows.chosen:
+            with self._hooks.guarded("masked rows"):
+                self.rows.step_ended(tree)
+                for index, known in self.rows.found.items():
+                    if known.samples >= _MIN_SAMPLES:
+                        self._tell_rows(index, known)
+        if self._copies.is_new or self._copies.pairs:
+            with self._hooks.guarded("averaged copies"):
+                evaluated = self._gradient_flow.evaluated
+                if self._copies.on_step_post(tree, sampled_step.trace.grad_modes, evaluated, step):
+                    self._tell_copies()
 
     def _search(self, sampled_step: SampledStep, outputs: Sequence[object], zero: frozenset[int]) -> None:
         self._searches += 1

@@ -224,6 +224,7 @@ class StepSampler:
         onto = before.trace if before is not None and same_round else None
         trace = self.tracer.begin(tree.module_index, onto, tree.parents, tree.shared)
         self.sampled_step = SampledStep(tree, trace)
+        self._facts.step_began(tree)
         self._memory.follow(self.sampled_step.trace.grad_modes)
         if traced:
             total, devices = self._memory.accountant.total, self._memory.accountant.device_indexes
@@ -236,7 +237,7 @@ class StepSampler:
         sampled_step = self.sampled_step
         if sampled_step is None or not self._can_sample():
             return
-        self._facts.on_backward(sampled_step, sequence(outputs))
+        self._facts.on_backward(sampled_step, outputs)
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
         self._traces.on_backward(sequence(outputs), facts or NOTHING_KEPT)
@@ -255,14 +256,16 @@ class StepSampler:
         self.passing.end()
         if self.sampled_step is not None and self._can_sample():
             self.sampled_step.on_backward_post()
-            self._facts.on_backward_post(self.sampled_step)
+            if self._facts.rows.chosen:
+                self._facts.on_backward_post(self.sampled_step)
 
     @alone
     def step_begins(self) -> None:
         """Record version counters before an optimizer's step."""
         if self.sampled_step is not None and self._can_sample():
             self._classes.step_begins(self.sampled_step.tree.live_parameters())
-            self._facts.step_begins(self.sampled_step)
+            if self._facts.rows.chosen:
+                self._facts.step_begins(self.sampled_step)
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook. A failure here must not switch those hooks off.

@@ -55,7 +55,7 @@ def test_an_average_that_rounding_keeps_still() -> None:
         {"buffers_changed": (0.0, 0.0)},
         {"buffers_changed": (0.0, 1.0), "is_called": False},
         {"buffers_changed": (0.0, 1.0), "tensors_changed": (0.0, 1.0)},
-        {"buffers_changed": (0.0, 1.0), "step": 10},
+        {"buffers_changed": (0.0, 1.0), "step": 5},
         {"dtype": "bfloat16", "elements_changed": (0.0, 1.0), "tensors_changed": (0.0, 1.0)},
         {"dtype": "float32", "elements_changed": (0.05, 1.0)},
     ],

@@ -68,12 +68,20 @@ def test_a_learning_rate_below_the_resolution_of_the_weights() -> None:
     "state",
     [
         with_ratios(1e-3, 1e-4, 1e-3),
-        with_ratios(1e-3, 0.0, 0.0),
+        with_ratios(1e-3, 0.0),
+        with_ratios(0.0, 0.0, since=920, step=1_000),
         with_ratios(0.0, 0.0, 1e-3),
-        with_ratios(0.0, 0.0, 0.0, since=45),
+        with_ratios(0.0, 0.0, 0.0, since=51),
         with_ratios(0.0, 0.0, 0.0, rate=0.0, since=58),
     ],
-    ids=["moves", "two measurements", "moves again", "the end of a schedule", "a rate of 0 has its own words"],
+    ids=[
+        "moves",
+        "one measurement",
+        "the end of a long schedule",
+        "moves again",
+        "the end of a schedule",
+        "a rate of 0 has its own words",
+    ],
 )
 def test_updates_that_are_seen_or_just_became_small(state: RunState) -> None:
     assert [each for each in matches("GT202", state) if "update_ratio" in each.evidence] == []

@@ -11,7 +11,7 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import listed
 
-_STEPS = 10
+_STEPS = 5
 """Steps between the first and the newest comparison."""
 _MOST = 0.8
 """Share that counts as nearly all."""

@@ -22,7 +22,9 @@ _RESOLUTION = {"float32": 2.0**-25, "float64": 2.0**-54}
 """Half the distance of neighbouring numbers, relative to the larger one (IEEE 754). GT208 is about 16 bits."""
 _CHANGED = 0.02
 """Share of the elements that change, below which a step counts as without effect."""
-_MEASUREMENTS = 3
+_MEASUREMENTS = 2
+_MIN_STEPS, _OF_RUN = 10, 0.1
+"""Steps, and share of all steps, for which updates must have been too small. The end of a cosine schedule is shorter."""
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -113,7 +115,7 @@ def _too_small_a_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
             return
         since, trained = max(since, ratios.steps[-lost]), trained + 1
         largest = max(largest, ratios.values[-1])
-    if not trained or state.step - since < _LATER:
+    if not trained or state.step - since < max(_MIN_STEPS, _OF_RUN * state.step):
         return
     yield Match(
         f"the learning rate of {optimizer_name(state, each.optimizer)} is {max(rates):.2g}, too small to change a parameter: "
