@@ -39,6 +39,27 @@ class CheckpointAlive(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PlainFlag:
+    """A flag that torch does not read: `requires_grad` of a module, or a misspelt name."""
+
+    name: str
+    value: bool
+    module: int
+    """Index of the module that has it; -1 if a parameter has it."""
+    parameter: int
+    """Index of the parameter that has it; -1 if a module has it."""
+    is_set_by_class: bool = False
+    """Whether the code of the module's class assigns it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagsFound(Event):
+    """The plain flags that listed modules and parameters have now."""
+
+    flags: tuple[PlainFlag, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerStateUnused(Event):
     """Optimizers have state for frozen parameters to which no step has written since `since_step`."""
 

@@ -22,6 +22,7 @@ from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
 from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
+from gradtui.probe.sampling.plain_flags import PlainFlags
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.state_classifier import StateClassifier
 from gradtui.probe.sampling.tied_weights import TiedWeights
@@ -84,7 +85,7 @@ class StepSampler:
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self.inputs = InputGradients(context)
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
-        self._checkpoint = LoadedCheckpoint(context)
+        self._checkpoint, self._flags = LoadedCheckpoint(context), PlainFlags(context)
         self._gradient_flow = GradientFlowReporter(context)
         self.passing = self._gradient_flow.passing
         self._classes = StateClassifier(context, self.states, self._gradient_flow, self.times, self.sample_next)
@@ -357,6 +358,8 @@ class StepSampler:
         found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
         with self.hooks.guarded("unregistered modules"):
             self._unregistered.on_step_post(*found)
+        with self.hooks.guarded("flags"):
+            self._flags.on_step_post(sampled_step.tree, self._counter.steps)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
         index = -1 if optimizer is None else self._view.discovery.register_optimizer(optimizer)
         self.totals.sampled(self._counter.steps, index, self._memory.peaks.emitted)

@@ -268,6 +268,10 @@ def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
 
 
+def _flags_found(state: RunState, event: ev.FlagsFound) -> None:
+    state.flags = event
+
+
 def _optimizer_state_unused(state: RunState, event: ev.OptimizerStateUnused) -> None:
     state.unused_state = event
 
@@ -292,6 +296,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.Progress: progress.progressed,
     ev.UnregisteredFound: _unregistered_found,
     ev.CheckpointAlive: _checkpoint_alive,
+    ev.FlagsFound: _flags_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),

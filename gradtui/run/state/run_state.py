@@ -315,6 +315,8 @@ class RunState:
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None
     """The newest event about a loaded checkpoint that is alive."""
+    flags: ev.FlagsFound | None = None
+    """The newest event about flags of modules and parameters that torch does not read."""
     unused_state: ev.OptimizerStateUnused | None = None
     """The newest event about optimizer state of frozen parameters."""
     unread_inputs: ev.InputGradientUnused | None = None
