@@ -39,6 +39,32 @@ class CheckpointAlive(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class UnregisteredTensor:
+    """A tensor that gets a gradient in each sampled step, keeps its values, and is in no optimizer and in no listed model."""
+
+    holder: str | None
+    """What holds it or a result of it, as the script reaches that: `2.gate`; None if nothing was found."""
+    of_module: bool
+    """Whether the holder is an attribute of a listed module."""
+    operation: str | None
+    """The operation whose result the holder has (`ToCopyBackward0`); None if it holds the tensor itself."""
+    is_parameter: bool
+    """Whether it is an `nn.Parameter`."""
+    is_joined: bool
+    """Whether an operation outside of modules takes what comes of it together with what parameters of the models led to."""
+    elements: int
+    since_step: int
+    """The first sampled step in which it got a gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredTensorsFound(Event):
+    """All such tensors that are known now: the first ones."""
+
+    tensors: tuple[UnregisteredTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlainFlag:
     """A flag that torch does not read: `requires_grad` of a module, or a misspelt name."""
 

@@ -82,6 +82,14 @@ class ToInputs:
     """What autograd keeps for these operations alone."""
 
 
+class UnknownLeaf(NamedTuple):
+    """A tensor that requires a gradient, is no result of an operation, and is no parameter of the models."""
+
+    tensor: weakref.ref[torch.Tensor]
+    is_joined: bool
+    """Whether an operation outside of modules takes what comes of it together with what parameters of the models led to."""
+
+
 @dataclass
 class GraphSummary:
     """Results of one walk. Bytes count each storage once and exclude parameters and buffers."""
@@ -115,6 +123,7 @@ class GraphSummary:
     """Those of them that were recorded before the first module call of this step."""
     to_inputs: ToInputs | None = None
     """What backward does only for inputs that require a gradient; None where there is nothing, or where it is needed."""
+    unknown_leaves: Sequence[UnknownLeaf] = ()
     regions: Regions = field(default_factory=Regions)
     """The checkpointed regions."""
     is_whole: bool = True

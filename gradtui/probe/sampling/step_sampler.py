@@ -27,6 +27,7 @@ from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.state_classifier import StateClassifier
 from gradtui.probe.sampling.tied_weights import TiedWeights
 from gradtui.probe.sampling.unregistered_modules import Unregistered
+from gradtui.probe.sampling.unregistered_tensors import UnregisteredTensors
 from gradtui.probe.steps import DeviceTimes, PhaseTracker, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
@@ -85,6 +86,7 @@ class StepSampler:
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self.inputs = InputGradients(context)
         self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
+        self.unregistered_tensors = UnregisteredTensors(context, self.batches.alive)
         self._checkpoint, self._flags = LoadedCheckpoint(context), PlainFlags(context)
         self._gradient_flow = GradientFlowReporter(context)
         self.passing = self._gradient_flow.passing
@@ -249,6 +251,8 @@ class StepSampler:
             with self.hooks.guarded("input gradients"):
                 optimizers = self._view.live_optimizers()
                 self.inputs.on_backward(facts, sampled_step.tree, optimizers, self._counter.steps + 1)
+            if facts.unknown_leaves:
+                self.unregistered_tensors.on_backward(facts)
             with self.hooks.guarded("gradient path"):
                 self.gradients.search(sequence(outputs), sampled_step)
 
@@ -358,8 +362,10 @@ class StepSampler:
         found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
         with self.hooks.guarded("unregistered modules"):
             self._unregistered.on_step_post(*found)
-        with self.hooks.guarded("flags"):
             self._flags.on_step_post(sampled_step.tree, self._counter.steps)
+        if self.unregistered_tensors.is_wanted:
+            with self.hooks.guarded("unregistered tensors"):
+                self.unregistered_tensors.on_step_post(*found[1:], self._unregistered.parameters())
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
         index = -1 if optimizer is None else self._view.discovery.register_optimizer(optimizer)
         self.totals.sampled(self._counter.steps, index, self._memory.peaks.emitted)

@@ -264,6 +264,10 @@ def _unregistered_found(state: RunState, event: ev.UnregisteredFound) -> None:
             state.note(event, "model", line)
 
 
+def _unregistered_tensors_found(state: RunState, event: ev.UnregisteredTensorsFound) -> None:
+    state.unregistered_tensors = event
+
+
 def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
 
@@ -295,6 +299,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: step_figures.optimizers_found,
     ev.Progress: progress.progressed,
     ev.UnregisteredFound: _unregistered_found,
+    ev.UnregisteredTensorsFound: _unregistered_tensors_found,
     ev.CheckpointAlive: _checkpoint_alive,
     ev.FlagsFound: _flags_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,

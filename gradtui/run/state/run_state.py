@@ -206,6 +206,8 @@ class RunState:
     """Modules that run inside a model without being registered with it."""
     unregistered_omitted: int = 0
     """Number of such modules that `unregistered` does not list."""
+    unregistered_tensors: ev.UnregisteredTensorsFound | None = None
+    """The newest event about tensors that get gradients without being in a model or in an optimizer."""
     phase: Phase = Phase.LOAD
     paused: bool = False
     single_steps: bool = False
