@@ -192,7 +192,7 @@ class Probe:
             self._profiles.enter()
             if self.step_sampler.sampled_step is not None:
                 self.step_sampler.inputs.on_gradient()
-                self.step_sampler.unregistered_tensors.on_gradient(inputs)
+                self.step_sampler.evidence.tensors.on_gradient(inputs)
             return
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):

@@ -65,6 +65,20 @@ class UnregisteredTensorsFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecomputationDiffers(Event):
+    """Checkpoints of the script whose recomputation does not do what forward did, of all sampled steps so far."""
+
+    regions: tuple[str, ...]
+    """Those that draw other random numbers than forward, by the module or function that they run."""
+    random_modules: tuple[str, ...]
+    """Paths of the dropout modules in them that are in train mode."""
+    rewritten: tuple[str, ...]
+    """Paths of the modules whose buffers the recomputation writes a second time."""
+    norms: int
+    """Number of those that are normalizations with running statistics."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlainFlag:
     """A flag that torch does not read: `requires_grad` of a module, or a misspelt name."""
 

@@ -55,6 +55,8 @@ class HiddenRegion(NamedTuple):
 class Regions:
     """Checkpointed regions of one graph: parts of the forward that backward recomputes."""
 
+    modules: set[int] = field(default_factory=set)
+    """The modules that ran in regions."""
     inputs: dict[int, int] = field(default_factory=dict)
     """Module -> bytes that its regions keep, under the innermost module that contains the whole region."""
     recomputed: dict[int, int | None] = field(default_factory=dict)

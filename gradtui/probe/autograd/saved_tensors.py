@@ -145,6 +145,7 @@ class _Walk:
     def _conclude(self, led_to: Container[GraphNode]) -> None:
         facts = self._facts
         for region in self._regions.values():
+            facts.regions.modules |= region.modules
             self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
         facts.operations = len(self._visited)
         if self._trace.numbers:
@@ -269,6 +270,7 @@ class _Walk:
         entered = self._trace.entered_within(number, module)
         leads_on = any(each not in self._leaves or self._leaves[each].parameter >= 0 for each in following)
         self._facts.regions.hidden[number] = HiddenRegion(module, frozenset(entered), leads_on)
+        self._facts.regions.modules |= entered
         around = self._around(entered or {module})
         self._facts.regions.reentrant[number] = around
         self._facts.regions.recomputed[around] = None

@@ -22,12 +22,9 @@ from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
 from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
-from gradtui.probe.sampling.plain_flags import PlainFlags
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.state_classifier import StateClassifier
-from gradtui.probe.sampling.tied_weights import TiedWeights
-from gradtui.probe.sampling.unregistered_modules import Unregistered
-from gradtui.probe.sampling.unregistered_tensors import UnregisteredTensors
+from gradtui.probe.sampling.step_evidence import StepEvidence
 from gradtui.probe.steps import DeviceTimes, PhaseTracker, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
@@ -85,9 +82,8 @@ class StepSampler:
         self.states = ParameterStateReporter(context)
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self.inputs = InputGradients(context)
-        self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
-        self.unregistered_tensors = UnregisteredTensors(context, self.batches.alive)
-        self._checkpoint, self._flags = LoadedCheckpoint(context), PlainFlags(context)
+        self.evidence = StepEvidence(context, self.recomputation, self.batches.alive)
+        self._checkpoint = LoadedCheckpoint(context)
         self._gradient_flow = GradientFlowReporter(context)
         self.passing = self._gradient_flow.passing
         self._classes = StateClassifier(context, self.states, self._gradient_flow, self.times, self.sample_next)
@@ -128,7 +124,7 @@ class StepSampler:
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes after the models were listed again."""
         self._classes.tree_changed(moved)
-        self._tied.tree_changed(moved)
+        self.evidence.tree_changed(moved)
         self._gradient_flow.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
@@ -241,7 +237,7 @@ class StepSampler:
         if sampled_step is None or not self._can_sample():
             return
         with self.hooks.guarded("tied weights"):
-            self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
+            self.evidence.tied.on_backward(sampled_step.tree, self._counter.steps + 1)
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
         self._traces.on_backward(sequence(outputs), facts or NOTHING_KEPT)
@@ -251,8 +247,8 @@ class StepSampler:
             with self.hooks.guarded("input gradients"):
                 optimizers = self._view.live_optimizers()
                 self.inputs.on_backward(facts, sampled_step.tree, optimizers, self._counter.steps + 1)
-            if facts.unknown_leaves:
-                self.unregistered_tensors.on_backward(facts)
+            if facts.unknown_leaves or facts.regions.recomputed:
+                self.evidence.on_backward(facts, sampled_step.tree)
             with self.hooks.guarded("gradient path"):
                 self.gradients.search(sequence(outputs), sampled_step)
 
@@ -260,6 +256,8 @@ class StepSampler:
     def on_backward_post(self) -> None:
         """Record which parameters have a gradient after backward. Raises what a signal handler of the script raised in it."""
         self.passing.end()
+        if self.evidence.recomputed.is_on:
+            self.evidence.on_backward_post(self._counter.steps + 1)
         if self.sampled_step is not None and self._can_sample():
             self.sampled_step.on_backward_post()
 
@@ -359,13 +357,8 @@ class StepSampler:
         self._gradient_flow.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
         with self.hooks.guarded("gradient path"):
             self.gradients.on_step_post(sampled_step, self._counter.steps)
-        found = self.tracer.calls, sampled_step.tree, self._view.live_optimizers(), self._counter.steps
-        with self.hooks.guarded("unregistered modules"):
-            self._unregistered.on_step_post(*found)
-            self._flags.on_step_post(sampled_step.tree, self._counter.steps)
-        if self.unregistered_tensors.is_wanted:
-            with self.hooks.guarded("unregistered tensors"):
-                self.unregistered_tensors.on_step_post(*found[1:], self._unregistered.parameters())
+        optimizers = self._view.live_optimizers()
+        self.evidence.on_step_post(self.tracer.calls, sampled_step.tree, optimizers, self._counter.steps)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
         index = -1 if optimizer is None else self._view.discovery.register_optimizer(optimizer)
         self.totals.sampled(self._counter.steps, index, self._memory.peaks.emitted)

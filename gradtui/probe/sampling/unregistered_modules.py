@@ -41,6 +41,8 @@ class Unregistered:
 
     def on_step_post(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
         """Record the calls that modules without a known parent made in a sampled step, after its optimizer step."""
+        if not (calls or self._seen or self._reported):
+            return
         self._seen = {key: seen for key, seen in self._seen.items() if seen[0]() is not None}
         owned = optimizer_membership.owners(optimizers) if calls else {}
         inside: dict[int, set[int]] = {}

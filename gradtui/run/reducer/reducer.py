@@ -272,6 +272,10 @@ def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
 
 
+def _recomputation_differs(state: RunState, event: ev.RecomputationDiffers) -> None:
+    state.recomputation = event
+
+
 def _flags_found(state: RunState, event: ev.FlagsFound) -> None:
     state.flags = event
 
@@ -301,6 +305,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.UnregisteredFound: _unregistered_found,
     ev.UnregisteredTensorsFound: _unregistered_tensors_found,
     ev.CheckpointAlive: _checkpoint_alive,
+    ev.RecomputationDiffers: _recomputation_differs,
     ev.FlagsFound: _flags_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,

@@ -317,6 +317,8 @@ class RunState:
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None
     """The newest event about a loaded checkpoint that is alive."""
+    recomputation: ev.RecomputationDiffers | None = None
+    """The newest event about checkpoints of the script that do not recompute what forward did."""
     flags: ev.FlagsFound | None = None
     """The newest event about flags of modules and parameters that torch does not read."""
     unused_state: ev.OptimizerStateUnused | None = None
