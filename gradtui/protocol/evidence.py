@@ -100,6 +100,44 @@ class FlagsFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KeptTensors:
+    """Tensors whose number has grown in each of several searches."""
+
+    holder: str
+    """The variable or attribute whose value has them: `features`, `2.cache`; empty where gradients with graphs hold them."""
+    of_module: bool
+    """Whether it is an attribute of a listed module."""
+    tensors: int
+    bytes: int
+    with_graph: int
+    """Number of those that have a graph."""
+    per_step: float
+    """New tensors per step between the last two searches."""
+    since_step: int
+    """The step of the first of these searches."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensorsFound(Event):
+    """All holders whose tensors grow in number, while bytes grow that are in no category."""
+
+    kept: tuple[KeptTensors, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphHolderFound(Event):
+    """What holds the graphs that are alive since some step (`GraphsAlive.since_step`)."""
+
+    holder: str
+    of_module: bool
+    forwards: int
+    """About how many forwards are in the graphs of the tensors that it has."""
+    bytes: int
+    """What these graphs keep of `GraphsAlive.bytes`."""
+    since_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerStateUnused(Event):
     """Optimizers have state for frozen parameters to which no step has written since `since_step`."""
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
-from time import perf_counter_ns
+from time import thread_time_ns
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.system.own_frames import is_of_script
 
 _ENTRIES, _NS = 200_000, 100_000_000
-"""The search ends after this many entries, and after this time in nanoseconds."""
+"""The search ends after this many entries, and after this time of the processor in nanoseconds."""
 _BATCH = 256
 """Number of entries between two looks at the clock."""
 _KEY_LENGTH = 30
@@ -42,10 +42,15 @@ class Held(NamedTuple):
     """Whether it is an attribute of a listed module, or reached through one."""
     value: Any
 
+    @property
+    def container(self) -> str:
+        """The name without what is in brackets: that of the variable or attribute."""
+        return self.name.partition("[")[0]
+
 
 def held_objects(tree: ModuleTree) -> Iterator[Held]:
     """Yield what modules of the tree hold besides parameters and submodules, then what variables of the script hold."""
-    began = perf_counter_ns()
+    began = thread_time_ns()
     waiting = deque(Held(tree.modules[index].path, True, module) for index, module in tree.live_modules())
     listed = {id(each.value) for each in waiting}
     seen = {id(builtins.__dict__), *listed, *(id(parameter) for _, parameter in tree.live_parameters())}
@@ -55,7 +60,7 @@ def held_objects(tree: ModuleTree) -> Iterator[Held]:
         place = waiting.popleft()
         for name, value in _parts(place, is_listed=id(place.value) in listed):
             entries += 1
-            if entries > _ENTRIES or (entries % _BATCH == 0 and perf_counter_ns() - began > _NS):
+            if entries > _ENTRIES or (entries % _BATCH == 0 and thread_time_ns() - began > _NS):
                 return
             if type(value) in _PLAIN or id(value) in seen:
                 continue
@@ -68,16 +73,16 @@ def held_objects(tree: ModuleTree) -> Iterator[Held]:
 
 def _variables(seen: set[int]) -> Iterator[tuple[str, Any]]:
     """Yield containers of the script's variables, without a name of their own: `_parts` names what is in them."""
-    modules = [each for each in [*sys.modules.values()] if type(each) is ModuleType and _is_of_script(each)]
-    spaces = [vars(sys.modules["__main__"])] + [vars(each) for each in modules]
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
-    functions = []
+    spaces, functions = [], []
     while frame is not None:
         if is_of_script(frame.f_code.co_filename):
             spaces.append(frame.f_globals)
             if frame.f_code.co_name != "<module>":
                 functions.append(frame)
         frame = frame.f_back
+    spaces.append(vars(sys.modules["__main__"]))
+    spaces += [vars(each) for each in [*sys.modules.values()] if type(each) is ModuleType and _is_of_script(each)]
     for space in spaces:
         if id(space) not in seen:
             seen.add(id(space))
@@ -149,7 +154,7 @@ def _of_function(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]
     for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         if isinstance(cell, CellType):
             try:
-                yield f"{variable} of {function.__qualname__}()", cell.cell_contents
+                yield f"{variable} of {function.__qualname__.replace('<locals>.', '')}()", cell.cell_contents
             except ValueError:  # nothing is in it yet
                 continue
     yield from ((name, each) for each in chain(function.__defaults__ or (), (function.__kwdefaults__ or {}).values()))

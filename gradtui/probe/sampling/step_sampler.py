@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules
 from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
-from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
+from gradtui.probe.memory import KeptTensorSearch, MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
@@ -84,6 +84,7 @@ class StepSampler:
         self.inputs = InputGradients(context)
         self.evidence = StepEvidence(context, self.recomputation, self.batches.alive)
         self._checkpoint = LoadedCheckpoint(context)
+        self._kept = KeptTensorSearch(context, self._memory.graphs)
         self._gradient_flow = GradientFlowReporter(context)
         self.passing = self._gradient_flow.passing
         self._classes = StateClassifier(context, self.states, self._gradient_flow, self.times, self.sample_next)
@@ -244,6 +245,7 @@ class StepSampler:
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
+            self._kept.keeps_graphs |= keeps_graph
             with self.hooks.guarded("input gradients"):
                 optimizers = self._view.live_optimizers()
                 self.inputs.on_backward(facts, sampled_step.tree, optimizers, self._counter.steps + 1)
@@ -297,6 +299,7 @@ class StepSampler:
         if phase is Phase.OPTIMIZER:
             with self.hooks.guarded("loaded checkpoint"):
                 self._checkpoint.on_step_post(self._memory.unexplained)
+                self._kept.on_step_post(self._memory.unexplained, sampled_step.tree, self._counter.steps)
 
     def forward_began(self) -> None:
         """Record that a root module is called in training, in a step whose module calls are recorded."""

@@ -272,6 +272,14 @@ def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
 
 
+def _kept_tensors_found(state: RunState, event: ev.KeptTensorsFound) -> None:
+    state.kept_tensors = event
+
+
+def _graph_holder_found(state: RunState, event: ev.GraphHolderFound) -> None:
+    state.graph_holder = event
+
+
 def _recomputation_differs(state: RunState, event: ev.RecomputationDiffers) -> None:
     state.recomputation = event
 
@@ -305,6 +313,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.UnregisteredFound: _unregistered_found,
     ev.UnregisteredTensorsFound: _unregistered_tensors_found,
     ev.CheckpointAlive: _checkpoint_alive,
+    ev.KeptTensorsFound: _kept_tensors_found,
+    ev.GraphHolderFound: _graph_holder_found,
     ev.RecomputationDiffers: _recomputation_differs,
     ev.FlagsFound: _flags_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,

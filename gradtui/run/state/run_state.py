@@ -311,6 +311,10 @@ class RunState:
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None
     """The newest event about graphs that are alive although no backward of the step reached them."""
+    graph_holder: ev.GraphHolderFound | None = None
+    """The newest event about what holds such graphs."""
+    kept_tensors: ev.KeptTensorsFound | None = None
+    """The newest event about tensors whose number grows with the steps."""
     earlier_operations: Series = field(default_factory=Series)
     """Operations of the largest graph of each sampled step that were recorded before that step."""
     calls: ev.CallOrderMeasured | None = None
