@@ -184,14 +184,15 @@ class Probe:
             self._profiles.leave()
             self.step_sampler.tracer.left(now)
 
-    def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool) -> None:
-        """Handle the start of an outermost backward or `autograd.grad`."""
+    def on_backward_pre(self, now: int, outputs: Any, accumulates: bool, keeps_graph: bool, inputs: Any = ()) -> None:
+        """Handle the start of an outermost backward or `autograd.grad`, the latter by `inputs`."""
         if not accumulates:
             self._evaluation.graph_is_used()
             self.phases.interrupt(Phase.BACKWARD, now)
             self._profiles.enter()
             if self.step_sampler.sampled_step is not None:
                 self.step_sampler.inputs.on_gradient()
+                self.step_sampler.evidence.tensors.on_gradient(inputs)
             return
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):

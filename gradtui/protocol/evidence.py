@@ -98,6 +98,105 @@ class CheckpointAlive(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class UnregisteredTensor:
+    """A tensor that gets a gradient in each sampled step, keeps its values, and is in no optimizer and in no listed model."""
+
+    holder: str | None
+    """What holds it or a result of it, as the script reaches that: `2.gate`; None if nothing was found."""
+    of_module: bool
+    """Whether the holder is an attribute of a listed module."""
+    operation: str | None
+    """The operation whose result the holder has (`ToCopyBackward0`); None if it holds the tensor itself."""
+    is_parameter: bool
+    """Whether it is an `nn.Parameter`."""
+    is_joined: bool
+    """Whether an operation outside of modules takes what comes of it together with what parameters of the models led to."""
+    elements: int
+    since_step: int
+    """The first sampled step in which it got a gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredTensorsFound(Event):
+    """All such tensors that are known now: the first ones."""
+
+    tensors: tuple[UnregisteredTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputationDiffers(Event):
+    """Checkpoints of the script whose recomputation does not do what forward did, of all sampled steps so far."""
+
+    regions: tuple[str, ...]
+    """Those that draw other random numbers than forward, by the module or function that they run."""
+    random_modules: tuple[str, ...]
+    """Paths of the dropout modules in them that are in train mode."""
+    rewritten: tuple[str, ...]
+    """Paths of the modules whose buffers the recomputation writes a second time."""
+    norms: int
+    """Number of those that are normalizations with running statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFlag:
+    """A flag that torch does not read: `requires_grad` of a module, or a misspelt name."""
+
+    name: str
+    value: bool
+    module: int
+    """Index of the module that has it; -1 if a parameter has it."""
+    parameter: int
+    """Index of the parameter that has it; -1 if a module has it."""
+    is_set_by_class: bool = False
+    """Whether the code of the module's class assigns it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagsFound(Event):
+    """The plain flags that listed modules and parameters have now."""
+
+    flags: tuple[PlainFlag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensors:
+    """Tensors whose number has grown in each of several searches."""
+
+    holder: str
+    """The variable or attribute whose value has them: `features`, `2.cache`; empty where gradients with graphs hold them."""
+    of_module: bool
+    """Whether it is an attribute of a listed module."""
+    tensors: int
+    bytes: int
+    with_graph: int
+    """Number of those that have a graph."""
+    per_step: float
+    """New tensors per step between the last two searches."""
+    since_step: int
+    """The step of the first of these searches."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensorsFound(Event):
+    """All holders whose tensors grow in number, while bytes grow that are in no category."""
+
+    kept: tuple[KeptTensors, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphHolderFound(Event):
+    """What holds the graphs that are alive since some step (`GraphsAlive.since_step`)."""
+
+    holder: str
+    of_module: bool
+    forwards: int
+    """About how many forwards are in the graphs of the tensors that it has."""
+    bytes: int
+    """What these graphs keep of `GraphsAlive.bytes`."""
+    since_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerStateUnused(Event):
     """Optimizers have state for frozen parameters to which no step has written since `since_step`."""
 

@@ -114,6 +114,12 @@ def innermost(entries: Sequence[Entry]) -> Entry | None:
     return next(reversed(own or known), None)
 
 
+def is_of_script(file: str) -> bool:
+    """Return whether this is a file of the script: not of gradtui, torch, the standard library or an installed package."""
+    is_installed = any(part in file for part in _PACKAGES)
+    return not (file.startswith((PACKAGE_DIRECTORY, "<")) or is_installed or _is_library(file))
+
+
 def line_at(file: str, line: int, function: str = "") -> ScriptLine:
     """Return a line of a file with its source, as far as that can be read."""
     source, here = "", ""

@@ -55,6 +55,8 @@ class HiddenRegion(NamedTuple):
 class Regions:
     """Checkpointed regions of one graph: parts of the forward that backward recomputes."""
 
+    modules: set[int] = field(default_factory=set)
+    """The modules that ran in regions."""
     inputs: dict[int, int] = field(default_factory=dict)
     """Module -> bytes that its regions keep, under the innermost module that contains the whole region."""
     recomputed: dict[int, int | None] = field(default_factory=dict)
@@ -80,6 +82,14 @@ class ToInputs:
     """The modules that have these operations."""
     bytes: int
     """What autograd keeps for these operations alone."""
+
+
+class UnknownLeaf(NamedTuple):
+    """A tensor that requires a gradient, is no result of an operation, and is no parameter of the models."""
+
+    tensor: weakref.ref[torch.Tensor]
+    is_joined: bool
+    """Whether an operation outside of modules takes what comes of it together with what parameters of the models led to."""
 
 
 @dataclass
@@ -115,6 +125,7 @@ class GraphSummary:
     """Those of them that were recorded before the first module call of this step."""
     to_inputs: ToInputs | None = None
     """What backward does only for inputs that require a gradient; None where there is nothing, or where it is needed."""
+    unknown_leaves: Sequence[UnknownLeaf] = ()
     regions: Regions = field(default_factory=Regions)
     """The checkpointed regions."""
     is_whole: bool = True

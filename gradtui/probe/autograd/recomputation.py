@@ -24,7 +24,14 @@ from gradtui.probe.autograd.saved_tensors import walk
 from gradtui.probe.runtime import ByIdentity, HookSet
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_in_backward, storage_key
-from gradtui.probe.torch_private.saved_hooks import next_holder, recomputation_hook
+from gradtui.probe.torch_private.random_states import random_states
+from gradtui.probe.torch_private.saved_hooks import (
+    is_last_holder,
+    next_holder,
+    recomputation_hook,
+    recomputed_function,
+    reentrant_function,
+)
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.system.own_frames import hide
 
@@ -34,6 +41,10 @@ class Recomputation:
 
     def __init__(self, charge: Callable[[int], None]) -> None:
         self._charge = charge
+        self.drew: Callable[[object], None] = lambda _: None
+        """Called with the function of a region whose recomputation has drawn random numbers that torch does not restore."""
+        self._states: ByIdentity[object, tuple[bytes, ...]] = ByIdentity()
+        """The states of random numbers with which regions began to be recomputed, for which torch does not restore them."""
         self.expect(NOTHING_KEPT, KnownTensors({}, {}), ModuleCallLog(), GraphsOfStep())
 
     def expect(self, facts: GraphSummary, known: KnownTensors, trace: ModuleCallLog, graphs: GraphsOfStep) -> None:
@@ -42,6 +53,8 @@ class Recomputation:
         self._trace, self._graphs, self._thread = trace, graphs, get_ident()
         self._seen: ByIdentity[object, set[int]] = ByIdentity()
         """Storages that each region has saved again. Regions may use the same memory one after the other."""
+        self._state = random_states() if facts.regions.reentrant else ()
+        """Those at the end of the last reentrant region, or at the beginning of backward."""
         self.on = bool(facts.regions.recomputed)
         """A backward over a graph with checkpointed regions may be running."""
         self.traces = bool(facts.regions.hidden)
@@ -51,6 +64,11 @@ class Recomputation:
         """Stop recording that graph."""
         if self._facts is not NOTHING_KEPT:
             self.expect(NOTHING_KEPT, KnownTensors({}, {}), ModuleCallLog(), GraphsOfStep())
+
+    def begins(self, frame: Any) -> None:
+        """Handle that a non-reentrant region begins to be recomputed."""
+        if frame is not None and not recomputed_function(frame)[1]:
+            self._states.set(frame, random_states())
 
     def saved(self, tensor: torch.Tensor, frame: Any, group: Any) -> None:
         """Handle a tensor that a non-reentrant region is about to save again."""
@@ -67,6 +85,9 @@ class Recomputation:
                 size += 0 if key in seen or self._is_kept(key) else plain.untyped_storage().nbytes()
                 seen.add(key)
             self._add(module, size)
+        before = self._states.get(frame) if frame is not None else None
+        if before is not None and is_last_holder(frame, group) and random_states() != before:
+            self.drew(recomputed_function(frame)[0])
         self._charge(perf_counter_ns() - began)
 
     def nested(self, outputs: Any) -> None:
@@ -74,6 +95,10 @@ class Recomputation:
         began = perf_counter_ns()
         number = number_in_backward()
         if number is not None:
+            function, restores = reentrant_function()
+            before, self._state = self._state, random_states()
+            if not restores and before and before != self._state:
+                self.drew(function)
             self._nested(number, outputs)
         self._charge(perf_counter_ns() - began)
 
@@ -125,6 +150,7 @@ def _init(original: Callable[..., None], hooks: HookSet, recomputation: Recomput
     def __init__(self: Any, frame: Any, group: Any) -> None:  # noqa: N807
         original(self, frame, group)
         if hooks.active and recomputation.on:
+            hooks.guard("recomputation", lambda: recomputation.begins(frame()))
             pack = self.pack_hook
 
             def pack_hook(tensor: torch.Tensor) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs
+from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs, UnknownLeaf
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
 from gradtui.probe.model import Leaf
@@ -145,11 +145,14 @@ class _Walk:
     def _conclude(self, led_to: Container[GraphNode]) -> None:
         facts = self._facts
         for region in self._regions.values():
+            facts.regions.modules |= region.modules
             self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
         facts.operations = len(self._visited)
         if self._trace.numbers:
             first = self._trace.numbers[0]
             facts.earlier_operations = sum(number < first for number in self._numbers)
+        if self._inputs:
+            facts.unknown_leaves = self._found_unknown(led_to)
         if self._inputs and all(map(_is_plain_input, self._inputs)):
             facts.to_inputs = self._found_to_inputs(led_to)
         for key, (_, module) in self._first.items():
@@ -267,6 +270,7 @@ class _Walk:
         entered = self._trace.entered_within(number, module)
         leads_on = any(each not in self._leaves or self._leaves[each].parameter >= 0 for each in following)
         self._facts.regions.hidden[number] = HiddenRegion(module, frozenset(entered), leads_on)
+        self._facts.regions.modules |= entered
         around = self._around(entered or {module})
         self._facts.regions.reentrant[number] = around
         self._facts.regions.recomputed[around] = None
@@ -305,6 +309,27 @@ class _Walk:
         """Return whether this is an operation, or a parameter that is not the module's own."""
         own = self._leaves.get(node)
         return own is None or own.module != module
+
+    def _found_unknown(self, led_to: Container[GraphNode]) -> list[UnknownLeaf]:
+        """Return the unknown leaves, each with whether an operation outside of modules joins it with what parameters led to.
+
+        An input of a model meets the parameters within the model's modules.
+        """
+        nodes = [node for node, own in self._leaves.items() if own is _UNKNOWN]
+        ids = {node: {at} for at, node in enumerate(nodes)}
+        joined: set[int] = set()
+        for at in sorted(range(len(self._visited)), key=self._numbers.__getitem__):
+            node = self._visited[at]
+            taken = (ids.get(each) for each in self._following[self._ends[at] : self._ends[at + 1]])
+            found = set().union(*(each for each in taken if each is not None))
+            if not found or self._indices[node] != OUTSIDE:
+                continue
+            if node in led_to:
+                joined |= found
+            else:
+                ids[node] = found
+        leaves = ((at, leaf) for at, node in enumerate(nodes) if (leaf := leaf_of(node)) is not None)
+        return [UnknownLeaf(weakref.ref(leaf), at in joined) for at, leaf in leaves]
 
     def _found_to_inputs(self, led_to: Container[GraphNode]) -> ToInputs | None:
         """Return the operations through which a gradient comes to no parameter; None if they may be needed.

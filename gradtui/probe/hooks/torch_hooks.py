@@ -93,7 +93,8 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
         try:
             if not is_marked:
                 keeps_graph = bool(args[2]) if len(args) > 2 else bool(kwargs.get("retain_graph"))
-                hooks.run("backward", probe.on_backward_pre, outputs, accumulates, keeps_graph)
+                inputs = args[4] if len(args) > 4 and not accumulates else ()
+                hooks.run("backward", probe.on_backward_pre, outputs, accumulates, keeps_graph, inputs)
                 began = True
             # A checkpointed forward runs again within backward. Only now, after a possible boundary.
             is_holding = not (is_marked and marks.is_bare) and bool(held.modules) and held.enter(backward=True)

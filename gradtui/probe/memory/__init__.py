@@ -5,6 +5,7 @@ the report of an out-of-memory error.
 """
 
 from gradtui.probe.memory.free_memory import MIN_PIECE, PIECE_BYTES, devices_with_room, has_room, piece_bytes
+from gradtui.probe.memory.kept_tensors import KeptTensorSearch
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.memory_counters import MemoryCounter, cpu_allocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
@@ -16,6 +17,7 @@ from gradtui.probe.memory.step_totals import StepTotalsReader, Total
 __all__ = [
     "MIN_PIECE",
     "PIECE_BYTES",
+    "KeptTensorSearch",
     "MemoryAccountant",
     "MemoryCounter",
     "MemoryProfileSchedule",

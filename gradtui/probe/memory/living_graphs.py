@@ -108,6 +108,17 @@ class LiveGraphs:
         at_least = self._is_cut or not all(graph.is_alone for graph in graphs)
         return Living(len(graphs), at_least, graphs[0].step, size)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether the last search has found graphs. They may have been freed since."""
+        return bool(self._graphs)
+
+    def is_alive(self, number: int) -> bool:
+        """Return whether the operation with this sequence number is of a graph that is alive."""
+        index = bisect_right(self._numbers, number) - 1
+        call = self._numbers[index] if index >= 0 else -1
+        return any(graph.call == call and graph.is_alive() for graph in self._graphs)
+
     def is_wanted(self, phase: Phase, held: MemoryBytes) -> bool:
         """Return whether a search could explain bytes that are in no category at the end of a phase."""
         if held.other is None or held.total is None:

@@ -7,6 +7,7 @@ Other packages refer to modules and parameters by their index in a `ModuleTree`.
 from gradtui.probe.model import optimizer_membership, running_module
 from gradtui.probe.model.added_parameters import AddedParameters, joined_words, left_words
 from gradtui.probe.model.discovery import modules_of
+from gradtui.probe.model.held_objects import Held, held_objects
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model.model_registry import ModelRegistry
@@ -18,6 +19,7 @@ from gradtui.probe.model.storages import StorageCount, bucket_bytes, buffers_of,
 
 __all__ = [
     "AddedParameters",
+    "Held",
     "IndexMapping",
     "Leaf",
     "Lineage",
@@ -28,6 +30,7 @@ __all__ = [
     "bucket_bytes",
     "buffers_of",
     "direct_tensors",
+    "held_objects",
     "is_constructing",
     "is_same_model",
     "joined_words",

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.activation_checkpointing import CheckpointedModules
 from gradtui.probe.autograd import NOTHING_KEPT, ModuleCallLog, ModuleCallLogger, Recomputation
-from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
+from gradtui.probe.memory import KeptTensorSearch, MemoryCounter, MemoryProfileSchedule, PhaseMemory, StepTotalsReader
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
@@ -23,8 +23,9 @@ from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
-from gradtui.probe.sampling.script_facts import ScriptFacts
 from gradtui.probe.sampling.state_classifier import StateClassifier
+from gradtui.probe.sampling.step_evidence import StepEvidence
+from gradtui.probe.sampling.tensor_evidence import TensorEvidence
 from gradtui.probe.steps import DeviceTimes, PhaseTracker, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.effects import StepMemory
@@ -83,9 +84,11 @@ class StepSampler:
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
         self.inputs = InputGradients(context)
         self._checkpoint = LoadedCheckpoint(context)
+        self._kept = KeptTensorSearch(context, self._memory.graphs)
         self._gradient_flow = GradientFlowReporter(context)
         self.passing = self._gradient_flow.passing
-        self._facts = ScriptFacts(context, self.tracer, self.states, self._gradient_flow)
+        moved = TensorEvidence(context, self.tracer, self.states, self._gradient_flow)
+        self.evidence = StepEvidence(context, self.recomputation, self.batches.alive, moved)
         self._classes = StateClassifier(context, self.states, self._gradient_flow, self.times, self.sample_next)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
@@ -124,7 +127,7 @@ class StepSampler:
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes after the models were listed again."""
         self._classes.tree_changed(moved)
-        self._facts.tree_changed(moved)
+        self.evidence.tree_changed(moved)
         self._gradient_flow.tree_changed(moved)
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
@@ -224,7 +227,7 @@ class StepSampler:
         onto = before.trace if before is not None and same_round else None
         trace = self.tracer.begin(tree.module_index, onto, tree.parents, tree.shared)
         self.sampled_step = SampledStep(tree, trace)
-        self._facts.step_began(tree)
+        self.evidence.moved.step_began(tree)
         self._memory.follow(self.sampled_step.trace.grad_modes)
         if traced:
             total, devices = self._memory.accountant.total, self._memory.accountant.device_indexes
@@ -237,16 +240,19 @@ class StepSampler:
         sampled_step = self.sampled_step
         if sampled_step is None or not self._can_sample():
             return
-        self._facts.on_backward(sampled_step, outputs)
+        self.evidence.backward_begins(sampled_step, outputs, self._counter.steps + 1)
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
         self._traces.on_backward(sequence(outputs), facts or NOTHING_KEPT)
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
+            self._kept.keeps_graphs |= keeps_graph
             with self.hooks.guarded("input gradients"):
                 optimizers = self._view.live_optimizers()
                 self.inputs.on_backward(facts, sampled_step.tree, optimizers, self._counter.steps + 1)
+            if facts.unknown_leaves or facts.regions.recomputed:
+                self.evidence.on_backward(facts, sampled_step.tree)
             with self.hooks.guarded("gradient path"):
                 self.gradients.search(sequence(outputs), sampled_step)
 
@@ -254,18 +260,20 @@ class StepSampler:
     def on_backward_post(self) -> None:
         """Record which parameters have a gradient after backward. Raises what a signal handler of the script raised in it."""
         self.passing.end()
+        if self.evidence.recomputed.is_on:
+            self.evidence.on_backward_post(self._counter.steps + 1)
         if self.sampled_step is not None and self._can_sample():
             self.sampled_step.on_backward_post()
-            if self._facts.rows.chosen:
-                self._facts.on_backward_post(self.sampled_step)
+            if self.evidence.moved.rows.chosen:
+                self.evidence.moved.on_backward_post(self.sampled_step)
 
     @alone
     def step_begins(self) -> None:
         """Record version counters before an optimizer's step."""
         if self.sampled_step is not None and self._can_sample():
             self._classes.step_begins(self.sampled_step.tree.live_parameters())
-            if self._facts.rows.chosen:
-                self._facts.step_begins(self.sampled_step)
+            if self.evidence.moved.rows.chosen:
+                self.evidence.moved.step_begins(self.sampled_step)
 
     def _guarded_end(self, phase: Phase) -> None:
         # Phases end inside every hook. A failure here must not switch those hooks off.
@@ -297,6 +305,7 @@ class StepSampler:
         if phase is Phase.OPTIMIZER:
             with self.hooks.guarded("loaded checkpoint"):
                 self._checkpoint.on_step_post(self._memory.unexplained)
+                self._kept.on_step_post(self._memory.unexplained, sampled_step.tree, self._counter.steps)
 
     def forward_began(self) -> None:
         """Record that a root module is called in training, in a step whose module calls are recorded."""
@@ -357,7 +366,7 @@ class StepSampler:
         self._gradient_flow.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
         with self.hooks.guarded("gradient path"):
             self.gradients.on_step_post(sampled_step, self._counter.steps)
-        self._facts.on_step_post(sampled_step)
+        self.evidence.on_step_post(self.tracer.calls, sampled_step, self._counter.steps)
         saved = sampled_step.saved_bytes(self._clock.at(), self._counter.steps)
         index = -1 if optimizer is None else self._view.discovery.register_optimizer(optimizer)
         self.totals.sampled(self._counter.steps, index, self._memory.peaks.emitted)

@@ -34,8 +34,15 @@ class Unregistered:
         self._seen: dict[int, tuple[weakref.ref[nn.Module], UnregisteredModule]] = {}
         self._reported: tuple[UnregisteredModule, ...] = ()
 
+    def parameters(self) -> set[int]:
+        """Return the ids of the parameters of these modules."""
+        living = (module for reference, _ in self._seen.values() if (module := reference()) is not None)
+        return {id(parameter) for module in living for parameter in module.parameters()}
+
     def on_step_post(self, calls: Calls, tree: ModuleTree, optimizers: Iterable[Optimizer], step: int) -> None:
         """Record the calls that modules without a known parent made in a sampled step, after its optimizer step."""
+        if not (calls or self._seen or self._reported):
+            return
         self._seen = {key: seen for key, seen in self._seen.items() if seen[0]() is not None}
         owned = optimizer_membership.owners(optimizers) if calls else {}
         inside: dict[int, set[int]] = {}

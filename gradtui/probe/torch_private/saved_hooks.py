@@ -201,6 +201,38 @@ def recomputation_hook() -> Any | None:
     return getattr(checkpointing, "_recomputation_hook", None)
 
 
+def recomputed_function(frame: Any) -> tuple[object | None, bool]:
+    """Return the function that a non-reentrant checkpointed region runs, and whether torch restores random numbers for it.
+
+    Both are in the closure of the function that recomputes the region. Where a name is missing, they count as restored.
+    """
+    function = getattr(frame, "recompute_fn", None)
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    closed_over = dict(zip(names, getattr(function, "__closure__", None) or ()))
+    values = {name: closed_over[name].cell_contents for name in ("fn", "preserve_rng_state") if name in closed_over}
+    return values.get("fn"), values.get("preserve_rng_state") is not False
+
+
+def reentrant_function() -> tuple[object | None, bool]:
+    """Return the same for the reentrant checkpoint whose backward this thread runs; (None, True) where it runs none."""
+    code = getattr(getattr(getattr(checkpointing, "CheckpointFunction", None), "backward", None), "__code__", None)
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None or code is None:
+            break
+        if frame.f_code is code:
+            context = frame.f_locals.get("ctx")
+            return getattr(context, "run_function", None), getattr(context, "preserve_rng_state", True) is not False
+        frame = frame.f_back
+    return None, True
+
+
+def is_last_holder(frame: Any, group: Any) -> bool:
+    """Return whether the next tensor that a region being recomputed saves is its last one."""
+    counter, holders = getattr(frame, "recomp_counter", None), getattr(frame, "weak_holders", ())
+    return counter is not None and counter.get(group, 0) + 1 == len(holders)
+
+
 _FRAMES = 40
 """More frames than there are between a module's call and the reentrant checkpoint around it."""
 

@@ -280,8 +280,28 @@ def _zero_derivatives_found(state: RunState, event: ev.ZeroDerivativesFound) -> 
     state.zero_derivatives = event
 
 
+def _unregistered_tensors_found(state: RunState, event: ev.UnregisteredTensorsFound) -> None:
+    state.unregistered_tensors = event
+
+
 def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
+
+
+def _kept_tensors_found(state: RunState, event: ev.KeptTensorsFound) -> None:
+    state.kept_tensors = event
+
+
+def _graph_holder_found(state: RunState, event: ev.GraphHolderFound) -> None:
+    state.graph_holder = event
+
+
+def _recomputation_differs(state: RunState, event: ev.RecomputationDiffers) -> None:
+    state.recomputation = event
+
+
+def _flags_found(state: RunState, event: ev.FlagsFound) -> None:
+    state.flags = event
 
 
 def _optimizer_state_unused(state: RunState, event: ev.OptimizerStateUnused) -> None:
@@ -307,11 +327,16 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: step_figures.optimizers_found,
     ev.Progress: progress.progressed,
     ev.UnregisteredFound: _unregistered_found,
+    ev.UnregisteredTensorsFound: _unregistered_tensors_found,
     ev.CheckpointAlive: _checkpoint_alive,
     ev.OwnForwardWrites: _own_forward_writes,
     ev.RowsMasked: _rows_masked,
     ev.AveragedCopyCompared: _averaged_copy_compared,
     ev.ZeroDerivativesFound: _zero_derivatives_found,
+    ev.KeptTensorsFound: _kept_tensors_found,
+    ev.GraphHolderFound: _graph_holder_found,
+    ev.RecomputationDiffers: _recomputation_differs,
+    ev.FlagsFound: _flags_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),

@@ -206,6 +206,8 @@ class RunState:
     """Modules that run inside a model without being registered with it."""
     unregistered_omitted: int = 0
     """Number of such modules that `unregistered` does not list."""
+    unregistered_tensors: ev.UnregisteredTensorsFound | None = None
+    """The newest event about tensors that get gradients without being in a model or in an optimizer."""
     phase: Phase = Phase.LOAD
     paused: bool = False
     single_steps: bool = False
@@ -309,12 +311,20 @@ class RunState:
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None
     """The newest event about graphs that are alive although no backward of the step reached them."""
+    graph_holder: ev.GraphHolderFound | None = None
+    """The newest event about what holds such graphs."""
+    kept_tensors: ev.KeptTensorsFound | None = None
+    """The newest event about tensors whose number grows with the steps."""
     earlier_operations: Series = field(default_factory=Series)
     """Operations of the largest graph of each sampled step that were recorded before that step."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None
     """The newest event about a loaded checkpoint that is alive."""
+    recomputation: ev.RecomputationDiffers | None = None
+    """The newest event about checkpoints of the script that do not recompute what forward did."""
+    flags: ev.FlagsFound | None = None
+    """The newest event about flags of modules and parameters that torch does not read."""
     unused_state: ev.OptimizerStateUnused | None = None
     """The newest event about optimizer state of frozen parameters."""
     unread_inputs: ev.InputGradientUnused | None = None

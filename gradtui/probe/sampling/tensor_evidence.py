@@ -1,4 +1,4 @@
-"""Look for facts about the script that rules need, in sampled steps, and emit them when they change. Training thread.
+"""Look for tensors that move, or stay, against the intent of a script, in sampled steps. Training thread.
 
 Each part is guarded by itself: a part that fails is switched off, and the others go on.
 """
@@ -13,8 +13,6 @@ from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
-from gradtui.probe.sampling.tied_weights import TiedWeights
-from gradtui.probe.sampling.unregistered_modules import Unregistered
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import AveragedCopyCompared, Event, OwnForwardWrites, RowsMasked, ZeroDerivativesFound
 from gradtui.protocol.vocabulary import ParameterState
@@ -28,8 +26,8 @@ _MIN_SAMPLES = 3
 """Samples with the same masked rows before they are told."""
 
 
-class ScriptFacts:
-    """Tied weights, unregistered modules, frozen tensors that move, masked rows, averaged copies, zero derivatives."""
+class TensorEvidence:
+    """Frozen tensors that their own forward writes, masked rows, averaged copies, gradients of zeros. Emits what changes."""
 
     def __init__(
         self,
@@ -40,8 +38,7 @@ class ScriptFacts:
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter, self._hooks = context.counter, context.hooks
-        self._tracer, self._states, self._gradient_flow = tracer, states, gradient_flow
-        self._tied, self._unregistered = TiedWeights(context), Unregistered(context)
+        self._states, self._gradient_flow = states, gradient_flow
         self._writes, self._copies = OwnWrites(), AveragedCopies()
         self.rows = MaskedRows()
         """The step sampler calls the two functions below for it only where a parameter is chosen."""
@@ -53,7 +50,6 @@ class ScriptFacts:
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes."""
-        self._tied.tree_changed(moved)
         self._writes.tree_changed()
         self.rows.tree_changed(moved)
         self._copies.tree_changed(moved)
@@ -71,9 +67,7 @@ class ScriptFacts:
                 self.rows.choose(tree)
 
     def on_backward(self, sampled_step: SampledStep, outputs: object) -> None:
-        """Look at the values with which a sampled step computes, and at its graph, before a backward."""
-        with self._hooks.guarded("tied weights"):
-            self._tied.on_backward(sampled_step.tree, self._counter.steps + 1)
+        """Look for operations with a derivative of zero before a backward, if gradients are zeros."""
         if _ZERO in self._states.now.letters and self._searches < _SEARCHES:
             with self._hooks.guarded("zero derivatives"):
                 self._search(sampled_step, sequence(outputs), self._states.indices_of(ParameterState.ZERO))
@@ -91,8 +85,6 @@ class ScriptFacts:
     def on_step_post(self, sampled_step: SampledStep) -> None:
         """Compare what a sampled step has changed, when its optimizer step has ended."""
         tree, step = sampled_step.tree, self._counter.steps
-        with self._hooks.guarded("unregistered modules"):
-            self._unregistered.on_step_post(self._tracer.calls, tree, self._view.live_optimizers(), step)
         if self._writes.modules:
             with self._hooks.guarded("own writes"):
                 if changed := self._writes.on_step_post():
