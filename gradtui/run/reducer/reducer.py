@@ -276,6 +276,10 @@ def _input_gradient_unused(state: RunState, event: ev.InputGradientUnused) -> No
     state.unread_inputs, state.unread_input_steps = event, state.unread_input_steps + 1
 
 
+def _unlisted_tensors_train(state: RunState, event: ev.UnlistedTensorsTrain) -> None:
+    state.unlisted_tensors[event.optimizer] = event.tensors
+
+
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
@@ -294,6 +298,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.CheckpointAlive: _checkpoint_alive,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
+    ev.UnlistedTensorsTrain: _unlisted_tensors_train,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
     ev.StepsMeasured: step_figures.steps_measured,
