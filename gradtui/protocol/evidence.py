@@ -75,3 +75,11 @@ class UnlistedTensorsTrain(Event):
     """Index of the optimizer."""
     tensors: int
     """Their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCopied(Event):
+    """A model had the values of another one before a step, or the script writes to it although no optimizer has it."""
+
+    model: int
+    """Its number."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import NewestUse, ParameterUse
 from gradtui.probe.frozen import DriftDetector
-from gradtui.probe.model import IndexMapping, optimizer_membership
+from gradtui.probe.model import IndexMapping, ModuleTree, optimizer_membership
+from gradtui.probe.sampling.copied_models import CopiedModels
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep
@@ -36,7 +36,7 @@ class StateClassifier:
         self._view, self._counter, self._hooks = context.models, context.counter, context.hooks
         self._states, self._gradient_flow, self._times, self._look_again = states, gradient_flow, times, look_again
         self._frozen, self._unused, self._use = DriftDetector(), UnusedOptimizerState(context), NewestUse()
-        self._unowned = UnownedParameters(context)
+        self._unowned, self._copies = UnownedParameters(context), CopiedModels(context)
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter indexes."""
@@ -44,9 +44,12 @@ class StateClassifier:
         self._unused.tree_changed(moved)
         self._unowned.tree_changed(moved)
 
-    def step_begins(self, parameters: Iterable[tuple[int, torch.Tensor]]) -> None:
-        """Record version counters before the optimizer's step of a sampled step."""
-        self._frozen.step_begins(parameters)
+    def step_begins(self, tree: ModuleTree) -> None:
+        """Record version counters, and which models have equal values, before the optimizer's step of a sampled step."""
+        self._frozen.step_begins(tree.live_parameters())
+        if len(tree.models) > 1:
+            with self._hooks.guarded("copied models"):
+                self._copies.step_begins(tree)
 
     def classify(
         self,
@@ -93,7 +96,9 @@ class StateClassifier:
         if orphans and optimizer is not None:
             with self._hooks.guarded("parameters of no optimizer"), self._times.own():
                 registered = self._view.discovery.optimizers.all()
-                unowned = self._unowned.on_step_post(sampled_step.tree, orphans, registered, step)
+                tree = sampled_step.tree
+                unowned = self._unowned.on_step_post(tree, orphans, registered, step)
+                self._copies.wrote(tree, unowned.written)
         frozen = frozenset([index for index, _ in still])
         use = self._use.with_frozen(frozen, sampled_step.tree.listing, recorded_use)
         found = sampled_step.classify(

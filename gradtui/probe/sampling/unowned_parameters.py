@@ -25,6 +25,8 @@ _BYTES = 64 << 20
 """Bytes of parameters that are compared per sampled step, besides those of the last one."""
 _CHANGES = 2
 """Comparisons that must find a change: a script may set values once."""
+_OFTEN = 0.5
+"""Share of the rounds of all optimizers in which it must do so: a copy of another model may get its values now and then."""
 _SHARE = 0.5
 """Share of the compared elements that must move, so that others count as moved too: a step may be too small to change the few
 elements of a bias in bfloat16."""
@@ -39,9 +41,15 @@ class _Bits:
     comparisons: int = 0
     changes: int = 0
 
-    @property
-    def moves(self) -> bool:
-        return self.changes >= _CHANGES
+    is_moving: bool = False
+    """It has changed often enough. Then it is not compared any more."""
+
+    def compare(self, now: Bits, optimizers: int) -> None:
+        if self.bits is not None and self.bits.kind == now.kind:
+            self.comparisons += 1
+            self.changes += self.bits.value != now.value
+            self.is_moving = self.changes >= max(_CHANGES, _OFTEN * self.comparisons / optimizers)
+        self.bits = now
 
 
 class Unowned(NamedTuple):
@@ -51,9 +59,11 @@ class Unowned(NamedTuple):
     """Those that something moves all the same."""
     undecided: Set[int]
     """Those of which this is not known yet."""
+    written: Set[int]
+    """Those that had other values in a later sample, if only once."""
 
 
-NONE_UNOWNED = Unowned(frozenset(), frozenset())
+NONE_UNOWNED = Unowned(frozenset(), frozenset(), frozenset())
 
 
 class UnownedParameters:
@@ -88,16 +98,19 @@ class UnownedParameters:
             if tree.owns(tensor) is None
         ]
         elements = self._count_gradients(listed, step)
-        self._compare(unowned)
-        moving = {at for at, _ in unowned if self._known[at].moves}
+        living = sum(each is not None for each in optimizers)
+        self._compare(unowned, living)
+        moving = {at for at, _ in unowned if self._known[at].is_moving}
+        written = {at for at, _ in unowned if self._known[at].changes}
         compared = sum(each.numel() for at, each in unowned if self._known[at].comparisons >= _CHANGES)
         moved = sum(each.numel() for at, each in unowned if at in moving)
         has_copies = elements >= sum(each.numel() for _, each in unowned)
         if has_copies and moved > _SHARE * compared:
-            return Unowned({at for at, _ in unowned}, set())
+            return Unowned({at for at, _ in unowned}, set(), written)
         # Of several optimizers with parts of the parameters each steps before the script takes back the new values.
-        needed = _CHANGES * sum(each is not None for each in optimizers) if listed else 0
-        return Unowned(moving, {at for at, _ in unowned if at not in moving and self._known[at].samples <= needed})
+        needed = _CHANGES * living if listed else 0
+        undecided = {at for at, _ in unowned if at not in moving and self._known[at].samples <= needed}
+        return Unowned(moving, undecided, written)
 
     def _count_gradients(self, listed: Sequence[tuple[int, torch.Tensor]], step: int) -> int:
         """Report which of these tensors of optimizers get new gradients, and return the elements of those that do.
@@ -107,13 +120,13 @@ class UnownedParameters:
         for _, tensor in listed:
             if self._gradients.get(tensor) is None:
                 self._gradients.set(tensor, _Bits())
-        self._gradients_under_way = _arrived(self._gradients_under_way)
+        self._gradients_under_way = _arrived(self._gradients_under_way, 1)
         if self._gradients_under_way is None:
             known = ((self._gradients.get(tensor), tensor.grad) for _, tensor in listed)
             compared = [
-                (each, grad) for each, grad in known if each is not None and grad is not None and not each.moves
+                (each, grad) for each, grad in known if each is not None and grad is not None and not each.is_moving
             ]
-            self._gradients_under_way = _arrived(BitSample(compared, few=True))
+            self._gradients_under_way = _arrived(BitSample(compared, few=True), 1)
         training = [
             (index, tensor) for index, tensor in listed if (each := self._gradients.get(tensor)) and each.changes
         ]
@@ -124,12 +137,12 @@ class UnownedParameters:
         self._reported = counts
         return sum(tensor.numel() for _, tensor in training)
 
-    def _compare(self, unowned: Sequence[tuple[int, torch.Tensor]]) -> None:
+    def _compare(self, unowned: Sequence[tuple[int, torch.Tensor]], optimizers: int) -> None:
         known, self._known = self._known, {}
         for index, _ in unowned:
             self._known[index] = known.get(index) or _Bits()
             self._known[index].samples += 1
-        self._under_way = _arrived(self._under_way)
+        self._under_way = _arrived(self._under_way, optimizers)
         if self._under_way is not None:
             return
         chosen, size = [], 0
@@ -137,19 +150,16 @@ class UnownedParameters:
             if size >= _BYTES:
                 break
             self._next = index + 1
-            if not self._known[index].moves and type(tensor) in (nn.Parameter, torch.Tensor):
+            if not self._known[index].is_moving and type(tensor) in (nn.Parameter, torch.Tensor):
                 chosen.append((self._known[index], tensor))
                 size += tensor.nbytes
-        self._under_way = _arrived(BitSample(chosen))
+        self._under_way = _arrived(BitSample(chosen), optimizers)
 
 
-def _arrived(sample: BitSample[_Bits] | None) -> BitSample[_Bits] | None:
+def _arrived(sample: BitSample[_Bits] | None, optimizers: int) -> BitSample[_Bits] | None:
     """Compare bits with the last ones once they are on the host. Return those that are not."""
     if sample is None or not sample.is_there:
         return sample
     for known, now in sample.bits().items():
-        if known.bits is not None and known.bits.kind == now.kind:
-            known.comparisons += 1
-            known.changes += known.bits.value != now.value
-        known.bits = now
+        known.compare(now, optimizers)
     return None

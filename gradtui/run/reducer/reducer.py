@@ -299,6 +299,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
     ev.UnlistedTensorsTrain: _unlisted_tensors_train,
+    ev.ModelCopied: lambda state, event: state.copied_models.add(event.model),
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
     ev.StepsMeasured: step_figures.steps_measured,
