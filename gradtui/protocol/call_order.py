@@ -88,3 +88,5 @@ class CallOrderMeasured(Event):
     unused_eval_graphs: int
     """Calls in eval mode, outside of `no_grad`, of modules with trainable parameters, that no backward followed."""
     sites: tuple[CallSite, ...]
+    backwards_to_others: int = 0
+    """Of the first backwards: those of what was computed from leaves alone that no module and no optimizer has."""

@@ -223,3 +223,21 @@ class InputGradientUnused(Event):
     """What autograd kept for that alone."""
     saved: int
     """What autograd kept in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistedTensorsTrain(Event):
+    """Tensors of an optimizer that are in no module get new gradients: they are no parameters that were replaced."""
+
+    optimizer: int
+    """Index of the optimizer."""
+    tensors: int
+    """Their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCopied(Event):
+    """A model had the values of another one before a step, or the script writes to it although no optimizer has it."""
+
+    model: int
+    """Its number."""

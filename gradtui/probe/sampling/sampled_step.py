@@ -28,6 +28,7 @@ from gradtui.probe.memory import MemoryAccountant
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.sampling.parameter_states import Classified, classify
 from gradtui.probe.sampling.passing_gradients import PassingGradients
+from gradtui.probe.sampling.unowned_parameters import Unowned
 from gradtui.probe.torch_private.graph_depth import TooDeepError
 from gradtui.probe.torch_private.private_names import span_of, storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
@@ -118,13 +119,14 @@ class SampledStep:
         """Record which parameters have a gradient after a backward of the step."""
         self._had_gradient = {index for index, tensor in self.tree.live_parameters() if tensor.grad is not None}
 
-    def classify(
+    def classify(  # noqa: C901 - one pass over all parameters
         self,
         before: Classified,
         stepped: Optimizer | None,
         owner: Mapping[int, tuple[Optimizer, dict[str, Any]]],
         norms: Mapping[int, float],
         moved: Mapping[int, StateReason],
+        unowned: Unowned,
         evaluated: Iterable[int],
         use: ParameterUse | None,
         *,
@@ -134,8 +136,9 @@ class SampledStep:
 
         Parameters of other optimizers keep their letter: their gradients belong to another step. `stepped` is None where the
         script updates its parameters itself; gradtui cannot tell then which of them the script leaves out. `owner` maps id() of
-        a parameter to its optimizer and group. `moved` has the frozen parameters that changed, `evaluated` the modules that ran
-        as a whole between steps. `use` is what the operations of a step with the same frozen parameters read, if that is known.
+        a parameter to its optimizer and group. `moved` has the frozen parameters that changed, `unowned` is what is known of
+        those of no optimizer, `evaluated` has the modules that ran as a whole between steps. `use` is what the operations of a
+        step with the same frozen parameters read, if that is known.
         """
         tree, owners = self.tree, self.tree.owners
         letters, trainable, reasons = _begun(before, len(tree.parameters))
@@ -153,6 +156,10 @@ class SampledStep:
                 letters[index], reasons[index] = _UNKNOWN, StateReason.NONE
                 continue
             has_gradient = trains and tensor.grad is not None
+            if own is None and has_gradient and (index in unowned.moving or index in unowned.undecided):
+                letters[index] = _TRAINED if index in unowned.moving else letters[index]
+                reasons[index] = StateReason.NONE
+                continue
             norm = norms.get(index) if has_gradient else None
             if norm:
                 # Only zero, finite or not matters. Fewer distinct values give more hits in the cache of `classify`.
@@ -215,8 +222,8 @@ def _parts_of_shared(tree: ModuleTree) -> dict[int, list[Part]]:
     return shared
 
 
-_UNREACHED, _MOVED, _UNKNOWN = (
-    ParameterState.UNREACHED.value, ParameterState.MOVED.value, ParameterState.UNKNOWN.value
+_UNREACHED, _MOVED, _UNKNOWN, _TRAINED = (
+    ParameterState.UNREACHED.value, ParameterState.MOVED.value, ParameterState.UNKNOWN.value, ParameterState.TRAINED.value
 )  # fmt: skip
 
 

@@ -271,7 +271,7 @@ class StepSampler:
     def step_begins(self) -> None:
         """Record version counters before an optimizer's step."""
         if self.sampled_step is not None and self._can_sample():
-            self._classes.step_begins(self.sampled_step.tree.live_parameters())
+            self._classes.step_begins(self.sampled_step.tree)
             if self.evidence.moved.rows.chosen:
                 self.evidence.moved.step_begins(self.sampled_step)
 

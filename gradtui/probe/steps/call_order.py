@@ -14,9 +14,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.model.optimizer_membership import parameters
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.event_replay import end_of_step
-from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled
+from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled, leads_to_others_only
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.steps.probe_context import ProbeContext
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite, EvalModeTraining
@@ -74,7 +75,7 @@ class CallOrder:
         """The optimizers that have stepped, and whose gradients nothing has cleared since."""
         self._stepped: set[int] = set()
         """The optimizers that have stepped in this window. The first backward after that begins a new one."""
-        self._clears = self._leaf_backwards = self._skips = 0
+        self._clears = self._leaf_backwards = self._to_others = self._skips = 0
         self._clips = self._scaled_clips = self._clips_in_window = 0
         self._is_loss_scaled: bool | None = None
         """Whether a GradScaler has multiplied the loss, and has not unscaled the gradients; None if none is in use."""
@@ -291,6 +292,7 @@ class CallOrder:
             ),
             unused_eval_graphs,
             tuple(self._sites.values()),
+            self._to_others,
         )
 
     def _note_loss(self, outputs: Any) -> None:
@@ -303,7 +305,13 @@ class CallOrder:
             self._is_scaled = bool(self._is_scaled) or is_scaled(
                 first.grad_fn, by_scaler=self._is_loss_scaled is not None
             )
+            self._to_others += leads_to_others_only(first.grad_fn, self._is_trained)
             self._noted.before_backward(self._models.tree)
+
+    def _is_trained(self, leaf: torch.Tensor) -> bool:
+        if self._models.tree.owns(leaf) is not None:
+            return True
+        return any(leaf is each for optimizer in self._models.live_optimizers() for each in parameters(optimizer))
 
     def _compare_uses(self) -> None:
         if self._noted.has_written():

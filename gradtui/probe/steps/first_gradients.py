@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,12 +12,14 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.torch_private.private_names import version_of
+from gradtui.probe.torch_private.private_names import leaf_of, version_of
 
 _TENSORS = 4
 _MAX_ELEMENTS = 100_000
 """A gradient with more elements is not searched for a value that is not zero."""
 _NODES = 32
+_MAX_NODES = 1_000
+"""Most operations and leaves of a loss that is made of numbers: one for each action of an episode, or sample of a batch."""
 _BRANCHES = ("AddBackward0", "SubBackward0", "SumBackward0", "StackBackward0", "NegBackward0", "ToCopyBackward0")
 _FACTORS = ("DivBackward0", "MulBackward0")
 
@@ -166,6 +168,26 @@ def is_scaled(loss: Any, *, by_scaler: bool) -> bool:
         if is_factor or node.name() in _BRANCHES:
             waiting += [each for each in following if each is not None]
     return factors > by_scaler
+
+
+def leads_to_others_only(loss: Any, is_trained: Callable[[torch.Tensor], bool]) -> bool:
+    """Return whether a loss is computed from leaves, and `is_trained` of none of them. `loss` is its `grad_fn`.
+
+    False for a graph of many operations, which is not a loss that a script has made of numbers.
+    """
+    waiting, seen, leaves = [loss], {loss}, 0
+    while waiting:
+        node = waiting.pop()
+        leaf = leaf_of(node)
+        if leaf is not None and is_trained(leaf):
+            return False
+        leaves += leaf is not None
+        following = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= following
+        waiting += following
+        if len(seen) > _MAX_NODES:
+            return False
+    return leaves > 0
 
 
 def _first_trainable(tree: ModuleTree) -> list[torch.Tensor]:

@@ -31,6 +31,17 @@ def orphans_with_gradient(tree: TreeState) -> list[int]:
     return [each for each in in_state(tree, ParameterState.ORPHAN) if letters[tree.parameters[each].module] in ENTERED]
 
 
+def unowned_with_gradient(state: RunState) -> list[int]:
+    """Return the orphans with a gradient, and those that the script moves itself, as it does with an average of weights."""
+    tree, owned = state.tree, optimized(state)
+    orphans = orphans_with_gradient(tree)
+    if tree.gradient_flow is None or len(tree.gradient_flow.reach) != len(tree.modules):
+        return []
+    letters = tree.gradient_flow.reach
+    moved = [each for each in in_state(tree, ParameterState.TRAINED) if each not in owned]
+    return sorted([*orphans, *(each for each in moved if letters[tree.parameters[each].module] in ENTERED)])
+
+
 def paths(tree: TreeState, indexes: Iterable[int]) -> tuple[str, ...]:
     """Return the paths of the first of these parameters."""
     return tuple(tree.parameters[index].path for index in list(indexes)[:_MAX_PATHS])

@@ -312,6 +312,10 @@ def _input_gradient_unused(state: RunState, event: ev.InputGradientUnused) -> No
     state.unread_inputs, state.unread_input_steps = event, state.unread_input_steps + 1
 
 
+def _unlisted_tensors_train(state: RunState, event: ev.UnlistedTensorsTrain) -> None:
+    state.unlisted_tensors[event.optimizer] = event.tensors
+
+
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
     state.ended = event
     state.paused = False
@@ -339,6 +343,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.FlagsFound: _flags_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
+    ev.UnlistedTensorsTrain: _unlisted_tensors_train,
+    ev.ModelCopied: lambda state, event: state.copied_models.add(event.model),
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
     ev.StepsMeasured: step_figures.steps_measured,

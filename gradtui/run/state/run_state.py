@@ -331,6 +331,10 @@ class RunState:
     """The newest event about inputs whose gradient is never read."""
     unread_input_steps: int = 0
     """Number of these events."""
+    unlisted_tensors: dict[int, int] = field(default_factory=dict)
+    """By index of the optimizer: the number of its tensors in no module that get new gradients."""
+    copied_models: set[int] = field(default_factory=set)
+    """The numbers of models that are copies of others (`ModelCopied`)."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)
     """Weights that were equal at first, and are not any more."""
     own_writes: ev.OwnForwardWrites | None = None

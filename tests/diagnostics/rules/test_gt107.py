@@ -29,3 +29,11 @@ def test_a_head_that_was_replaced() -> None:
 def test_one_of_both_alone() -> None:
     assert matches("GT107", with_unknown(run("TTOO", owned=(0, 1)), 0)) == []
     assert matches("GT107", with_unknown(run(), 2)) == []
+
+
+def test_tensors_that_get_new_gradients_were_not_replaced() -> None:
+    state = with_unknown(run("TTOO", owned=(0, 1)), 3)
+    apply(state, ev.UnlistedTensorsTrain(1.0, 20, 0, 1))
+    assert match("GT107", state).evidence["tensors_of_no_module"] == 2
+    apply(state, ev.UnlistedTensorsTrain(1.0, 21, 0, 3))
+    assert matches("GT107", state) == []

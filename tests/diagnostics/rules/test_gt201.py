@@ -48,3 +48,11 @@ def test_parameters_that_need_no_gradient(
 
 def test_one_backward_of_a_leaf() -> None:
     assert matches("GT201", run(calls=calls(leaf_backwards=1))) == []
+
+
+def test_a_loss_of_tensors_that_no_module_has() -> None:
+    """Backward on another tensor's behalf, as for an adversarial input, is no mistake while a parameter trains."""
+    found = match("GT201", run("UUUU", reach="---", calls=calls(backwards_to_others=2)))
+    assert (found.key, found.evidence, found.is_exact) == ("leaf", {"backwards": 2}, True)
+    assert matches("GT201", run("TTUU", reach="eee", owned=(0, 1), calls=calls(backwards_to_others=16))) == []
+    assert matches("GT201", run("UUUU", reach="---", calls=calls(backwards_to_others=1))) == []

@@ -270,3 +270,34 @@ def test_training_in_eval_mode_is_counted_since_the_last_call_in_train_mode() ->
                 step()
     (found,) = seen.all(CallOrderMeasured)[-1].eval_mode
     assert (found.since_step, found.last_step, found.calls, found.trained_before) == (16, 20, 5, True)
+
+
+def of_numbers(model: nn.Module) -> Tensor:
+    return torch.tensor([each.item() for each in model(torch.randn(2, 4)).flatten()], requires_grad=True).mean()
+
+
+def through_the_parameters(model: nn.Module) -> Tensor:
+    return of_numbers(model) + model(torch.randn(2, 4)).mean()
+
+
+def of_a_tensor_that_the_optimizer_has(model: nn.Module) -> Tensor:
+    return free[0].square().sum() + model(torch.randn(2, 4)).detach().mean()
+
+
+free: list[Tensor] = []
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [(of_numbers, 5), (through_the_parameters, 0), (of_a_tensor_that_the_optimizer_has, 0)],
+)
+def test_backwards_that_lead_to_no_parameter(loss: Callable[[nn.Module], Tensor], expected: int) -> None:
+    model = nn.Linear(4, 2)
+    free[:] = [torch.ones(3, requires_grad=True)]
+    with watched(budget=EVERY_STEP) as seen:
+        optimizer = torch.optim.SGD([*model.parameters(), *free], lr=0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss(model).backward()
+            optimizer.step()
+    assert seen.all(CallOrderMeasured)[-1].backwards_to_others == expected

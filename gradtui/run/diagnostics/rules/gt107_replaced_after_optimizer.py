@@ -15,18 +15,19 @@ _STEPS = 3
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match an optimizer with unknown tensors, while parameters with a gradient are in no optimizer."""
+    """Match an optimizer with unknown tensors without new gradients, while parameters with a gradient are in no optimizer."""
     tree = state.tree
     orphans = orphans_with_gradient(tree)
     if not has_stepped(state, _STEPS):
         return
     for number, optimizer in enumerate(state.optimizers):
-        if orphans and optimizer.unknown_parameters and not optimizer.freed:
+        replaced = optimizer.unknown_parameters - state.unlisted_tensors.get(number, 0)
+        if orphans and replaced > 0 and not optimizer.freed:
             yield Match(
-                f"{optimizer_name(state, number)} owns {plural(optimizer.unknown_parameters, 'tensor')} of no live module, "
+                f"{optimizer_name(state, number)} owns {plural(replaced, 'tensor')} of no live module, "
                 f"and {named(tree, orphans)} {'is' if len(orphans) == 1 else 'are'} in none: "
                 "replaced after the optimizer was made",
-                {"tensors_of_no_module": optimizer.unknown_parameters, "tensors_in_no_optimizer": len(orphans)},
+                {"tensors_of_no_module": replaced, "tensors_in_no_optimizer": len(orphans)},
                 paths(tree, orphans),
                 key=str(number),
             )

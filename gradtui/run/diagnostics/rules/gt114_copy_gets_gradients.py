@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.protocol.vocabulary import ModelInfo, ParameterState
-from gradtui.run.diagnostics.parameters import elements, orphans_with_gradient, paths
+from gradtui.run.diagnostics.parameters import elements, in_state, optimized, paths, unowned_with_gradient
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState, TreeState
@@ -14,12 +14,14 @@ from gradtui.run.state.selectors import subtree
 
 def check(state: RunState) -> Iterator[Match]:
     """Match a model of orphans with gradients: a copy of a model that trains, or one in eval mode beside it."""
-    tree = state.tree
-    with_gradient = set(orphans_with_gradient(tree))
-    trained = [model for model in tree.models if ParameterState.TRAINED.value in _letters(tree, model)]
+    tree, owned = state.tree, optimized(state)
+    with_gradient = set(unowned_with_gradient(state))
+    of_optimizers = set(in_state(tree, ParameterState.TRAINED)) & owned
+    trained = [model for model in tree.models if not of_optimizers.isdisjoint(subtree(tree.modules[model.root]))]
     for model in tree.models if with_gradient else ():
         orphans = [index for index in subtree(tree.modules[model.root]) if index in with_gradient]
-        original = next((each for each in trained if _shapes(tree, each) == _shapes(tree, model)), None)
+        alike = trained if model.number in state.copied_models else []
+        original = next((each for each in alike if _shapes(tree, each) == _shapes(tree, model)), None)
         if not orphans or model in trained or (original is None and not _is_teacher(tree, model, trained)):
             continue
         kind = (
@@ -31,11 +33,6 @@ def check(state: RunState) -> Iterator[Match]:
             paths(tree, orphans),
             key=str(model.number),
         )
-
-
-def _letters(tree: TreeState, model: ModelInfo) -> str:
-    where = subtree(tree.modules[model.root])
-    return tree.states[where.start : where.stop]
 
 
 def _is_teacher(tree: TreeState, model: ModelInfo, trained: list[ModelInfo]) -> bool:

@@ -28,6 +28,17 @@ def check(state: RunState) -> Iterator[Match]:
             remedy="do not rebuild the loss from numbers: no torch.tensor(loss), .item() or requires_grad_() on it",
             key="leaf",
         )
+    others = state.calls.backwards_to_others if state.calls is not None else 0
+    if others >= _LEAVES and nothing_trains:
+        yield Match(
+            "backward() is called on what is computed from tensors of no module alone: "
+            "no operation leads from any parameter to it",
+            {"backwards": others},
+            is_exact=True,
+            call="backward",
+            remedy="compute the loss from the tensors with their graph: no torch.tensor(), .item(), .tolist() or .numpy()",
+            key="leaf",
+        )
     tree, flow, owned = state.tree, state.tree.gradient_flow, optimized(state)
     if flow is None or not flow.reach:
         return

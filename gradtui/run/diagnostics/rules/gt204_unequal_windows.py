@@ -1,4 +1,4 @@
-"""GT204: gradients accumulate over windows of unequal length, or some are cleared without a step."""
+"""GT204: gradients accumulate over windows of unequal length, are cleared without a step, or pass into the next epoch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from gradtui.run.state.run_state import RunState
 
 _REGULAR = 3
 """Windows of the usual length that must follow a short first one."""
+_EPOCHS = 2
+"""Windows that must have backwards of the epoch before, at equal distances."""
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match a first window that is shorter than all others, and backwards that are cleared without a step now and then."""
+    """Match a short first window, backwards that are cleared without a step, and those that pass into the next epoch."""
     for each in windows_by_optimizer(state):
         if each.usual_length > 1:
-            yield from _short_first(state, each)
+            passed = [*_passed_on(state, each)]
+            yield from passed or _short_first(state, each)
             yield from _left_over(state, each)
 
 
@@ -38,6 +41,42 @@ def _short_first(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
         call="step",
         remedy=f"step after each {usual} backwards, counting from 1: if (index + 1) % {usual} == 0",
         key=f"first {each.optimizer}",
+    )
+
+
+def _passed_on(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
+    kinds = {(window.applied, window.batches) for window in each.windows}
+    usual, long = min(length for length, _ in kinds), max(length for length, _ in kinds)
+    found = [window for window in each.windows if window.applied == long]
+    # The request that found a DataLoader's end is one batch more than backwards.
+    ends_epoch = kinds == {(usual, usual), (long, long + 1)} and sum(window.count for window in found) >= _EPOCHS
+    if not 1 < usual < long < 2 * usual or not (ends_epoch or _returns(state, each, usual, long)):
+        return
+    steps = sum(window.count for window in found)
+    yield Match(
+        f"{steps:,} of {each.steps:,} steps of {optimizer_name(state, each.optimizer)} apply {long} backwards instead of "
+        f"{usual}: the last {long - usual} of an epoch are neither stepped nor cleared, and count in the next one",
+        {"steps": each.steps, "long_windows": steps, "usual_window": usual, "passed_on": long - usual},
+        first_step=min(window.first_step for window in found),
+        is_exact=True,
+        call="step",
+        remedy=f"step also after the last batch of an epoch: if (index + 1) % {usual} == 0 or index + 1 == len(loader)",
+        key=f"passed on {each.optimizer}",
+    )
+
+
+def _returns(state: RunState, each: OptimizerWindows, usual: int, long: int) -> bool:
+    """Return whether longer windows return at equal distances, and not yet in the first epoch.
+
+    The first epoch has no backwards before it. Where a script steps over what is left, the first epoch ends with them.
+    """
+    first = state.calls.first_windows if state.calls is not None else ()
+    lengths = [applied for optimizer, applied in first if optimizer == each.optimizer]
+    longer = [index for index, length in enumerate(lengths) if length == long]
+    period = longer[0] if longer else 0
+    is_other = any(length not in (usual, long) for length in lengths)
+    return (
+        period > 1 and not is_other and len(longer) >= _EPOCHS and longer == list(range(period, len(lengths), period))
     )
 
 
