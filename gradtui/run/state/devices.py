@@ -79,9 +79,27 @@ def named_devices(devices: tuple[DeviceFigures, ...], most: int) -> list[tuple[s
     names = {device.index: f"cuda:{device.index}" if len(devices) > 1 else "" for device in devices}
     if len(devices) <= most:
         return [(names[device.index], device) for device in devices]
-    fullest = sorted(devices, key=lambda device: device.device_process or device.reserved or 0, reverse=True)
+    fullest = _fullest_first(devices)
     every = (f"{len(devices)} devices", sum_of(devices))
     return [every, *((names[device.index], device) for device in fullest[: most - 1])]
+
+
+def nearest_to_its_limit(sample: DeviceSampled | None) -> int | None:
+    """Return the index of the device with the largest share of its memory in use, by any process; None for a single one."""
+    devices = cuda_devices(sample)
+    return _fullest_first(devices)[0].index if len(devices) > 1 else None
+
+
+def _fullest_first(devices: Sequence[DeviceFigures]) -> list[DeviceFigures]:
+    """Sort devices by the share of their memory that is in use, or by the bytes of this process if a share is unknown."""
+    shares = [
+        device.device_used / device.device_total if device.device_used is not None and device.device_total else None
+        for device in devices
+    ]
+    known = {device.index: share for device, share in zip(devices, shares) if share is not None}
+    if len(known) == len(devices):
+        return sorted(devices, key=lambda device: known[device.index], reverse=True)
+    return sorted(devices, key=lambda device: device.device_process or device.reserved or 0, reverse=True)
 
 
 def device_trouble(sample: DeviceSampled | None) -> NvmlTrouble | None:

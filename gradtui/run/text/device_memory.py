@@ -99,6 +99,7 @@ def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
     yield (f"{short} {total} {unit}, {sizes[0]} alloc",)
     if name:
         yield (f"{name} {total} {unit}, {sizes[0]} alloc",)
+        yield (f"{name} {total} {unit}",)
     yield (f"{short} {total} {unit}",)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
-from gradtui.run.state.devices import cuda_devices, device_trouble, named_devices
+from gradtui.run.state.devices import cuda_devices, device_trouble, named_devices, nearest_to_its_limit
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import DASH, device_forms, nvml_trouble_text, nvml_trouble_words, short_bytes
 from gradtui.tui.rendering import Line, width_of, wrap
@@ -24,19 +26,26 @@ def nvml_lines(state: RunState, width: int, most: int = 2) -> list[Line]:
 def device_rows(state: RunState, width: int, most: int = 2) -> list[Line]:
     """Return what NVML and torch say of the CUDA devices, in so many lines at most: each device, or their sum and the fullest.
 
-    Empty while no device is in use. Words are never cut off: a form that fits is chosen.
+    Empty while no device is in use. Words are never cut off: a form that fits is chosen. The device that is nearest to its
+    limit has the word "fullest", or a star where the word would take the place of figures.
     """
-    devices = cuda_devices(state.device)
+    devices, fullest = cuda_devices(state.device), nearest_to_its_limit(state.device)
     if not devices or most < 1:
         return []
     each = most if len(devices) == 1 else 1
-    return [line for name, device in named_devices(devices, most) for line in _rows(device, name, width, each)]
+    lines: list[Line] = []
+    for name, device in named_devices(devices, most):
+        names = (f"{name} fullest", f"{name}*", name) if device.index == fullest else (name,)
+        lines += min((_form(device, each_name, width, each) for each_name in names), key=lambda found: found[0])[1]
+    return lines
 
 
-def _rows(device: DeviceFigures, name: str, width: int, most: int) -> list[Line]:
-    forms = device_forms(device, name)
-    fitting = (form for form in forms if len(form) <= most and all(width_of(text) <= width for text in form))
-    return [((text, "muted"),) for text in next(fitting, ())]
+def _form(device: DeviceFigures, name: str, width: int, most: int) -> tuple[int, list[Line]]:
+    """Return the longest form that fits, and its number among all forms."""
+    for number, form in enumerate(device_forms(device, name)):
+        if len(form) <= most and all(width_of(text) <= width for text in form):
+            return number, [((text, "muted"),) for text in form]
+    return sys.maxsize, []
 
 
 def host_line(device: DeviceSampled | None) -> list[Line]:

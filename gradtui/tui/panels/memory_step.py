@@ -25,6 +25,7 @@ from gradtui.tui.panels.memory_curve import (
     says_from,
     scale_for,
 )
+from gradtui.tui.panels.memory_devices import device_rows, nvml_lines
 from gradtui.tui.panels.memory_held import WIDE, before_lines, held_lines, held_shown, newest, owner_line
 from gradtui.tui.panels.memory_notes import waiting_lines, warning_lines
 from gradtui.tui.rendering import STALE, Line, Span, fit, line_width, phase_role, printable, wrap
@@ -75,13 +76,19 @@ def step_lines(
         return waiting_lines(state, width)[:height]
     notes = warning_lines(state, width)
     numbers = held_lines(state, held, scale, width, colour=colour) if held is not None else []
+    # In a low, narrow panel a short form of what the driver says takes one row of the parts that are held.
+    device = [] if width >= WIDE else nvml_lines(state, width, 1) or device_rows(state, width, 1)
     if step is not None and width < WIDE and height < _ROWS_WITH_CURVE:
-        return [fit(line, width) for line in (*_peak_lines(state, width), *numbers)][:height]
+        lines = [*_peak_lines(state, width), *numbers][: height - len(device)]
+        return [fit(line, width) for line in (*lines, *device)]
     live = live_line(state, width) if width >= WIDE or height >= _ROWS_WITH_TOTALS else []
     owners = owner_line(state, width) if width >= WIDE else []
     numbers += owners
     taken = len(numbers) + len(live)
     notes = notes[: max(0, height - taken - 1 - _MIN_CURVE_ROWS)]
+    if device and len(notes) < 2:
+        notes, room = [], height - len(live) - len(device) - 1 - _MIN_CURVE_ROWS
+        numbers = [*numbers[: max(0, room)], *device]
     if height - taken - len(notes) > _GOOD_CURVE_ROWS or not (notes or owners):
         # The table by phase has these bytes too.
         numbers += before_lines(state, width)

@@ -206,6 +206,7 @@ _STEP_WORDS: tuple[tuple[str, str], ...] = (
     ),
     ("per cent", "the share of the phase in the time of a step, which is also its width on the curve"),
     ("▲", "where the total is highest: the phase, and the module whose operation allocated last"),
+    ("cuda:1*", "of several devices, the one of which the largest share is in use"),
     (
         "step",
         'the step of the figures; "Profile a step\'s memory" profiles the next one, and others follow as the budget allows',

@@ -31,7 +31,9 @@ SMALL = replace(
 def second_device(sample: ev.DeviceSampled, index: int = 1, *, process: int | None = 900 * MIB) -> ev.DeviceFigures:
     known = {each.name: getattr(sample, each.name) for each in fields(ev.DeviceFigures)}
     return ev.DeviceFigures(
-        **known | {"index": index, "device_process": process, "allocated": 300 * MIB, "reserved": 400 * MIB}
+        **known
+        | {"index": index, "device_process": process, "allocated": 300 * MIB, "reserved": 400 * MIB}
+        | {"device_used": 500 * MIB + (process or 0)}
     )
 
 
@@ -105,12 +107,13 @@ def test_the_view_by_phase_has_it_at_every_size(size: tuple[int, int]) -> None:
     assert "forward" in table
 
 
-@pytest.mark.parametrize("size", [(50, 10), (68, 13), (110, 20)])
-def test_the_view_within_a_step_has_it_where_a_row_is_free(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(28, 5), (50, 10), (68, 13), (110, 20)])
+def test_the_view_within_a_step_has_it_at_every_size(size: tuple[int, int]) -> None:
     state = state_with(SMALL)
     shown = text(step_lines(state, *size, scale_of(state, Drawing()), {}))
     assert "NVML" in shown
-    assert "261 cached" in shown
+    assert "1,372 MiB" in shown
+    assert ("261 cached" if size[0] > 28 else "611 alloc") in shown
 
 
 def test_what_nvml_does_not_report_comes_first() -> None:
@@ -125,18 +128,27 @@ def test_what_nvml_does_not_report_comes_first() -> None:
 def test_each_of_several_devices_has_a_line() -> None:
     state = state_with(TWO)
     assert text(device_rows(state, 70)).splitlines() == [
-        "cuda:0 NVML 1,372 MiB = 611 alloc + 261 cached + 500 ctx of 80.0 GiB",
+        "cuda:0* NVML 1,372 MiB = 611 alloc + 261 cached + 500 ctx of 80.0 GiB",
         "cuda:1 NVML 900 MiB = 300 alloc + 100 cached + 500 ctx of 80.0 GiB",
     ]
     assert text(device_rows(state, 52)).splitlines() == [
-        "cuda:0 1,372 MiB = 611 alloc + 261 cached + 500 ctx",
+        "cuda:0* 1,372 MiB = 611 alloc + 261 cached + 500 ctx",
         "cuda:1 900 MiB = 300 alloc + 100 cached + 500 ctx",
     ]
     assert text(device_rows(state, 28)).splitlines() == [
-        "cuda:0 1,372 MiB, 611 alloc",
+        "cuda:0* 1,372 MiB, 611 alloc",
         "cuda:1 900 MiB, 300 alloc",
     ]
     assert text(device_rows(state, 70, 1)).startswith("2 devices NVML 2,272 MiB = 911 alloc")
+
+
+def test_the_device_that_is_nearest_to_its_limit_is_marked() -> None:
+    """It is not the one with most bytes of this process, but that of which the largest share is in use."""
+    small_device = replace(second_device(SMALL), device_total=2 * GIB)
+    state = state_with(replace(SMALL, index=0, others=(small_device,)))
+    first, second = text(device_rows(state, 160)).splitlines()
+    assert first.startswith("cuda:0 process")
+    assert second.startswith("cuda:1 fullest process")
 
 
 def test_each_device_is_in_the_dialog_the_closing_lines_and_the_report() -> None:
@@ -160,4 +172,4 @@ def test_of_many_devices_the_sum_and_the_fullest_are_shown() -> None:
     first, *fullest = text(device_rows(state, 120, 3)).splitlines()
     assert first.startswith("8 devices process (NVML)")
     assert f"of {8 * 80 * GIB // GIB} GiB" in first
-    assert [line.split()[0] for line in fullest] == ["cuda:0", "cuda:7"]
+    assert [line.split()[0] for line in fullest] == ["cuda:0*", "cuda:7"]
