@@ -40,12 +40,10 @@ from gradtui.system.printable import write_line
 
 _EPILOG = """\
 \b
-gradtui torchrun ARGS  run torchrun ARGS, and show all its ranks; also accelerate launch ARGS
 gradtui check SCRIPT   run the first steps without a dashboard, and report what is wrong
 gradtui forecast --freeze SEL SCRIPT
                        run the first steps, and print what a freeze would change
-gradtui torchrun --nproc-per-node 4 SCRIPT
-                       show all ranks of a job in one dashboard; also accelerate launch
+gradtui torchrun ARGS  show all ranks of a job in one dashboard; also accelerate launch ARGS
 gradtui replay FILE    open a recording of --record FILE, without its run
 gradtui report FILE    make a page of a recording: what trained, memory, norms, findings
 gradtui compare A B    say what differs between two recordings or summaries

@@ -66,7 +66,16 @@ def _status(run: RunChoice, as_json: bool) -> None:
         click.echo(json.dumps(answer, indent=1))
         return
     for name, value in answer.items():
-        click.echo(f"{name:<16} {printable(str(value)) if value is not None else '—'}")
+        click.echo(f"{name:<16} {_status_text(value)}")
+
+
+def _status_text(value: object) -> str:
+    """Return a value of a status as people write it; JSON has all its digits."""
+    if value is None:
+        return "—"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else printable(str(value))
 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})

@@ -40,7 +40,7 @@ class Outcome:
         error: the traceback as text, without gradtui's frames; None if there was no uncaught exception.
         signal: SIGINT if an uncaught KeyboardInterrupt must end the process by that signal.
         forked: True in a process that the script itself forked: exit at once, because the screen belongs to another process.
-        uncaught: what the script raised, SystemExit too unless its code is zero.
+        uncaught: what the script raised, SystemExit too unless its code is zero or gradtui has raised it.
     """
 
     exit_code: int
@@ -58,8 +58,8 @@ def conclude(error: BaseException | None, *, forked: bool = False) -> Outcome:
     described = uncaught(error)
     if isinstance(error, SystemExit):
         code = _exit_code(error)
-        # Without a traceback it is gradtui's, which has said why.
-        is_own = error.__traceback__ is None
+        # gradtui has said why it ends the script. Its own exit has no traceback, or is raised by a hook within the script.
+        is_own = error.__traceback__ is None or type(error).__module__.startswith("gradtui.")
         return Outcome(code, forked=forked, uncaught=described if code and not is_own else None)
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     exit_code = _report(error)

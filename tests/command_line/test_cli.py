@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.command_line.cli import parse
+from gradtui.command_line.subcommands import SUBCOMMANDS
 from gradtui.configuration.settings import Settings, Target
 
 ROOT = Path(__file__).parents[2]
@@ -183,6 +185,13 @@ def test_help_and_version(word: str, capsys: pytest.CaptureFixture[str]) -> None
     out, err = capsys.readouterr()
     assert "gradtui" in out
     assert err == ""
+
+
+def test_the_help_lists_each_subcommand_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    listed = re.findall(r"^  gradtui ([a-z]+)", capsys.readouterr().out, flags=re.MULTILINE)
+    assert sorted(listed) == sorted({*SUBCOMMANDS, "torchrun"})
 
 
 def test_the_version_is_the_package_s_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,19 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from gradtui.runner.ending import wait_for_threads
+import pytest
+
+from gradtui.probe.runtime import RunStopped
+from gradtui.runner.ending import conclude, wait_for_threads
+
+
+@pytest.mark.parametrize(("raised", "is_named"), [(RunStopped(2), False), (SystemExit(3), True)])
+def test_only_what_the_script_raised_is_called_its_error(raised: SystemExit, is_named: bool) -> None:
+    """gradtui ends a run by an exception within the script, which has frames of it. Its reason is said elsewhere."""
+    with pytest.raises(SystemExit) as caught:
+        raise raised
+    outcome = conclude(caught.value)
+    assert (outcome.exit_code, outcome.uncaught is not None) == (raised.code, is_named)
 
 
 def test_threads_that_others_start_are_waited_for_and_idle_workers_are_not() -> None:

@@ -28,6 +28,9 @@ def test_a_live_run_is_listed_and_answers(place: Path) -> None:
         status = json.loads(gradtui(place, "status", "--json").stdout)
         assert status["pid"] == process.pid
         assert status["step"] >= run["step"] >= 0
+        shown = dict(line.split(maxsplit=1) for line in gradtui(place, "status").stdout.splitlines())
+        assert (shown["script"], shown["paused"], shown["ended"]) == ("train.py", "no", "no")
+        assert float(shown["loss"]) == float(f"{float(shown['loss']):.4g}"), "four digits are enough for a person"
         state = json.loads(gradtui(place, "state", "--run", run["id"]).stdout)
         assert (state["schema"], len(state["parameters"])) == (1, 2)
         assert state["steps"] >= status["step"]

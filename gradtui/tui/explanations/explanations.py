@@ -235,6 +235,8 @@ def _norm_words(state: RunState, parameters: range) -> str:
     if norm is None:
         if not has_trained(state):
             return "No backward pass has been seen yet."
+        if all(state.tree.states[index] == ParameterState.ORPHAN.value for index in parameters):
+            return "Not measured: a norm is read of what an optimizer has."
         return "No gradient in the last measured step."
     step = f" at step {shown.step:,}" if shown.step is not None else ""
     if shown.is_part and any(is_shard(state.tree.parameters[index]) for index in parameters):

@@ -89,6 +89,18 @@ def test_the_last_norm_is_told_with_its_step() -> None:
     assert f"{norm / 2:.3f}" not in words(state, "ctx"), "a whole of another step"
 
 
+def test_a_gradient_that_no_optimizer_applies_is_not_called_missing() -> None:
+    """Norms are those of the parameters that an optimizer has, so nothing is known about the gradient of another one."""
+    letters, flags = coop_states(MODEL)
+    index = ~row_of(MODEL, "logit_scale")
+    orphan = ParameterState.ORPHAN.value
+    states = letters[:index] + orphan + letters[index + 1 :]
+    state = coop_after(ev.ParametersClassified(9.0, 9, states, flags[:index] + "1" + flags[index + 1 :]))
+    shown = words(state, "logit_scale")
+    assert "No gradient in the last measured step" not in shown
+    assert "Not measured: a norm is read of what an optimizer has." in shown
+
+
 def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
     ctx = ~row_of(MODEL, "ctx")
     state = coop_after(ev.CommandApplied(2.0, 8, SetTrainable(1, "ctx", False), "froze ctx", (ctx,)))
