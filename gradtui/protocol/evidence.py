@@ -160,7 +160,7 @@ class FlagsFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class KeptTensors:
-    """Tensors whose number has grown in each of several searches."""
+    """Tensors whose number or size has grown in each of several searches."""
 
     holder: str
     """The variable or attribute whose value has them: `features`, `2.cache`; empty where gradients with graphs hold them."""
@@ -171,7 +171,9 @@ class KeptTensors:
     with_graph: int
     """Number of those that have a graph."""
     per_step: float
-    """New tensors per step between the last two searches."""
+    """New tensors per step between the last two searches; 0 where one tensor grows."""
+    bytes_per_step: float
+    """New bytes per step between them."""
     since_step: int
     """The step of the first of these searches."""
 

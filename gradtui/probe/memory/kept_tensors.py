@@ -1,4 +1,4 @@
-"""Find what holds tensors whose number grows while bytes of no category grow, and what holds the graph of a past forward.
+"""Find what holds tensors that grow while memory grows, and what holds the graph of a past forward.
 
 A search goes through what modules and variables hold (`held_objects`). A list of the script must grow in several searches in a
 row. What only gradients with graphs hold is found among the objects of Python's collector: `backward(create_graph=True)` stores
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter_ns, thread_time_ns
@@ -40,9 +40,10 @@ _LATER, _APART = 1.5, 5
 """A search follows the one before after so many times as many steps, and at least so many steps later."""
 _SEARCHES, _STEPS = 4, 15
 """Searches in a row, and steps between the first and the last of them, in which the number of tensors must grow."""
-_RATE, _STEADY = 0.2, 0.5
+_RATE, _STEADY = 0.2, 0.75
 """New tensors per step, at least, and the share of the first rate that the last must have: caches stop growing."""
-_KEPT_BYTES = 64 << 10
+_KEPT_BYTES, _BYTES_RATE = 64 << 10, 256
+"""Bytes that must be new over all these searches, and per step."""
 _FREE, _SHARE = 6, 0.003
 """Searches in any case, and the share of the elapsed time that further ones may take."""
 _BATCH, _NS = 10_000, 100_000_000
@@ -151,14 +152,14 @@ class KeptTensorSearch:
             known = [(each.step, each.kept[name]) for each in self._searches if name in each.kept]
             if len(known) < _SEARCHES:
                 continue
-            rates = [
-                (after.tensors - before.tensors) / (later - earlier)
-                for (earlier, before), (later, after) in pairwise(known)
-            ]
-            grows = min(rates) >= _RATE and rates[-1] >= _STEADY * rates[0]
-            if grows and kept.bytes - known[0][1].bytes >= _KEPT_BYTES:
+            rates = [_rates(before, after) for before, after in pairwise(known)]
+            more, size = zip(*rates)
+            # A tensor that each step extends stays one.
+            is_extended = kept.tensors == 1 and not any(more) and _is_steady(size, _BYTES_RATE)
+            if (is_extended or _is_steady(more, _RATE)) and kept.bytes - known[0][1].bytes >= _KEPT_BYTES:
+                since = known[0][0]
                 yield KeptTensors(
-                    name, kept.of_module, kept.tensors, kept.bytes, kept.with_graph, rates[-1], known[0][0]
+                    name, kept.of_module, kept.tensors, kept.bytes, kept.with_graph, more[-1], size[-1], since
                 )
 
     def _name_holder(self, tree: ModuleTree, step: int) -> None:
@@ -186,6 +187,16 @@ class KeptTensorSearch:
             self._emit(GraphHolderFound(self._clock.at(), step, *holder))
 
 
+def _rates(before: tuple[int, _Kept], after: tuple[int, _Kept]) -> tuple[float, float]:
+    """Return the new tensors and the new bytes per step between two searches."""
+    steps = after[0] - before[0]
+    return (after[1].tensors - before[1].tensors) / steps, (after[1].bytes - before[1].bytes) / steps
+
+
+def _is_steady(rates: Sequence[float], least: float) -> bool:
+    return min(rates) >= least and rates[-1] >= _STEADY * rates[0]
+
+
 def _count_held(tree: ModuleTree, search: _Search) -> None:
     storages: set[int] = set()
     bounded: tuple[str, ...] = ()
@@ -193,7 +204,7 @@ def _count_held(tree: ModuleTree, search: _Search) -> None:
         kind = type(held.value)
         if issubclass(kind, deque) and held.value.maxlen is not None:
             bounded += (f"{held.name}[",)
-        if not issubclass(kind, torch.Tensor) or held.container == held.name or held.name.startswith(bounded):
+        if not issubclass(kind, torch.Tensor) or held.name.startswith(bounded):
             continue
         # functorch's wrappers have no storage.
         with contextlib.suppress(Exception):

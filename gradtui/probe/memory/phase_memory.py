@@ -38,6 +38,8 @@ class PhaseMemory:
         self.peaks = PhasePeaks()
         self.unexplained: int | None = None
         """Bytes in no category when the newest phase ended; None if unknown."""
+        self.unowned: int | None = None
+        """The same with the bytes of buffers, which a script may let grow."""
         self._step = 0
         """The newest sampled step."""
         self._ran: Iterable[int] = ()
@@ -151,6 +153,7 @@ class PhaseMemory:
         # Before the first step no batch is known, and there may be none yet.
         held, explained = self._held(phase, partial, kept, knows_batches=self.batches.on or phase is Phase.LOAD)
         self.unexplained = held.other
+        self.unowned = held.other + held.buffers if held.other is not None else None
         exact = self.accountant.allocator.exact and known and explained
         step = 0 if phase is Phase.LOAD else max(self._step, self._counter.steps)
         models = self._models() if phase is not Phase.LOAD else ()

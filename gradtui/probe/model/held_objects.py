@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
+from inspect import CO_OPTIMIZED
 from itertools import chain, islice
 from time import thread_time_ns
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
@@ -94,9 +95,10 @@ def _variables(seen: set[int]) -> Iterator[tuple[str, Any]]:
 def _locals_of(frame: FrameType) -> dict[str, Any]:
     """Return the variables of an active function; none where reading them might show in the script.
 
-    Before Python 3.13 a frame keeps the dict that it returns, with all values, and `locals()` returns the same one.
+    Before Python 3.13 a function's frame keeps the dict that it returns, with all values, and `locals()` returns the same one.
+    The body of a class has its variables in the dict itself.
     """
-    if sys.version_info >= (3, 13):
+    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & CO_OPTIMIZED:
         return dict(frame.f_locals)
     if sys.gettrace() is not None or not _READERS.isdisjoint(frame.f_code.co_names):
         return {}

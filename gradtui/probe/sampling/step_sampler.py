@@ -305,7 +305,7 @@ class StepSampler:
         if phase is Phase.OPTIMIZER:
             with self.hooks.guarded("loaded checkpoint"):
                 self._checkpoint.on_step_post(self._memory.unexplained)
-                self._kept.on_step_post(self._memory.unexplained, sampled_step.tree, self._counter.steps)
+                self._kept.on_step_post(self._memory.unowned, sampled_step.tree, self._counter.steps)
 
     def forward_began(self) -> None:
         """Record that a root module is called in training, in a step whose module calls are recorded."""

@@ -12,11 +12,19 @@ from gradtui.run.state.run_state import RunState
 MIB = 1 << 20
 
 
-def kept(holder: str = "features", *, with_graph: int = 20, since: int = 2, epoch: int | None = None) -> RunState:
+def kept(
+    holder: str = "features",
+    *,
+    tensors: int = 20,
+    with_graph: int = 20,
+    since: int = 2,
+    epoch: int | None = None,
+) -> RunState:
     state = run()
     state.epoch_steps = epoch
-    tensors = ev.KeptTensors(holder, False, 20, 2 * MIB, with_graph, 1.0, since)
-    apply(state, ev.KeptTensorsFound(1.0, 20, (tensors,)))
+    more = 1.0 if tensors > 1 else 0.0
+    found = ev.KeptTensors(holder, False, tensors, 2 * MIB, with_graph, more, 65_536.0, since)
+    apply(state, ev.KeptTensorsFound(1.0, 20, (found,)))
     return state
 
 
@@ -38,8 +46,13 @@ def test_tensors_with_a_graph() -> None:
 def test_detached_tensors_are_a_note_until_an_epoch_has_ended() -> None:
     assert match("GT305", kept(with_graph=0)).level is Level.NOTE
     assert match("GT305", kept(with_graph=0, epoch=100)).level is Level.NOTE
-    assert match("GT305", kept(epoch=100)).level is Level.NOTE
+    assert match("GT305", kept(epoch=100)).level is None
     assert match("GT305", kept(with_graph=0, epoch=10)).level is None
+
+
+def test_one_tensor_that_grows() -> None:
+    found = match("GT305", kept("bank", tensors=1, with_graph=0))
+    assert found.message == "bank holds 1 tensor (2.0 MiB), 64.0 KiB more with each step since step 2"
 
 
 def test_gradients_with_graphs() -> None:

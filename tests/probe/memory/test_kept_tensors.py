@@ -13,13 +13,15 @@ from watched import CountingAllocator, watched
 from gradtui.protocol.events import GraphHolderFound, KeptTensors, KeptTensorsFound
 
 STEPS = 36
-ROWS, WIDTH = 64, 64
+ROWS, WIDTH = 256, 64
 BYTES = ROWS * WIDTH * 4
 
 Keep = Callable[[int, Tensor], object]
 
 
 class Net(nn.Module):
+    bank: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
@@ -29,7 +31,9 @@ class Net(nn.Module):
         return self.last(self.first(x).relu())
 
 
-def found(keep: Keep, model: Net | None = None, *, create_graph: bool = False) -> list[KeptTensors]:
+def found(
+    keep: Keep, model: Net | None = None, *, create_graph: bool = False, growth: int = 10 * BYTES
+) -> list[KeptTensors]:
     """What is known at the end of a run in which memory grows, and `keep` gets the output of the first layer of each step."""
     model, allocator = model or Net(), CountingAllocator()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -44,7 +48,8 @@ def found(keep: Keep, model: Net | None = None, *, create_graph: bool = False) -
             optimizer.step()
             for parameter in model.parameters():
                 parameter.grad = None
-            allocator.total += 10 * BYTES
+            allocator.total += growth
+            allocator.total += BYTES if "bank" in dict(model.named_buffers()) else 0
         events = seen.all(KeptTensorsFound)
     return list(events[-1].kept) if events else []
 
@@ -61,6 +66,24 @@ def test_an_attribute_of_a_module() -> None:
     model = Net()
     (kept,) = found(lambda step, output: model.kept.update({step: (output.detach(), output.detach().clone())}), model)
     assert (kept.holder, kept.of_module, kept.with_graph, kept.per_step) == ("kept", True, 0, 2.0)
+
+
+def test_a_buffer_that_grows() -> None:
+    """Its bytes are in a category of their own: in none nothing grows."""
+    model = Net()
+    model.register_buffer("bank", torch.zeros(0, WIDTH))
+
+    def extend(_: int, output: Tensor) -> None:
+        model.bank = torch.cat([model.bank, output.detach()])
+
+    (kept,) = found(extend, model, growth=0)
+    assert (kept.holder, kept.of_module, kept.tensors, kept.per_step, kept.bytes_per_step) == (
+        "bank",
+        True,
+        1,
+        0,
+        BYTES,
+    )
 
 
 def keep_few(model: Net) -> Keep:

@@ -40,9 +40,10 @@ def _of_tensors(state: RunState, kept: KeptTensors) -> Match:
     since, step = kept.since_step, state.kept_tensors.step if state.kept_tensors is not None else state.step
     # What is collected during an epoch may be freed at its end.
     epoch = state.epoch_steps
-    outlives = step - since > epoch if epoch is not None else kept.with_graph > kept.tensors // 2
+    outlives = kept.with_graph > kept.tensors // 2 or (epoch is not None and step - since > epoch)
     size = f"{plural(kept.tensors, 'tensor')} ({size_text(kept.bytes)})"
-    grows = f"{size}, {kept.per_step:,.1f} more with each step since step {since:,}"
+    more = f"{kept.per_step:,.1f}" if kept.per_step else size_text(round(kept.bytes_per_step))
+    grows = f"{size}, {more} more with each step since step {since:,}"
     if not kept.holder:
         return Match(
             f"gradients with graphs keep {grows}",
