@@ -4,7 +4,7 @@ This package owns the wrappers around module calls, backward, optimizers, data l
 """
 
 from gradtui.probe.gradients import clipping
-from gradtui.probe.hooks import cuda_graphs, torch_hooks
+from gradtui.probe.hooks import cuda_graphs, script_calls, torch_hooks
 from gradtui.probe.probe import Probe
 
 
@@ -13,6 +13,7 @@ def install(probe: Probe) -> None:
     torch_hooks.install(probe)
     clipping.install(probe.hooks, probe.norms.clippings, probe.parts.order)
     cuda_graphs.install(probe.hooks, probe.graphs)
+    script_calls.install(probe.parts)
 
 
 __all__ = ["install"]

@@ -27,6 +27,7 @@ from gradtui.run.state.norm_summary import NormSummary
 from gradtui.run.state.phase_record import PhaseRecord
 from gradtui.run.state.prediction import ChangesTogether, Prediction
 from gradtui.run.state.rate_jumps import RateJumps
+from gradtui.run.state.script_calls import ScriptCalls
 from gradtui.run.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 
 LOG_LENGTH = 1_000
@@ -321,6 +322,8 @@ class RunState:
     """The newest event about inputs whose gradient is never read."""
     unread_input_steps: int = 0
     """Number of these events."""
+    script_calls: ScriptCalls = field(default_factory=ScriptCalls)
+    """What came of calls that the script makes seldom, and of its clipping."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)
     """Weights that were equal at first, and are not any more."""
     findings: list[Finding] = field(default_factory=list)
