@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.commands import CommandDispatcher
-from gradtui.probe.gradients import BufferedReadings, GradNormCollector, NonFiniteDetector
+from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import (
@@ -79,7 +79,8 @@ class ProbeParts:
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches.tensors, self._hold)
         buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps)
-        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside)
+        effects = ClipEffects(context, self.order, self.profiles.aside)
+        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside, effects)
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.script_calls = ScriptCallParts(context)
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
@@ -138,6 +139,8 @@ class ProbeParts:
         since = now, self.clock.at(), self.phases.take(now), *self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
         self.script_calls.report()
+        with self.hooks.guarded("clipping"):
+            self.norms.effects.report()
         self.emit_figures(at_end=at_end)
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))

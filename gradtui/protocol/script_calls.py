@@ -125,15 +125,18 @@ class ClippingMeasured(Event):
     """Those that were given no parameter at all."""
     early: int
     """Those before the backward whose gradients the step applies, when there was no gradient."""
-    shares: tuple[float, ...]
-    """Of the sampled steps with clipping: the share in the square of the clipped norm that parameters have which are frozen, or
-    in no optimizer in use."""
+    cut: int
+    """Those whose norm was above the threshold, with gradients of parameters that are frozen or in no optimizer in use."""
+    filled: int
+    """Those of them in which these gradients had more than half of the norm's square."""
+    share: float | None
+    """The median of their share in these calls."""
+    norm: float | None
+    """The norm that the newest of these calls clipped."""
     foreign: tuple[str, ...]
-    """The paths of these parameters: the first ones."""
+    """The paths of these parameters in that call: the first ones."""
     foreign_tensors: int
     """Number of all of them."""
     frozen_tensors: int
     """Those of them that are frozen."""
-    norm: float | None
-    """The newest norm that was clipped, with a share above one half."""
     site: CallSite | None

@@ -11,7 +11,7 @@ from gradtui.probe.probe import Probe
 def install(probe: Probe) -> None:
     """Install every hook; `probe.detach()` removes them."""
     torch_hooks.install(probe)
-    clipping.install(probe.hooks, probe.norms.clippings, probe.parts.order)
+    clipping.install(probe.hooks, probe.norms.clippings, probe.parts.order, probe.buffer, probe.norms.effects)
     cuda_graphs.install(probe.hooks, probe.graphs)
     script_calls.install(probe.parts)
 
