@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.commands import CommandDispatcher
-from gradtui.probe.gradients import BufferedReadings, GradNormCollector, NonFiniteDetector
+from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import (
@@ -25,6 +25,7 @@ from gradtui.probe.runtime import (
     SamplingSchedule,
 )
 from gradtui.probe.sampling import Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
+from gradtui.probe.script_calls import ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
@@ -78,8 +79,10 @@ class ProbeParts:
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches.tensors, self._hold)
         buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps)
-        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside)
+        effects = ClipEffects(context, self.order, self.profiles.aside)
+        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside, effects)
         sampler.passing.loss_scale = self.norms.losses.scale.factor
+        self.script_calls = ScriptCallParts(context)
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
@@ -135,6 +138,9 @@ class ProbeParts:
                 self.checks.finish() if at_end else self.checks.renew()
         since = now, self.clock.at(), self.phases.take(now), *self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
+        self.script_calls.report()
+        with self.hooks.guarded("clipping"):
+            self.norms.effects.report()
         self.emit_figures(at_end=at_end)
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))

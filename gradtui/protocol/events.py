@@ -18,6 +18,7 @@ from gradtui.protocol.measurements import Event
 from gradtui.protocol.operations import *  # noqa: F403
 from gradtui.protocol.ranks import *  # noqa: F403
 from gradtui.protocol.samples import *  # noqa: F403
+from gradtui.protocol.script_calls import *  # noqa: F403
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.protocol.secrets import mask
 from gradtui.protocol.step_measurements import *  # noqa: F403

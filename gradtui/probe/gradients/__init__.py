@@ -12,6 +12,7 @@ torch's clipping functions (`clipping.py`).
 
 from gradtui.probe.gradients import clipping, rounded_updates
 from gradtui.probe.gradients.buffered_readings import BufferedReadings
+from gradtui.probe.gradients.clip_effects import ClipEffects
 from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
 from gradtui.probe.gradients.grad_norms import GradNormSample, norm_of
 from gradtui.probe.gradients.grad_scalers import GradScalers
@@ -19,6 +20,7 @@ from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 
 __all__ = [
     "BufferedReadings",
+    "ClipEffects",
     "GradNormCollector",
     "GradNormSample",
     "GradScalers",

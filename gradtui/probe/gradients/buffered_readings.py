@@ -111,6 +111,7 @@ class BufferedReadings:
         memory = self.memory.interval
         self._memory_every, self.unread_memory = memory.every, memory.steps_until(step)
         self.reads_memory = self.unread_memory <= 0
+        self.clippings.examines = False
         self.backwards = self._highest = 0
         self._fences = self.memory.fences(optimizer)
 

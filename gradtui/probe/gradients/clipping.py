@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradtui.probe.gradients.clip_effects import ClipEffects
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.steps import CallOrder
+from gradtui.probe.steps import CallOrder, HookEventBuffer
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.system.own_frames import hide
 
@@ -43,13 +44,16 @@ class Clippings:
 
     def __init__(self, coming: Callable[[], None]) -> None:
         """Create an empty record. On these steps `coming` is called before each clipping call, and `done` after it."""
-        self.on = False
+        self.on = self.examines = False
+        """Whether the norms before clipping are recorded in this step, and whether it is looked at what the calls clip."""
+        self.is_late = False
+        """Whether the newest call came after the step of its gradients, so that these are not as they were applied."""
         self.coming, self.done = coming, _nothing
         self._calls: list[Clipping] = []
 
-    def begin(self, *, on: bool) -> None:
-        """Begin a step; record clipping calls if `on`."""
-        self.on = on
+    def begin(self, *, on: bool, examines: bool) -> None:
+        """Begin a step that is not buffered; record clipping calls if `on`."""
+        self.on, self.examines = on, examines
         self._calls.clear()
 
     def record(self, total: object, threshold: object, norm_type: object) -> None:
@@ -74,62 +78,62 @@ class Clippings:
         return only
 
 
-def install(hooks: HookSet, clippings: Clippings, order: CallOrder) -> None:
+def install(
+    hooks: HookSet, clippings: Clippings, order: CallOrder, buffer: HookEventBuffer, effects: ClipEffects
+) -> None:
     """Wrap torch's clipping functions, under both names by which a script may import them."""
     # One wrapper for both names of a function: the script may compare them.
-    wrap = functools.cache(lambda original: _listening(original, hooks, clippings, order))
-    for owner, name in itertools.product((nn.utils, nn.utils.clip_grad), _NAMES):
+    wrap = functools.cache(lambda original: _listening(original, hooks, clippings, order, buffer, effects))
+    for owner, name in itertools.product((nn.utils, nn.utils.clip_grad), (*_NAMES, _BY_VALUE)):
         if hasattr(owner, name):
             hooks.patch(owner, name, wrap)
-    wrap_by_value = functools.cache(lambda original: _counting(original, hooks, order))
-    for owner in (nn.utils, nn.utils.clip_grad):
-        hooks.patch(owner, _BY_VALUE, wrap_by_value)
 
 
-def _counting(original: Callable[..., Any], hooks: HookSet, order: CallOrder) -> Callable[..., Any]:
-    is_dynamo = torch.compiler.is_dynamo_compiling
-
-    @functools.wraps(original)
-    def clip(*args: Any, **kwargs: Any) -> Any:
-        if is_dynamo():
-            return original(*args, **kwargs)
-        if hooks.active and order.awaits_clips:
-            # It may write twice to a gradient: once for each end of the range.
-            hooks.guard("call order", order.on_clip, 2)
-        try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            hooks.passes(error)
-            raise
-
-    return hide(clip)
-
-
-def _listening(
-    original: Callable[..., Any], hooks: HookSet, clippings: Clippings, order: CallOrder
+def _listening(  # noqa: C901 - as its one inner function
+    original: Callable[..., Any],
+    hooks: HookSet,
+    clippings: Clippings,
+    order: CallOrder,
+    buffer: HookEventBuffer,
+    effects: ClipEffects,
 ) -> Callable[..., Any]:
     is_dynamo = torch.compiler.is_dynamo_compiling
-    returns_total = original.__name__ == "clip_grad_norm_"
+    returns_total, by_value = original.__name__ == "clip_grad_norm_", original.__name__ == _BY_VALUE
+    # Clipping by value may write twice to a gradient: once for each end of the range.
+    writes = 2 if by_value else 1
 
     @functools.wraps(original)
-    def clip(parameters: Any, max_norm: Any, *args: Any, **kwargs: Any) -> Any:
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901 - each frame costs
         # Nothing may be read before this test: while dynamo traces, every value read becomes a guard.
         if is_dynamo():
-            return original(parameters, max_norm, *args, **kwargs)
-        if hooks.active and order.awaits_clips:
-            hooks.guard("call order", order.on_clip)
-        if hooks.active and clippings.on:
-            hooks.guard("first bad step", clippings.coming)
+            return original(parameters, *args, **kwargs)
+        given: list[Any] | None = None
+        if hooks.active:
+            clippings.is_late = buffer.between if buffer.thread else order.has_stepped
+            if order.awaits_clips:
+                hooks.guard("call order", order.on_clip, writes)
+            if clippings.on and not by_value:
+                hooks.guard("first bad step", clippings.coming)
         try:
-            result = original(parameters, max_norm, *args, **kwargs)
+            if hooks.active and clippings.examines:
+                given, parameters = effects.listed(parameters)
+            result = original(parameters, *args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
-        if hooks.active and clippings.on:
-            total = result if returns_total else (args[0] if args else kwargs.get("total_norm"))
-            norm_type = (args[0] if args else kwargs.get("norm_type", 2.0)) if returns_total else 2.0
-            hooks.guard("clipping", clippings.record, total, max_norm, norm_type)
-            hooks.guard("gradient norms", clippings.done)
+        if hooks.active and (clippings.on or given is not None) and not by_value:
+            max_norm, others = (args[0], args[1:]) if args else (kwargs.get("max_norm"), ())
+            second = (
+                others[0] if others else kwargs.get("norm_type", 2.0) if returns_total else kwargs.get("total_norm")
+            )
+            total, norm_type = (result, second) if returns_total else (second, 2.0)
+            if clippings.on:
+                hooks.guard("clipping", clippings.record, total, max_norm, norm_type)
+                hooks.guard("gradient norms", clippings.done)
+            if given is not None:
+                hooks.guard("clipping", effects.look, given, total if norm_type in (2, 2.0) else None, max_norm)
+        elif given is not None:
+            hooks.guard("clipping", effects.look, given, None, None)
         return result
 
     return hide(clip)

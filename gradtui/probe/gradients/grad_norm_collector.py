@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.gradients.buffered_readings import MANY, BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
+from gradtui.probe.gradients.clip_effects import ClipEffects
 from gradtui.probe.gradients.grad_figures import GradFigures
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
 from gradtui.probe.gradients.latest_norms import LatestNorms
@@ -48,6 +49,7 @@ class GradNormCollector:
         bad_steps: NonFiniteDetector,
         times: DeviceTimes,
         aside: Callable[[], AbstractContextManager[None]],
+        effects: ClipEffects,
     ) -> None:
         self.is_due = True
         """Whether the norms of the current step are measured."""
@@ -76,7 +78,7 @@ class GradNormCollector:
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
         self._hooks, self._index_of = context.hooks, context.models.discovery.register_optimizer
-        self._times, self._aside = times, aside
+        self._times, self._aside, self.effects = times, aside, effects
 
     @property
     def every(self) -> int:
@@ -102,7 +104,7 @@ class GradNormCollector:
         may = not self._hooks.is_off("gradient norms")
         is_requested = wanted or expected or self._every_step or self._figures.is_requested
         self.is_due = may and (is_requested or not self._cadence.steps_until(executed + 1))
-        self.clippings.begin(on=self.is_due)
+        self.clippings.begin(on=self.is_due, examines=may and self.effects.examines(is_sampled=wanted))
         self.poll()
 
     @property
@@ -179,13 +181,10 @@ class GradNormCollector:
                 self._measure(step, optimizer, has_run, loss)
 
     def measure_late(self, step: int, optimizer: Optimizer | None) -> None:
-        """Measure the newest step after its end if it was not measured and its gradients are still there.
-
-        May wait for the device.
-        """
+        """Measure the newest step after its end, if its gradients are still as they were applied. May wait for the device."""
         # A fused optimizer does not unscale its gradients.
         is_still_scaled = self.losses.scale.is_in_use and getattr(optimizer, "_step_supports_amp_scaling", False)
-        if step <= self.newest or is_still_scaled or not self.has_gradients(optimizer):
+        if step <= self.newest or is_still_scaled or self.clippings.is_late or not self.has_gradients(optimizer):
             return
         self._wanted, self._late = False, step
         # Its loss was delivered when it ended.
@@ -269,6 +268,7 @@ class GradNormCollector:
 
     def stepped(self, step: int, index: int, optimizer: Optimizer | None) -> None:
         """End `step` of the optimizer with this index, whether it was executed or skipped."""
+        self.clippings.is_late = False
         self.losses.ended(step, index, optimizer, is_delivered=self._is_read)
         self._is_read = False
         self.losses.scale.stepped()

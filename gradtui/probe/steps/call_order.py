@@ -151,6 +151,20 @@ class CallOrder:
         """Whether clipping calls must be reported."""
         return self._compared_steps < _COMPARED_STEPS or self._is_loss_scaled is not None
 
+    @property
+    def has_stepped(self) -> bool:
+        """Whether an optimizer has stepped since the newest backward."""
+        return bool(self._stepped)
+
+    def is_stepped(self, index: int) -> bool:
+        """Return whether the optimizer with this index has stepped since the newest backward."""
+        return index in self._stepped
+
+    @property
+    def gradients_wait(self) -> bool:
+        """Whether a backward has run since the newest step, whose gradients nothing has cleared."""
+        return not self._stepped and self._backwards > max(self._cleared_at.values(), default=0)
+
     def on_zero_grad(self, owner: Any) -> None:
         """Count a call of `zero_grad` of an optimizer or module."""
         if "zero_grad" not in self._sites:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from gradtui.protocol.call_order import CallSite
 from gradtui.run.state.findings import EvidenceValue, Level
 from gradtui.run.state.run_state import RunState
 
@@ -29,6 +30,8 @@ class Match:
     """The words of the gradtui command that mends it."""
     call: str | None = None
     """The call whose line in the script is to be shown: a `CallSite.call`."""
+    site: CallSite | None = None
+    """The line to be shown, where it is that of one certain call."""
     key: str = ""
     """Distinguishes several matches of one rule."""
     explains: frozenset[str] | None = None

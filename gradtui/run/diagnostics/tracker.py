@@ -149,7 +149,7 @@ def _found(
     is_confirmed = was_confirmed or match.is_exact or samples >= rule.samples
     first = step if match.first_step is None else match.first_step
     sites = state.calls.sites if state.calls is not None else ()
-    site = next((each for each in sites if each.call == match.call), None)
+    site = match.site or next((each for each in sites if each.call == match.call), None)
     return Finding(
         rule.id,
         match.level or rule.level,

@@ -66,6 +66,7 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
         state.loss.append(figures.step, figures.loss)
     if figures.before_clipping is not None:
         state.before_clipping.append(figures.step, figures.before_clipping)
+        state.script_calls.take_clipped(figures.step, figures.before_clipping, figures.total)
         state.clipped_at = figures.clipped_at
         # Clipping at infinity is how scripts ask for the norm alone.
         if figures.clipped_at is not None and math.isfinite(figures.clipped_at):

@@ -27,6 +27,7 @@ from gradtui.run.state.norm_summary import NormSummary
 from gradtui.run.state.phase_record import PhaseRecord
 from gradtui.run.state.prediction import ChangesTogether, Prediction
 from gradtui.run.state.rate_jumps import RateJumps
+from gradtui.run.state.script_calls import ScriptCalls
 from gradtui.run.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 
 LOG_LENGTH = 1_000
@@ -335,6 +336,8 @@ class RunState:
     """By index of the optimizer: the number of its tensors in no module that get new gradients."""
     copied_models: set[int] = field(default_factory=set)
     """The numbers of models that are copies of others (`ModelCopied`)."""
+    script_calls: ScriptCalls = field(default_factory=ScriptCalls)
+    """What came of calls that the script makes seldom, and of its clipping."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)
     """Weights that were equal at first, and are not any more."""
     own_writes: ev.OwnForwardWrites | None = None
