@@ -11,6 +11,7 @@ import torch
 
 from gradtui.probe.model import Leaf
 from gradtui.probe.runtime import ByIdentity
+from gradtui.probe.torch_private.private_names import has_gradient_hooks
 
 
 class Part(NamedTuple):
@@ -150,3 +151,8 @@ class GraphSummary:
 
 NOTHING_KEPT = GraphSummary()
 """The summary of a graph that keeps nothing. Do not modify it."""
+
+
+def is_plain_input(leaf: torch.Tensor) -> bool:
+    """Return whether a leaf can be an input whose gradient is never read, so far: it has none yet, and no hooks."""
+    return type(leaf) is torch.Tensor and not has_gradient_hooks(leaf) and leaf.grad is None

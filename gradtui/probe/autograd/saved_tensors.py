@@ -14,14 +14,20 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs, UnknownLeaf
+from gradtui.probe.autograd.graph_summary import (
+    GraphSummary,
+    HiddenRegion,
+    KnownTensors,
+    ToInputs,
+    is_plain_input,
+)
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
+from gradtui.probe.autograd.unknown_leaves import unknown_leaves
 from gradtui.probe.model import Leaf
 from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
-    has_gradient_hooks,
     hides_modules,
     leaf_of,
     number_of,
@@ -152,8 +158,13 @@ class _Walk:
             first = self._trace.numbers[0]
             facts.earlier_operations = sum(number < first for number in self._numbers)
         if self._inputs:
-            facts.unknown_leaves = self._found_unknown(led_to)
-        if self._inputs and all(map(_is_plain_input, self._inputs)):
+            facts.unknown_leaves = unknown_leaves(
+                [node for node, own in self._leaves.items() if own is _UNKNOWN],
+                [(self._visited[at], self._following[self._ends[at] : self._ends[at + 1]]) for at in self._in_order()],
+                lambda node: self._indices[node] == OUTSIDE,
+                led_to,
+            )
+        if self._inputs and all(map(is_plain_input, self._inputs)):
             facts.to_inputs = self._found_to_inputs(led_to)
         for key, (_, module) in self._first.items():
             facts.by_module[module] = facts.by_module.get(module, 0) + facts.storages[key]
@@ -310,26 +321,9 @@ class _Walk:
         own = self._leaves.get(node)
         return own is None or own.module != module
 
-    def _found_unknown(self, led_to: Container[GraphNode]) -> list[UnknownLeaf]:
-        """Return the unknown leaves, each with whether an operation outside of modules joins it with what parameters led to.
-
-        An input of a model meets the parameters within the model's modules.
-        """
-        nodes = [node for node, own in self._leaves.items() if own is _UNKNOWN]
-        ids = {node: {at} for at, node in enumerate(nodes)}
-        joined: set[int] = set()
-        for at in sorted(range(len(self._visited)), key=self._numbers.__getitem__):
-            node = self._visited[at]
-            taken = (ids.get(each) for each in self._following[self._ends[at] : self._ends[at + 1]])
-            found = set().union(*(each for each in taken if each is not None))
-            if not found or self._indices[node] != OUTSIDE:
-                continue
-            if node in led_to:
-                joined |= found
-            else:
-                ids[node] = found
-        leaves = ((at, leaf) for at, node in enumerate(nodes) if (leaf := leaf_of(node)) is not None)
-        return [UnknownLeaf(weakref.ref(leaf), at in joined) for at, leaf in leaves]
+    def _in_order(self) -> list[int]:
+        """Return the places of the visited nodes, the operation that ran first at first."""
+        return sorted(range(len(self._visited)), key=self._numbers.__getitem__)
 
     def _found_to_inputs(self, led_to: Container[GraphNode]) -> ToInputs | None:
         """Return the operations through which a gradient comes to no parameter; None if they may be needed.
@@ -393,11 +387,6 @@ class _Walk:
             if other is not None:
                 second[node] = other
         return first
-
-
-def _is_plain_input(leaf: torch.Tensor) -> bool:
-    """Return whether a leaf can be an input whose gradient is never read, so far: it has none yet, and no hooks."""
-    return type(leaf) is torch.Tensor and not has_gradient_hooks(leaf) and leaf.grad is None
 
 
 _UNKNOWN = Leaf(-1, OUTSIDE)

@@ -11,7 +11,7 @@ _SHARE = 0.8
 
 def holder_of_most(state: RunState) -> GraphHolderFound | None:
     """Return what holds the living graphs; None if nothing is known to hold most of them."""
-    graphs, held = state.graphs, state.graph_holder
+    graphs, held = state.graphs, state.evidence.graph_holder
     if graphs is None or held is None or held.since_step != graphs.since_step:
         return None
     return held if held.bytes >= _SHARE * graphs.bytes else None

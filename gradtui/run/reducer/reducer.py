@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.run.reducer import job, measured, progress, results, script_calls, step_figures
+from gradtui.run.reducer import evidence, job, measured, progress, results, script_calls, step_figures
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.run.state.curves import StepMemoryCurves
@@ -264,44 +264,8 @@ def _unregistered_found(state: RunState, event: ev.UnregisteredFound) -> None:
             state.note(event, "model", line)
 
 
-def _own_forward_writes(state: RunState, event: ev.OwnForwardWrites) -> None:
-    state.own_writes = event
-
-
-def _rows_masked(state: RunState, event: ev.RowsMasked) -> None:
-    state.masked_rows[event.parameter] = event
-
-
-def _averaged_copy_compared(state: RunState, event: ev.AveragedCopyCompared) -> None:
-    state.averaged[event.copy] = event
-
-
-def _zero_derivatives_found(state: RunState, event: ev.ZeroDerivativesFound) -> None:
-    state.zero_derivatives = event
-
-
-def _unregistered_tensors_found(state: RunState, event: ev.UnregisteredTensorsFound) -> None:
-    state.unregistered_tensors = event
-
-
 def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
     state.checkpoint = event
-
-
-def _kept_tensors_found(state: RunState, event: ev.KeptTensorsFound) -> None:
-    state.kept_tensors = event
-
-
-def _graph_holder_found(state: RunState, event: ev.GraphHolderFound) -> None:
-    state.graph_holder = event
-
-
-def _recomputation_differs(state: RunState, event: ev.RecomputationDiffers) -> None:
-    state.recomputation = event
-
-
-def _flags_found(state: RunState, event: ev.FlagsFound) -> None:
-    state.flags = event
 
 
 def _optimizer_state_unused(state: RunState, event: ev.OptimizerStateUnused) -> None:
@@ -310,10 +274,6 @@ def _optimizer_state_unused(state: RunState, event: ev.OptimizerStateUnused) -> 
 
 def _input_gradient_unused(state: RunState, event: ev.InputGradientUnused) -> None:
     state.unread_inputs, state.unread_input_steps = event, state.unread_input_steps + 1
-
-
-def _unlisted_tensors_train(state: RunState, event: ev.UnlistedTensorsTrain) -> None:
-    state.unlisted_tensors[event.optimizer] = event.tensors
 
 
 def _run_ended(state: RunState, event: ev.RunEnded) -> None:
@@ -325,6 +285,7 @@ def _run_ended(state: RunState, event: ev.RunEnded) -> None:
 
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     **script_calls.CHANGES,
+    **evidence.CHANGES,
     ev.RunStarted: _run_started,
     ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,
@@ -332,20 +293,9 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: step_figures.optimizers_found,
     ev.Progress: progress.progressed,
     ev.UnregisteredFound: _unregistered_found,
-    ev.UnregisteredTensorsFound: _unregistered_tensors_found,
     ev.CheckpointAlive: _checkpoint_alive,
-    ev.OwnForwardWrites: _own_forward_writes,
-    ev.RowsMasked: _rows_masked,
-    ev.AveragedCopyCompared: _averaged_copy_compared,
-    ev.ZeroDerivativesFound: _zero_derivatives_found,
-    ev.KeptTensorsFound: _kept_tensors_found,
-    ev.GraphHolderFound: _graph_holder_found,
-    ev.RecomputationDiffers: _recomputation_differs,
-    ev.FlagsFound: _flags_found,
     ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
-    ev.UnlistedTensorsTrain: _unlisted_tensors_train,
-    ev.ModelCopied: lambda state, event: state.copied_models.add(event.model),
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
     ev.GradientsMeasured: measured.gradients_measured,
     ev.StepsMeasured: step_figures.steps_measured,

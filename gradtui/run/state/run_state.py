@@ -20,6 +20,7 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.run.state.cost_record import CostRecord
 from gradtui.run.state.curves import MainChanges, OptimizerCurves, StepMemoryCurves
+from gradtui.run.state.evidence import Evidence
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.growth import GrowthWatch
 from gradtui.run.state.job import JobState
@@ -207,8 +208,6 @@ class RunState:
     """Modules that run inside a model without being registered with it."""
     unregistered_omitted: int = 0
     """Number of such modules that `unregistered` does not list."""
-    unregistered_tensors: ev.UnregisteredTensorsFound | None = None
-    """The newest event about tensors that get gradients without being in a model or in an optimizer."""
     phase: Phase = Phase.LOAD
     paused: bool = False
     single_steps: bool = False
@@ -312,42 +311,24 @@ class RunState:
     """Bytes in no category at the end of the first optimizer step; None before that."""
     graphs: ev.GraphsAlive | None = None
     """The newest event about graphs that are alive although no backward of the step reached them."""
-    graph_holder: ev.GraphHolderFound | None = None
-    """The newest event about what holds such graphs."""
-    kept_tensors: ev.KeptTensorsFound | None = None
-    """The newest event about tensors whose number grows with the steps."""
     earlier_operations: Series = field(default_factory=Series)
     """Operations of the largest graph of each sampled step that were recorded before that step."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None
     """The newest event about a loaded checkpoint that is alive."""
-    recomputation: ev.RecomputationDiffers | None = None
-    """The newest event about checkpoints of the script that do not recompute what forward did."""
-    flags: ev.FlagsFound | None = None
-    """The newest event about flags of modules and parameters that torch does not read."""
     unused_state: ev.OptimizerStateUnused | None = None
     """The newest event about optimizer state of frozen parameters."""
     unread_inputs: ev.InputGradientUnused | None = None
     """The newest event about inputs whose gradient is never read."""
     unread_input_steps: int = 0
     """Number of these events."""
-    unlisted_tensors: dict[int, int] = field(default_factory=dict)
-    """By index of the optimizer: the number of its tensors in no module that get new gradients."""
-    copied_models: set[int] = field(default_factory=set)
-    """The numbers of models that are copies of others (`ModelCopied`)."""
     script_calls: ScriptCalls = field(default_factory=ScriptCalls)
     """What came of calls that the script makes seldom, and of its clipping."""
     untied: list[ev.WeightsUntied] = field(default_factory=list)
     """Weights that were equal at first, and are not any more."""
-    own_writes: ev.OwnForwardWrites | None = None
-    """The newest event about frozen tensors that their own forward writes."""
-    masked_rows: dict[str, ev.RowsMasked] = field(default_factory=dict)
-    """The newest event of each parameter with rows that get no gradient."""
-    averaged: dict[int, ev.AveragedCopyCompared] = field(default_factory=dict)
-    """The newest comparison of each averaged copy, by the index of its module."""
-    zero_derivatives: ev.ZeroDerivativesFound | None = None
-    """The newest event about operations with a derivative of zero."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """What was found because a rule needs it."""
     findings: list[Finding] = field(default_factory=list)
     """What is wrong with the run, in the order in which it was found. `gradtui.run.diagnostics` keeps it."""
     growth: GrowthWatch = field(default_factory=GrowthWatch)

@@ -21,7 +21,7 @@ def check(state: RunState) -> Iterator[Match]:
     if not has_stepped(state, _STEPS):
         return
     for number, optimizer in enumerate(state.optimizers):
-        replaced = optimizer.unknown_parameters - state.unlisted_tensors.get(number, 0)
+        replaced = optimizer.unknown_parameters - state.evidence.unlisted_tensors.get(number, 0)
         if orphans and replaced > 0 and not optimizer.freed:
             yield Match(
                 f"{optimizer_name(state, number)} owns {plural(replaced, 'tensor')} of no live module, "

@@ -29,7 +29,7 @@ def check(state: RunState) -> Iterator[Match]:
             is_exact=True,
             key=caller,
         )
-    found = state.unregistered_tensors
+    found = state.evidence.unregistered_tensors
     held: dict[tuple[str | None, str | None], list[UnregisteredTensor]] = {}
     for tensor in found.tensors if found is not None else ():
         # Another tensor of the script may be an input, whose gradient is computed in vain.

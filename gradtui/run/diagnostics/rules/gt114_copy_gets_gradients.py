@@ -20,7 +20,7 @@ def check(state: RunState) -> Iterator[Match]:
     trained = [model for model in tree.models if not of_optimizers.isdisjoint(subtree(tree.modules[model.root]))]
     for model in tree.models if with_gradient else ():
         orphans = [index for index in subtree(tree.modules[model.root]) if index in with_gradient]
-        alike = trained if model.number in state.copied_models else []
+        alike = trained if model.number in state.evidence.copied_models else []
         original = next((each for each in alike if _shapes(tree, each) == _shapes(tree, model)), None)
         if not orphans or model in trained or (original is None and not _is_teacher(tree, model, trained)):
             continue

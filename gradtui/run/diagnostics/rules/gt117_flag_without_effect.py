@@ -17,7 +17,7 @@ from gradtui.run.text import listed
 
 def check(state: RunState) -> Iterator[Match]:
     """Match flags that say the opposite of what the parameters below them do."""
-    tree, found = state.tree, state.flags
+    tree, found = state.tree, state.evidence.flags
     if found is None or found.listing != tree.listing:
         return
     against: dict[tuple[str, bool], dict[str, list[int]]] = {}

@@ -18,7 +18,7 @@ def check(state: RunState) -> Iterator[Match]:
     by_path = {info.path: index for index, info in enumerate(tree.parameters)}
     training = flow.training if flow is not None else ""
     parameters, buffers = [], []
-    for module, name in state.own_writes.tensors if state.own_writes is not None else ():
+    for module, name in state.evidence.own_writes.tensors if state.evidence.own_writes is not None else ():
         if module >= len(tree.modules) or not is_in_graph(state, module) or _takes_turns(state, module):
             continue
         path = f"{tree.modules[module].path}.{name}" if tree.modules[module].path else name

@@ -24,7 +24,7 @@ _COARSE = ("bfloat16", "float16")
 def check(state: RunState) -> Iterator[Match]:
     """Match copies whose weights follow those of a model that trains and whose buffers do not, or that rounding keeps still."""
     modules = state.tree.modules
-    for each in state.averaged.values():
+    for each in state.evidence.averaged.values():
         if max(each.copy, each.source) >= len(modules) or each.step - each.since_step < _STEPS:
             continue
         copy, source = (modules[index].path or modules[index].name for index in (each.copy, each.source))
@@ -66,5 +66,5 @@ RULE = Rule(
     "without the buffers it normalises by old statistics, and in 16 bits the small updates of an average are rounded away",
     "average or copy the buffers too, and keep the average in float32",
     check,
-    needs=lambda state: needs_sample(state) or (None if state.averaged else "no frozen copy of a model ran"),
+    needs=lambda state: needs_sample(state) or (None if state.evidence.averaged else "no frozen copy of a model ran"),
 )

@@ -17,7 +17,7 @@ _SAMPLES = 2
 def check(state: RunState) -> Iterator[Match]:
     """Match parameters of which the same rows had no gradient in all samples, and moved within the step."""
     by_path = {info.path: index for index, info in enumerate(state.tree.parameters)}
-    for each in state.masked_rows.values():
+    for each in state.evidence.masked_rows.values():
         if each.moved < _SAMPLES or each.parameter not in by_path:
             continue
         who = "a hook sets" if each.by_hook else "the script sets"

@@ -18,7 +18,7 @@ _STEPS = 5
 
 def check(state: RunState) -> Iterator[Match]:
     """Match parameters of an optimizer with gradients of zeros in all measured steps."""
-    tree, owned, found = state.tree, optimized(state), state.zero_derivatives
+    tree, owned, found = state.tree, optimized(state), state.evidence.zero_derivatives
     zero = [
         index
         for index in in_state(tree, ParameterState.ZERO)

@@ -13,7 +13,7 @@ from gradtui.run.text import listed
 
 def check(state: RunState) -> Iterator[Match]:
     """Match regions that draw other random numbers, and modules whose buffers are written twice in a step."""
-    found = state.recomputation
+    found = state.evidence.recomputation
     if found is None:
         return
     if found.regions:

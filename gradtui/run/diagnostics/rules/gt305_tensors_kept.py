@@ -18,7 +18,7 @@ _AGE, _BYTES = 20, 1 << 20
 
 def check(state: RunState) -> Iterator[Match]:
     """Match holders whose tensors grow in number, and graphs of a few forwards that something holds for long."""
-    for kept in state.kept_tensors.kept if state.kept_tensors is not None else ():
+    for kept in state.evidence.kept_tensors.kept if state.evidence.kept_tensors is not None else ():
         yield _of_tensors(state, kept)
     graphs, held = state.graphs, holder_of_most(state)
     if graphs is None or held is None or not graphs.forwards:
@@ -37,7 +37,10 @@ def check(state: RunState) -> Iterator[Match]:
 
 
 def _of_tensors(state: RunState, kept: KeptTensors) -> Match:
-    since, step = kept.since_step, state.kept_tensors.step if state.kept_tensors is not None else state.step
+    since, step = (
+        kept.since_step,
+        state.evidence.kept_tensors.step if state.evidence.kept_tensors is not None else state.step,
+    )
     # What is collected during an epoch may be freed at its end.
     epoch = state.epoch_steps
     outlives = kept.with_graph > kept.tensors // 2 or (epoch is not None and step - since > epoch)
