@@ -31,6 +31,8 @@ class Match:
     """The call whose line in the script is to be shown: a `CallSite.call`."""
     key: str = ""
     """Distinguishes several matches of one rule."""
+    optimizer: int | None = None
+    """Index of the optimizer that it is about; None if of none alone."""
     explains: frozenset[str] | None = None
     """Ids of the rules whose matches follow from it in this case, if not those that the rule says."""
 
