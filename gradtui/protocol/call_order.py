@@ -33,6 +33,22 @@ class AccumulationWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class LossFactors:
+    """Of an optimizer's first steps: those whose losses the script divided and multiplied by the same numbers."""
+
+    optimizer: int
+    applied: int
+    """Backwards of each of these steps."""
+    is_scaled: bool
+    """A loss was a sum of quotients by, or products with, a number."""
+    divisors: tuple[float, ...]
+    """The numbers by which each loss was divided as a whole, the last one first; a factor counts as a division by its inverse.
+    Empty where the losses of a step differ."""
+    count: int
+    """Number of such steps."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallSite:
     """The line of the script, or of a library that it uses, from which something was called first."""
 
@@ -90,3 +106,5 @@ class CallOrderMeasured(Event):
     sites: tuple[CallSite, ...]
     backwards_to_others: int = 0
     """Of the first backwards: those of what was computed from leaves alone that no module and no optimizer has."""
+    losses: tuple[LossFactors, ...] = ()
+    """How the losses of each optimizer's first steps were made."""

@@ -97,6 +97,10 @@ class NonFiniteFound(Event):
     not be finite it is the only kind that leads to these parameters."""
     holds: bool = False
     """The probe holds training at the next step boundary, because the user asked for it."""
+    lost_eps: tuple[float, str] | None = None
+    """With phase `optimizer`: the `eps` of that parameter's group, and the dtype in which it is 0."""
+    batch: tuple[int, int | None] | None = None
+    """The number of the batch in its epoch, from 1, and the number of batches, where a DataLoader yielded it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,3 +216,12 @@ def test_rules_without_a_chance_are_listed_by_what_the_run_lacked() -> None:
     told[3].matches = [Match("wrong", {})]
     tracker.run(state)
     assert tracker.without_chance(state) == {"no evaluation ran": ["GT997"]}
+
+
+@pytest.mark.parametrize(("optimizer", "found"), [(0, ["GT901"]), (None, ["GT901"]), (1, ["GT901", "GT902"])])
+def test_a_match_explains_nothing_of_another_optimizer(optimizer: int | None, found: list[str]) -> None:
+    state, cause, symptom = run(), Told("GT901", explains=("GT902",)), Told("GT902")
+    cause.matches = [Match("the cause", {}, optimizer=0)]
+    symptom.matches = [Match("the symptom", {}, optimizer=optimizer)]
+    FindingTracker([cause.rule, symptom.rule]).run(state)
+    assert [finding.rule for finding in state.findings] == found

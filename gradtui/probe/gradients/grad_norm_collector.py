@@ -61,6 +61,7 @@ class GradNormCollector:
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
+        bad_steps.epochs = self.epochs
         self.latest = LatestNorms(context)
         self.losses = LossReader(context, bad_steps, self.latest, buffered.applied)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)

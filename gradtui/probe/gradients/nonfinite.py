@@ -34,7 +34,7 @@ from gradtui.probe.gradients.nonfinite_forward import find_origin
 from gradtui.probe.memory import devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
-from gradtui.probe.steps import ProbeContext
+from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound
@@ -78,6 +78,7 @@ class NonFiniteDetector:
         """Whether to pause the run at the next step that is not finite. Until then every step is measured."""
         self.bad_gradients: int | None = None
         """The newest measured step, if its gradients are not finite."""
+        self.epochs: Epochs | None = None
         self._wish = PauseAtBadStep(0)
         """The command that requested the pause."""
         self.left_out = False
@@ -232,10 +233,13 @@ class NonFiniteDetector:
         index = self._parameters.nearest(bad)
         if index is None:
             return None
-        path, rate = self._parameters.path(index), None
+        path = self._parameters.path(index)
         if phase is Phase.OPTIMIZER:
-            rate = self._parameters.learning_rate(index)
-        return self._event(step, bad[index], phase, parameter=path, others=len(bad) - 1, learning_rate=rate, **facts)
+            facts |= {
+                "learning_rate": self._parameters.learning_rate(index),
+                "lost_eps": self._parameters.lost_eps(index),
+            }
+        return self._event(step, bad[index], phase, parameter=path, others=len(bad) - 1, **facts)
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
         step = self._counter.steps + 1
@@ -296,6 +300,10 @@ class NonFiniteDetector:
 
     def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
         value = _kind_words(kind)
+        # The batch of an earlier step is not known any more.
+        is_present = phase in (Phase.DATA, Phase.FORWARD) and step == self._counter.steps + 1
+        if is_present and self.epochs is not None:
+            facts["batch"] = self.epochs.batch
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
 
     def _report(self, found: NonFiniteFound | None) -> None:

@@ -153,6 +153,21 @@ class BadParameters:
                 return settings.learning_rate
         return None
 
+    def lost_eps(self, index: int) -> tuple[float, str] | None:
+        """Return the `eps` of the parameter's group, and the parameter's dtype, if it is 0 in that dtype.
+
+        A fused optimizer computes in float32.
+        """
+        parameter = self.at(index)
+        for optimizer in self._view.live_optimizers():
+            for group in optimizer.param_groups:
+                if parameter is not None and any(each is parameter for each in group["params"]):
+                    eps = group.get("eps")
+                    is_lost = isinstance(eps, float) and eps > 0 and not group.get("fused")
+                    if is_lost and not torch.tensor(eps, dtype=torch.float64).to(parameter.dtype).item():
+                        return eps, str(parameter.dtype).removeprefix("torch.")
+        return None
+
     def at(self, index: int) -> torch.Tensor | None:
         """Return the parameter with this index; None if it is gone or unknown."""
         references = self._view.tree.parameter_refs

@@ -6,6 +6,7 @@ It costs nothing in buffered steps: their events are counted when the buffer is 
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.event_replay import end_of_step
 from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled, leads_to_others_only
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
+from gradtui.probe.steps.loss_factors import LossScales, NotedLoss, divisors_of
 from gradtui.probe.steps.probe_context import ProbeContext
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite, EvalModeTraining
 from gradtui.system.own_frames import script_entry
@@ -29,7 +31,9 @@ _MAX_KINDS = 64
 """Maximum number of different windows that are counted apart."""
 _FIRST_WINDOWS = 64
 _COMPARED_STEPS = 16
-"""The first steps that are not buffered, in which gradients are compared."""
+"""The first steps of each optimizer that are not buffered, in which gradients are compared and losses read."""
+_OPTIMIZERS = 64
+"""Optimizers of which this is done: some scripts make one after the other."""
 
 
 class _Kind(NamedTuple):
@@ -85,7 +89,11 @@ class CallOrder:
         """How often `_noted` showed that the script used the gradients before it cleared them, did not, and replaced them."""
         self._is_scaled: bool | None = None
         """Whether the script multiplies or divides its loss by a number."""
-        self._compared_steps = 0
+        self._compared_steps: Counter[int] = Counter()
+        """By index of the optimizer."""
+        self._compares = True
+        """The newest step was one of its optimizer's first ones."""
+        self._losses = LossScales()
         self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
         self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
         self._newest_trained: Callable[[], nn.Module | None] = _none
@@ -129,19 +137,19 @@ class CallOrder:
         self._backwards += 1
         if "backward" not in self._sites:
             self._note_site("backward")
-        if self._compared_steps < _COMPARED_STEPS:
+        if self._compares:
             with self._hooks.guarded("call order"):
                 self._note_loss(outputs)
 
     def on_backward_post(self) -> None:
         """Remember the gradients that a backward has left, in the first sampled steps."""
-        if self._compared_steps < _COMPARED_STEPS:
+        if self._compares:
             with self._hooks.guarded("call order"):
                 self._noted.after_backward(self._models.tree)
 
     def on_step_pre(self) -> None:
         """Compare these gradients with those that the optimizer applies."""
-        if self._compared_steps < _COMPARED_STEPS:
+        if self._compares:
             with self._hooks.guarded("call order"):
                 self._replaced += self._noted.is_replaced(clips=self._clips_in_window)
             self._clips_in_window = 0
@@ -149,7 +157,7 @@ class CallOrder:
     @property
     def awaits_clips(self) -> bool:
         """Whether clipping calls must be reported."""
-        return self._compared_steps < _COMPARED_STEPS or self._is_loss_scaled is not None
+        return self._compares or self._is_loss_scaled is not None
 
     @property
     def has_stepped(self) -> bool:
@@ -182,7 +190,7 @@ class CallOrder:
         if self._backwards and not self._stepped:
             if "clearing" not in self._sites:
                 self._note_site("clearing")
-            if self._compared_steps < _COMPARED_STEPS:
+            if self._compares:
                 with self._hooks.guarded("call order"):
                     self._compare_uses()
 
@@ -203,10 +211,14 @@ class CallOrder:
         self._stepped.add(index)
         self._uncleared.add(index)
         self._latest = kind
-        if optimizer is not None and self._compared_steps < _COMPARED_STEPS:
-            self._compared_steps += 1
+        if optimizer is not None:
+            steps = self._compared_steps[index]
+            self._compares = steps < _COMPARED_STEPS and len(self._compared_steps) <= _OPTIMIZERS
+        if optimizer is not None and self._compares:
+            self._compared_steps[index] = steps = steps + 1
             with self._hooks.guarded("call order"):
-                self._applied.on_step(optimizer, index, again=self._compared_steps < _COMPARED_STEPS)
+                self._losses.on_step(index, applied)
+                self._applied.on_step(optimizer, index, again=steps < _COMPARED_STEPS)
 
     def on_step_skipped(self) -> None:
         """Count a step that a GradScaler skipped: the script did what it does at a step."""
@@ -307,6 +319,7 @@ class CallOrder:
             unused_eval_graphs,
             tuple(self._sites.values()),
             self._to_others,
+            self._losses.counts,
         )
 
     def _note_loss(self, outputs: Any) -> None:
@@ -316,9 +329,10 @@ class CallOrder:
         if first.grad_fn is None:
             self._leaf_backwards += 1
         else:
-            self._is_scaled = bool(self._is_scaled) or is_scaled(
-                first.grad_fn, by_scaler=self._is_loss_scaled is not None
-            )
+            by_scaler = self._is_loss_scaled is not None
+            scaled = is_scaled(first.grad_fn, by_scaler=by_scaler)
+            self._is_scaled = bool(self._is_scaled) or scaled
+            self._losses.on_loss(NotedLoss(scaled, divisors_of(first.grad_fn, by_scaler=by_scaler)))
             self._to_others += leads_to_others_only(first.grad_fn, self._is_trained)
             self._noted.before_backward(self._models.tree)
 
@@ -334,6 +348,7 @@ class CallOrder:
             self._unused += 1
 
     def _end_window(self) -> None:
+        self._losses.end_window()
         self._stepped.clear()
         self._cleared_at.clear()
         self._backwards = self._forwards = self._batches = 0

@@ -23,12 +23,23 @@ class Epochs:
         """The number of batches of the iterator. None where it is unknown."""
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
+        self._fetched_at = -1
+        """The number of steps before the newest batch."""
 
     def fetched(self, iterator: Any) -> None:
         """Handle a batch that a DataLoader's iterator has yielded."""
+        self._fetched_at = self._counter.steps
         if self._iterator() is not iterator:
             self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
             self._steps_before = self._counter.steps
+
+    @property
+    def batch(self) -> tuple[int, int | None] | None:
+        """The number of the newest batch in its epoch, and that of all of them. None if it is not one of the present step."""
+        iterator = self._iterator()
+        if iterator is None or self._fetched_at != self._counter.steps:
+            return None
+        return batches_given(iterator), self._batches
 
     @property
     def steps_left(self) -> int | None:

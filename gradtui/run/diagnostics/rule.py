@@ -34,6 +34,8 @@ class Match:
     """The line to be shown, where it is that of one certain call."""
     key: str = ""
     """Distinguishes several matches of one rule."""
+    optimizer: int | None = None
+    """Index of the optimizer that it is about; None if of none alone."""
     explains: frozenset[str] | None = None
     """Ids of the rules whose matches follow from it in this case, if not those that the rule says."""
 

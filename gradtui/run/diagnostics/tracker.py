@@ -178,5 +178,10 @@ def _sample(state: RunState) -> int:
 
 
 def _concern_the_same(match: Match, other: Match) -> bool:
-    """Return whether two matches concern the same parameters. A match without paths concerns the whole run."""
+    """Return whether two matches concern the same parameters and the same optimizer.
+
+    A match without paths concerns all parameters, and one without an optimizer all of them.
+    """
+    if match.optimizer is not None and other.optimizer is not None and match.optimizer != other.optimizer:
+        return False
     return not match.paths or not other.paths or not set(match.paths).isdisjoint(other.paths)

@@ -46,6 +46,13 @@ def windows_by_optimizer(state: RunState) -> Iterator[OptimizerWindows]:
         yield OptimizerWindows(optimizer, tuple(window for window in windows if window.optimizer == optimizer))
 
 
+def steps_alone(state: RunState, each: OptimizerWindows) -> bool:
+    """Return whether no other optimizer has stepped between the first and the last step of this one."""
+    first, last = min(window.first_step for window in each.windows), max(window.last_step for window in each.windows)
+    others = [other for other in windows_by_optimizer(state) if other.optimizer != each.optimizer]
+    return all(window.last_step < first or window.first_step > last for other in others for window in other.windows)
+
+
 def optimizer_name(state: RunState, optimizer: int) -> str:
     """Return the type of an optimizer. If there are several, also its number and the names of the models that it trains."""
     if optimizer >= len(state.optimizers):

@@ -16,11 +16,13 @@ def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
 
 def _where(event: NonFiniteFound) -> str:
     if event.phase is Phase.DATA:
-        return f"in the batch of step {event.step:,}"
+        return f"in the batch of step {event.step:,}{_batch(event)}"
     if event.phase is Phase.LOAD:
         return f"weights of {_parameters(event)} before the first step"
     if event.phase is Phase.FORWARD:
-        return f"forward of step {event.step:,}{_module(event)}" + ("; the batch was finite" * event.batch_is_finite)
+        return f"forward of step {event.step:,}{_batch(event)}{_module(event)}" + (
+            "; the batch was finite" * event.batch_is_finite
+        )
     if event.phase is Phase.BACKWARD:
         loss = "loss finite, " if event.exact or event.parameter is None else ""
         first = event.earliest
@@ -30,8 +32,18 @@ def _where(event: NonFiniteFound) -> str:
     if event.phase is Phase.OPTIMIZER:
         rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
         surely = "in" if event.exact else "in or before"
-        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step:,}{rate}"
+        lost = f": eps {event.lost_eps[0]:g} is 0 in {event.lost_eps[1]}" if event.lost_eps is not None else ""
+        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step:,}{rate}{lost}"
     return _between(event)
+
+
+def _batch(event: NonFiniteFound) -> str:
+    if event.batch is None:
+        return ""
+    number, count = event.batch
+    return (
+        f" (batch {number:,} of {count:,} of the epoch)" if count is not None else f" (batch {number:,} of the epoch)"
+    )
 
 
 def _between(event: NonFiniteFound) -> str:

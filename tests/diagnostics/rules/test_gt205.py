@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from scripted_run import calls, match, matches, run, window
 
+from gradtui.protocol.call_order import LossFactors
 from gradtui.run.state.findings import Level
 
 
@@ -54,3 +55,24 @@ def test_three_backwards_are_accumulation_and_two_may_be_two_losses(batches: int
 )
 def test_what_is_no_sum_over_batches(windows: tuple[Any, ...], changes: dict[str, Any]) -> None:
     assert matches("GT205", run(calls=calls(*windows, **changes))) == []
+
+
+@pytest.mark.parametrize(
+    ("factors", "count"),
+    [
+        pytest.param(LossFactors(0, 4, is_scaled=True, divisors=(4.0,), count=16), 0, id="divided"),
+        pytest.param(LossFactors(0, 4, is_scaled=True, divisors=(1.0,), count=16), 1, id="divided by 1"),
+        pytest.param(
+            LossFactors(0, 4, is_scaled=False, divisors=(), count=16), 1, id="another optimizer's loss is divided"
+        ),
+    ],
+)
+def test_the_losses_of_the_optimizer_itself_decide(factors: LossFactors, count: int) -> None:
+    assert len(matches("GT205", run(calls=calls(window(4), loss_is_scaled=True, losses=(factors,))))) == count
+
+
+def test_optimizers_one_after_the_other_without_a_data_loader() -> None:
+    first, after = window(4, batches=0), window(1, batches=0, optimizer=1, first_step=21)
+    assert len(matches("GT205", run(calls=calls(first, after)))) == 1
+    between = window(1, batches=0, optimizer=1, first_step=10)
+    assert matches("GT205", run(calls=calls(first, between))) == []

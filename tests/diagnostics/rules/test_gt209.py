@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
+from gradtui.run.diagnostics import Match
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Level
 
@@ -36,3 +38,25 @@ def test_a_step_that_a_scaler_left_out(skipped: int, norm: float, level: Level |
 
 def test_finite_values() -> None:
     assert matches("GT209", run()) == []
+
+
+def found_in(phase: Phase, **facts: Any) -> Match:
+    state = run()
+    apply(state, ev.NonFiniteFound(1.0, 41, 1, "NaN", phase, 40, **facts))
+    return match("GT209", state)
+
+
+def test_an_eps_that_is_zero_in_the_dtype_of_the_weights() -> None:
+    found = found_in(Phase.OPTIMIZER, parameter="b.weight", learning_rate=0.001, lost_eps=(1e-8, "float16"))
+    assert "the optimizer step 41 (lr 0.001): eps 1e-08 is 0 in float16" in found.message
+    assert found.remedy == "keep the weights in float32, or give the optimizer an eps that float16 has, such as 1e-4"
+
+
+def test_the_batch_is_named() -> None:
+    assert "in the batch of step 41 (batch 3 of 10 of the epoch)" in found_in(Phase.DATA, batch=(3, 10)).message
+    assert "forward of step 41 (batch 3 of the epoch)" in found_in(Phase.FORWARD, batch=(3, None)).message
+
+
+def test_a_known_step_is_not_to_be_searched_for() -> None:
+    assert "--pause-at-nan" not in (found_in(Phase.OPTIMIZER, parameter="b.weight").remedy or "")
+    assert "--pause-at-nan" in (found_in(Phase.OPTIMIZER, parameter="b.weight", exact=False).remedy or "")

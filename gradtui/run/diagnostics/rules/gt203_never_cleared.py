@@ -34,6 +34,7 @@ def check(state: RunState) -> Iterator[Match]:
             is_exact=kept > 1,
             call="step",
             key=str(each.optimizer),
+            optimizer=each.optimizer,
         )
 
 

@@ -41,6 +41,7 @@ def _short_first(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
         call="step",
         remedy=f"step after each {usual} backwards, counting from 1: if (index + 1) % {usual} == 0",
         key=f"first {each.optimizer}",
+        optimizer=each.optimizer,
     )
 
 
@@ -62,6 +63,7 @@ def _passed_on(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
         call="step",
         remedy=f"step also after the last batch of an epoch: if (index + 1) % {usual} == 0 or index + 1 == len(loader)",
         key=f"passed on {each.optimizer}",
+        optimizer=each.optimizer,
     )
 
 
@@ -96,6 +98,7 @@ def _left_over(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
         call="clearing",
         remedy="step once more at the end of an epoch, or do not clear what is left",
         key=f"left over {each.optimizer}",
+        optimizer=each.optimizer,
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gradtui.run.diagnostics.rule import Match, Rule
-from gradtui.run.diagnostics.windows import needs_optimizer, optimizer_name, windows_by_optimizer
+from gradtui.run.diagnostics.windows import needs_optimizer, optimizer_name, steps_alone, windows_by_optimizer
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 
@@ -21,17 +21,22 @@ _MIN = 3
 def check(state: RunState) -> Iterator[Match]:
     """Match regular accumulation over batches, of losses that no factor has made smaller."""
     calls = state.calls
-    if calls is None or calls.loss_is_scaled is not False or calls.gradients_replaced:
+    if calls is None or calls.loss_is_scaled is None or calls.gradients_replaced:
         return
-    optimizers = list(windows_by_optimizer(state))
-    for each in optimizers:
+    for each in windows_by_optimizer(state):
         length = each.usual_length
+        known = [kind for kind in calls.losses if (kind.optimizer, kind.applied) == (each.optimizer, length)]
+        # A script may divide by a setting that is 1.
+        if any(kind.is_scaled and set(kind.divisors) != {1.0} for kind in known) or (
+            not known and calls.loss_is_scaled
+        ):
+            continue
         usual = [window for window in each.windows if window.applied == length and window.forwards >= length]
         steps = sum(window.count for window in usual)
         if length < _MIN or steps < _STEPS or steps < _SHARE * each.steps:
             continue
         has_batches = all(window.batches >= length for window in usual)
-        has_none = not any(window.batches for window in each.windows) and len(optimizers) == 1
+        has_none = not any(window.batches for window in each.windows) and steps_alone(state, each)
         if not has_batches and not has_none:
             continue
         norms, threshold = state.before_clipping.values, state.clipped_at or math.inf
@@ -52,6 +57,7 @@ def check(state: RunState) -> Iterator[Match]:
             remedy=f"call (loss / {length}).backward(), unless the loss is meant as a sum",
             level=None if decides else Level.NOTE,
             key=str(each.optimizer),
+            optimizer=each.optimizer,
         )
 
 

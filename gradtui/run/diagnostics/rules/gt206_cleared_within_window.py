@@ -38,6 +38,7 @@ def check(state: RunState) -> Iterator[Match]:
             is_exact=calls.gradients_unused > 1,
             call="clearing",
             key=str(each.optimizer),
+            optimizer=each.optimizer,
         )
 
 
