@@ -87,7 +87,7 @@ def run(command: Sequence[str], *, timeout: float, check: bool = False, **option
     """Do what `subprocess.run` does, in a forked process."""
     if options.pop("capture_output", False):
         options.update(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with _Popen(command, **options) as process:
+    with Popen(command, **options) as process:
         try:
             output, errors = process.communicate(timeout=timeout)
         except BaseException:
@@ -120,7 +120,7 @@ def fork(
         libc.prctl(SET_CHILD_SUBREAPER, 0)
 
 
-class _Popen(subprocess.Popen[Any]):
+class Popen(subprocess.Popen[Any]):
     """A forked process in place of a new one."""
 
     def _execute_child(self, args: Any, *others: Any) -> None:
