@@ -8,9 +8,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.examples import register_profiles
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 
 register_profiles()
 
@@ -29,16 +32,21 @@ if sys.platform != "win32":
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the package once: where PYTHONDONTWRITEBYTECODE is set, each of 300 processes would compile it again."""
+    """Compile the package once: where PYTHONDONTWRITEBYTECODE is set, each of 300 processes would compile it again.
+
+    What pytest makes of the tests is kept as well: it takes 20 s to make.
+    """
+    sys.dont_write_bytecode = False
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parent.parent / "gradtui", quiet=1)
 
 
 SLOW = (
-    "transparency", "ecosystems", "faults", "test_apply_schedule.py", "test_endings_by_signal.py",
-    "test_check.py", "test_fork_server.py", "test_launch.py",
+    "transparency", "ecosystems", "faults", "test_demo_accumulation.py", "test_endings_by_signal.py", "test_fork_server.py",
     "test_runs_out_of_memory.py", "test_schedules.py", "test_screen.py", "test_scripts_under_the_screen.py",
-    "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py", "test_watching.py",
+    "test_several_optimizers.py", "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py",
+    "command_line/test_check.py", "command_line/test_compare_command.py", "command_line/test_forecast_command.py",
+    "launch/test_hidden_secrets.py", "launch/test_launch.py", "launch/test_memory_spikes.py",
     "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
     "probe/torch_private/test_deep_graphs.py", "probe/activation_checkpointing/test_checkpointing_demo.py",
 )  # fmt: skip
@@ -47,9 +55,11 @@ SLOW = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `SLOW`, beside those that mark themselves. Skip those that need the simulated device, without it."""
-    slow = [Path(__file__).parent / name for name in SLOW]
+    slow = {Path(__file__).parent / name for name in SLOW}
+    assert all(path.exists() for path in slow)
+    is_slow = {path: not slow.isdisjoint((path, *path.parents)) for path in {item.path for item in items}}
     for item in items:
-        if any(item.path == path or path in item.path.parents for path in slow):
+        if is_slow[item.path]:
             item.add_marker(pytest.mark.slow)
         if "fake_cuda" in item.keywords and "gpu" not in item.keywords and "FAKE_CUDA_LIBRARIES" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="needs the simulated device: .ci/cuda"))
@@ -70,6 +80,22 @@ def _no_settings_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> I
         patch.setenv("XDG_STATE_HOME", str(home / "state"))
         for name in ("THEME", "COLUMNS", "ORDER", "BUDGET", "REFRESH"):
             patch.delenv(f"GRADTUI_{name}", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsed_styles() -> Iterator[None]:
+    """A stylesheet is parsed once for all apps of a process: a fifth of what an app costs that starts, and always the same."""
+    parse_rules, known = Stylesheet._parse_rules, {}
+
+    def parsed(sheet: Stylesheet, css: str, *place: Any, **options: Any) -> list[RuleSet]:
+        key = css, place, *sorted(options.items()), *sorted(sheet._variables.items())
+        if key not in known:
+            known[key] = parse_rules(sheet, css, *place, **options)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parsed)
         yield
 
 

@@ -1,12 +1,14 @@
-"""Runs `python SCRIPT` and `python -m MODULE` in a fork of a process that has imported torch, 4 s faster than an interpreter.
+"""Runs `python SCRIPT` and `python -m MODULE` in a fork of a process that has imported torch and gradtui, 5 s faster.
 
 The forked process is a child of the caller, with arguments, directory, environment, streams and `__main__` of its own.
 CPython's own functions run its program.
 
 In that process torch has not been imported: the server's packages are hidden from `sys.modules`, and come back when the program
-imports them. So a program and gradtui import things in the order of a fresh start. What differs:
+imports them. So a program and gradtui import things in the order of a fresh start: a module of gradtui comes back alone, and
+imports what its code imports. What differs:
 
-- what torch does while it is imported, and the state of the allocator;
+- what torch and gradtui do while they are imported, and the state of the allocator;
+- gradtui's modules have taken their names from torch before the program could replace anything in it;
 - packages are frozen (`gc.freeze`): no search of all objects meets their objects, and their modules end quickly;
 - one frame is below the program, which `warnings` and `logging` do not count;
 - `sys.meta_path` has a finder more.
@@ -21,20 +23,23 @@ from __future__ import annotations
 
 import _imp
 import atexit
+import builtins
 import copy
 import ctypes
 import fcntl
 import functools
 import gc
 import importlib
+import importlib.util
 import json
 import os
+import pkgutil
 import runpy
 import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from io import TextIOWrapper
@@ -44,8 +49,11 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 
-PACKAGES = ("torch", "torch._dynamo", "click", "psutil", "textual.app")
-"""What the server imports. The first optimizer of a process imports `torch._dynamo`."""
+PACKAGES = ("torch", "torch._dynamo", "click", "psutil", "textual.app", "plotext", "jinja2")
+"""What the server imports before gradtui. The first optimizer of a process imports `torch._dynamo`."""
+
+LEFT_OUT = ("gradtui.__main__", "gradtui.remote.live.mcp_server")
+"""Modules of gradtui that the server does not import: few processes need `mcp`."""
 
 READ_ONCE = (
     "PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH_", "NPY_", "NUMPY_",
@@ -79,7 +87,7 @@ def run(command: Sequence[str], *, timeout: float, check: bool = False, **option
     """Do what `subprocess.run` does, in a forked process."""
     if options.pop("capture_output", False):
         options.update(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    with _Popen(command, **options) as process:
+    with Popen(command, **options) as process:
         try:
             output, errors = process.communicate(timeout=timeout)
         except BaseException:
@@ -112,7 +120,7 @@ def fork(
         libc.prctl(SET_CHILD_SUBREAPER, 0)
 
 
-class _Popen(subprocess.Popen[Any]):
+class Popen(subprocess.Popen[Any]):
     """A forked process in place of a new one."""
 
     def _execute_child(self, args: Any, *others: Any) -> None:
@@ -146,18 +154,43 @@ def _server(owner: int, variables: tuple[tuple[str, str], ...]) -> socket.socket
     return ours
 
 
+def _brought_by(load: Callable[[Any], object], argument: Any) -> dict[str, ModuleType]:
+    """The modules that this call imports, without those of the standard library."""
+    before = set(sys.modules)
+    load(argument)
+    new = {name: module for name, module in sys.modules.items() if name not in before}
+    return {name: new[name] for name in new if name.partition(".")[0] not in sys.stdlib_module_names}
+
+
+def _import_gradtui(imports: dict[str, list[str]]) -> None:
+    """Import the modules of gradtui, and note under the name of each what its code imports, in its order."""
+    plain = builtins.__import__
+
+    def noting(name: str, scope: Any = None, other: Any = None, names: Any = (), level: int = 0) -> Any:
+        module = plain(name, scope, other, names, level)
+        if sys._getframe(1).f_code.co_name == "<module>":
+            whole = importlib.util.resolve_name("." * level + name, scope["__package__"])
+            parts = (f"{whole}.{part}" for part in names or ())
+            imports.setdefault(scope["__name__"], []).extend([whole, *(part for part in parts if part in sys.modules)])
+        return module
+
+    builtins.__import__ = noting
+    try:
+        for module in pkgutil.walk_packages(importlib.import_module("gradtui").__path__, "gradtui."):
+            if module.name not in LEFT_OUT:
+                importlib.import_module(module.name)
+    finally:
+        builtins.__import__ = plain
+
+
 class Hidden(MetaPathFinder, Loader):
     """Packages that are in this process, and not in `sys.modules` until they are imported."""
 
     def __init__(self, packages: Sequence[str]) -> None:
-        self._brought: dict[str, dict[str, ModuleType]] = {}
-        for package in packages:
-            before = set(sys.modules)
-            importlib.import_module(package)
-            new = {name: module for name, module in sys.modules.items() if name not in before}
-            self._brought[package] = {
-                name: new[name] for name in new if name.partition(".")[0] not in sys.stdlib_module_names
-            }
+        self._brought = {package: _brought_by(importlib.import_module, package) for package in packages}
+        self._imports: dict[str, list[str]] = {}
+        alone = _brought_by(_import_gradtui, self._imports)
+        self._brought |= {name: {name: module} for name, module in alone.items()}
         self._modules = {name: module for modules in self._brought.values() for name, module in modules.items()}
         self._specs = {name: getattr(module, "__spec__", None) for name, module in self._modules.items()}
 
@@ -182,8 +215,11 @@ class Hidden(MetaPathFinder, Loader):
         return self._modules[spec.name]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Show a module with those that its own import brings: of a package in `PACKAGES` all, of others their parts."""
-        imported = next(name for name, other in self._modules.items() if other is module)
+        """Show a module with those that its own import brings: of a package in `PACKAGES` all, of others their parts.
+
+        A module that came with gradtui is shown alone, and imports what it imports.
+        """
+        imported = str(getattr(module.__spec__, "name", ""))
         spec = self._specs[imported]
         vars(module).update(__spec__=spec, __loader__=getattr(spec, "loader", None))
         for name in self._brought.get(imported) or [
@@ -195,6 +231,8 @@ class Hidden(MetaPathFinder, Loader):
                 parent, _, child = name.rpartition(".")
                 if parent in sys.modules:
                     vars(sys.modules[parent]).setdefault(child, shown)
+        for name in self._imports.get(imported, ()):
+            importlib.import_module(name)
 
 
 def serve(channel: socket.socket) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fork_server import ROOT, _Popen
+from fork_server import ROOT, Popen
 from torch import distributed
 
 from gradtui.protocol import events as ev
@@ -45,7 +45,7 @@ def run_ranks(commands: Sequence[Sequence[str]], cwd: Path) -> list[str]:
     for rank, words in enumerate(commands):
         env = {**base, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         options = {"stdin": -3, "stdout": -1, "stderr": -1, "text": True}
-        processes.append(_Popen([sys.executable, *words], cwd=cwd, env=env, **options))
+        processes.append(Popen([sys.executable, *words], cwd=cwd, env=env, **options))
     try:
         outputs = [process.communicate(timeout=60) for process in processes]
     finally:

@@ -83,6 +83,34 @@ def test_a_script_on_a_terminal_sees_the_same(tmp_path: Path) -> None:
     assert "terminal [(True, True), (True, True), (True, True)]" in texts[0]
 
 
+TRAINS = """
+import sys
+seen = [[*sys.modules]]
+import torch
+seen.append([*sys.modules])
+model = torch.nn.Linear(3, 2)
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(5):
+    optimizer.zero_grad()
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+seen.append([*sys.modules])
+for names in seen:
+    print([name for name in names if name.partition(".")[0] not in sys.stdlib_module_names])
+"""
+
+
+@pytest.mark.parametrize("words", [("--plain",), ("check",)], ids=["plain", "check"])
+def test_gradtui_imports_the_same_in_the_same_order(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "trains.py").write_text(TRAINS, encoding="utf-8")
+    runs = [python("-m", "gradtui", *words, "trains.py", cwd=tmp_path, fresh=fresh) for fresh in (True, False)]
+    assert [run.returncode for run in runs] == [0, 0], runs[1].stderr
+    fresh, forked = (run.stdout.splitlines() for run in runs)
+    assert len(fresh) == 3
+    for names, same in zip(fresh, forked):
+        assert names == same
+
+
 ENDINGS = ("sys.exit(7)", "sys.exit('so')", "raise KeyboardInterrupt", "1 / 0", "os.kill(os.getpid(), signal.SIGTERM)")
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
 
+import fork_server
 import pytest
 from terminal_session import ROOT, TerminalSession
 from torch import distributed
@@ -105,7 +106,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 def test_a_stopped_rank_is_silent_and_a_failing_one_is_named_with_its_error(place: Path) -> None:
     command = [sys.executable, "-m", "gradtui", *TORCHRUN, "train.py", "100000", "hold"]
-    with TerminalSession(command, columns=120, lines=40, env=environment(place), cwd=place) as session:
+    with TerminalSession(command, columns=120, lines=40, env=environment(place), cwd=place, forked=True) as session:
         session.wait_until(lambda: all((place / f"trains-{rank}").exists() for rank in range(2)), "training")
         (log,) = (place / "gradtui").glob("*.ranks")
         session.wait_until(lambda: "twenty" in (log / "1.log").read_text(), "the output of rank 1")
@@ -137,7 +138,7 @@ def test_a_stopped_rank_is_silent_and_a_failing_one_is_named_with_its_error(plac
 def test_after_a_restart_the_new_ranks_join_the_same_view(place: Path) -> None:
     command = [sys.executable, "-m", "gradtui", "--plain", "--summary", "job.json", *TORCHRUN, "--max-restarts", "1"]
     with (place / "said").open("w") as said:
-        process = subprocess.Popen(
+        process = fork_server.Popen(
             [*command, "train.py", "40", "restart"], cwd=place, env=environment(place), stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL, stderr=said, text=True,
         )  # fmt: skip
@@ -233,7 +234,7 @@ def start_ranks(place: Path, viewer: Viewer | None) -> list[subprocess.Popen[str
         words = ["train.py", "60"]
         if viewer is not None:
             words = ["-m", "gradtui", "--connect", f"127.0.0.1:{viewer.ports[rank]}", *words, "wait"]
-        started = subprocess.Popen(
+        started = fork_server.Popen(
             [sys.executable, *words], cwd=place, env=environment(place, **own, RANK=str(rank)),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from torch import distributed
 
@@ -157,7 +158,7 @@ def environment(place: Path, **more: str) -> dict[str, str]:
 
 def job(place: Path, *words: str, **more: str) -> str:
     """Run a command to its end, and return what it prints on stdout."""
-    done = subprocess.run(
+    done: subprocess.CompletedProcess[str] = fork_server.run(
         [sys.executable, *words], cwd=place, env=environment(place, **more), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
@@ -217,7 +218,7 @@ def start_live_job(place: Path) -> subprocess.Popen[bytes]:
     files = ("--summary", "summary.json", "--record", "run.jsonl")
     command = [sys.executable, "-m", "gradtui", "--plain", *files, "torchrun", *TORCHRUN, "train.py"]
     with (place / "said").open("w") as said:
-        return subprocess.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
+        return fork_server.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
 
 
 def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(place: Path) -> None:

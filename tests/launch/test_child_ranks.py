@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import fork_server
 import pytest
 from torch import distributed
 
@@ -131,7 +132,7 @@ def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     for _ in range(3):
         for store in place.glob("*.store"):
             store.unlink()
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = fork_server.run(
             [sys.executable, *words], cwd=place, env=os.environ | own, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=110, check=False,
         )  # fmt: skip

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 import torch
 
@@ -90,7 +91,7 @@ def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HOME": str(project / "nothing")}
     for _ in range(3):
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = fork_server.run(
             [sys.executable, "-m", *words],
             cwd=project,
             env=env,

@@ -23,9 +23,9 @@ from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.run_state import RunState
 
 
-@pytest.fixture
-def contents(tmp_path: Path) -> Contents:
-    return contents_of(recorded_run(record(tmp_path / "run.jsonl", ended())))
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory: pytest.TempPathFactory) -> Contents:
+    return contents_of(recorded_run(record(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())))
 
 
 def mlp(layers: int) -> ev.ModelsFound:

@@ -24,9 +24,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> str:
-    recording = record(tmp_path / "run.jsonl", ended())
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    recording = record(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())
     return page(contents_of(recorded_run(recording)))
 
 

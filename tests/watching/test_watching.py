@@ -127,6 +127,7 @@ print([(done["step"], done["path"]) for done in summary["interventions"]])
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_watches_itself_runs_either_way_and_its_summary_has_what_it_froze(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(USES_WATCH, encoding="utf-8")
     for words in ((), ("-m", "gradtui", "--plain", "--summary", "s.json")):
