@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs, UnknownLeaf
+from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
+from gradtui.probe.autograd.unknown_leaves import found_leaves
 from gradtui.probe.model import Leaf
 from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import (
@@ -152,7 +153,10 @@ class _Walk:
             first = self._trace.numbers[0]
             facts.earlier_operations = sum(number < first for number in self._numbers)
         if self._inputs:
-            facts.unknown_leaves = self._found_unknown(led_to)
+            nodes = [node for node, own in self._leaves.items() if own is _UNKNOWN]
+            order = sorted(range(len(self._visited)), key=self._numbers.__getitem__)
+            visited = ((self._visited[at], self._following[self._ends[at] : self._ends[at + 1]]) for at in order)
+            facts.unknown_leaves = found_leaves(nodes, visited, self._indices, led_to)
         if self._inputs and all(map(_is_plain_input, self._inputs)):
             facts.to_inputs = self._found_to_inputs(led_to)
         for key, (_, module) in self._first.items():
@@ -309,27 +313,6 @@ class _Walk:
         """Return whether this is an operation, or a parameter that is not the module's own."""
         own = self._leaves.get(node)
         return own is None or own.module != module
-
-    def _found_unknown(self, led_to: Container[GraphNode]) -> list[UnknownLeaf]:
-        """Return the unknown leaves, each with whether an operation outside of modules joins it with what parameters led to.
-
-        An input of a model meets the parameters within the model's modules.
-        """
-        nodes = [node for node, own in self._leaves.items() if own is _UNKNOWN]
-        ids = {node: {at} for at, node in enumerate(nodes)}
-        joined: set[int] = set()
-        for at in sorted(range(len(self._visited)), key=self._numbers.__getitem__):
-            node = self._visited[at]
-            taken = (ids.get(each) for each in self._following[self._ends[at] : self._ends[at + 1]])
-            found = set().union(*(each for each in taken if each is not None))
-            if not found or self._indices[node] != OUTSIDE:
-                continue
-            if node in led_to:
-                joined |= found
-            else:
-                ids[node] = found
-        leaves = ((at, leaf) for at, node in enumerate(nodes) if (leaf := leaf_of(node)) is not None)
-        return [UnknownLeaf(weakref.ref(leaf), at in joined) for at, leaf in leaves]
 
     def _found_to_inputs(self, led_to: Container[GraphNode]) -> ToInputs | None:
         """Return the operations through which a gradient comes to no parameter; None if they may be needed.
