@@ -101,6 +101,8 @@ class NonFiniteFound(Event):
     """With phase `optimizer`: the `eps` of that parameter's group, and the dtype in which it is 0."""
     batch: tuple[int, int | None] | None = None
     """The number of the batch in its epoch, from 1, and the number of batches, where a DataLoader yielded it."""
+    samples: tuple[int, ...] = ()
+    """The first indices of its samples in a map-style data set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,7 @@ class NonFiniteDetector:
         # The batch of an earlier step is not known any more.
         is_present = phase in (Phase.DATA, Phase.FORWARD) and step == self._counter.steps + 1
         if is_present and self.epochs is not None:
-            facts["batch"] = self.epochs.batch
+            facts |= {"batch": self.epochs.batch, "samples": self.epochs.samples}
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
 
     def _report(self, found: NonFiniteFound | None) -> None:

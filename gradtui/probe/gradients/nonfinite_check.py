@@ -163,8 +163,9 @@ class BadParameters:
             for group in optimizer.param_groups:
                 if parameter is not None and any(each is parameter for each in group["params"]):
                     eps = group.get("eps")
-                    is_lost = isinstance(eps, float) and eps > 0 and not group.get("fused")
-                    if is_lost and not torch.tensor(eps, dtype=torch.float64).to(parameter.dtype).item():
+                    if not isinstance(eps, float) or eps <= 0 or group.get("fused"):
+                        return None
+                    if not torch.tensor(eps, dtype=torch.float64).to(parameter.dtype).item():
                         return eps, str(parameter.dtype).removeprefix("torch.")
         return None
 

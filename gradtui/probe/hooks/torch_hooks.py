@@ -59,6 +59,8 @@ def install(probe: Probe) -> None:
     iterator = data_loader_iterator()
     if iterator is not None:
         hooks.patch(iterator, "__next__", partial(_next_batch, probe))
+        if hasattr(iterator, "_next_index"):
+            hooks.patch(iterator, "_next_index", partial(_next_index, probe))
     registered = _registration_hook(parts)
     hooks.keep(register_module_module_registration_hook(registered))
     hooks.keep(register_module_parameter_registration_hook(registered))
@@ -255,6 +257,19 @@ def _next_batch(probe: Probe, original: Function) -> Function:
         return batch
 
     return leave_to_python(hide(__next__))
+
+
+def _next_index(probe: Probe, original: Function) -> Function:
+    hooks, indices = probe.hooks, probe.norms.epochs.indices
+
+    @functools.wraps(original)
+    def _next_index(self: Any) -> Any:
+        index = original(self)
+        if hooks.active:
+            hooks.read("batches", indices.note, self, index)
+        return index
+
+    return leave_to_python(hide(_next_index))
 
 
 def _step_pre_hook(probe: Probe) -> Function:

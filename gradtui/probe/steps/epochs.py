@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from gradtui.probe.steps.batch_indices import BatchIndices
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch
 
@@ -21,6 +22,9 @@ class Epochs:
         self._iterator: Callable[[], Any] = lambda: None
         self._batches: int | None = None
         """The number of batches of the iterator. None where it is unknown."""
+        self.indices = BatchIndices()
+        self._backwards_before = 0
+        """The number of backwards before the first batch of the iterator."""
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
         self._fetched_at = -1
@@ -31,15 +35,26 @@ class Epochs:
         self._fetched_at = self._counter.steps
         if self._iterator() is not iterator:
             self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
-            self._steps_before = self._counter.steps
+            self._steps_before, self._backwards_before = self._counter.steps, self._counter.micro_steps
 
     @property
     def batch(self) -> tuple[int, int | None] | None:
-        """The number of the newest batch in its epoch, and that of all of them. None if it is not one of the present step."""
+        """The number of the newest batch in its epoch, and that of all of them, while the first backward of it begins.
+
+        None where batches are fetched ahead, or have another number of backwards than one, so that the present one is unknown.
+        """
         iterator = self._iterator()
         if iterator is None or self._fetched_at != self._counter.steps:
             return None
-        return batches_given(iterator), self._batches
+        given = batches_given(iterator)
+        is_present = given == self._counter.micro_steps - self._backwards_before + 1
+        return (given, self._batches) if is_present else None
+
+    @property
+    def samples(self) -> tuple[int, ...]:
+        """The first indices of the samples of that batch; empty if they are unknown."""
+        iterator, batch = self._iterator(), self.batch
+        return self.indices.of(iterator, batch[0]) if batch is not None else ()
 
     @property
     def steps_left(self) -> int | None:

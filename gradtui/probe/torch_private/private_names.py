@@ -111,6 +111,17 @@ def batches_given(iterator: Any) -> int:
     return int(getattr(iterator, "_num_yielded", 0))
 
 
+def batch_number(iterator: Any) -> int | None:
+    """Return the number in its epoch, from 1, of the batch whose indices a DataLoader's iterator has just drawn.
+
+    None where batches may be yielded in another order.
+    """
+    if not getattr(iterator, "_in_order", True):
+        return None
+    drawn = getattr(iterator, "_send_idx", None)
+    return int(drawn if drawn is not None else batches_given(iterator)) + 1
+
+
 def batches_of_epoch(iterator: Any) -> int | None:
     """Return the number of batches of a DataLoader's iterator.
 

@@ -6,6 +6,8 @@ from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text.units import plural
 
+_SAMPLES = 8
+
 
 def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
     """Return one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
@@ -41,9 +43,10 @@ def _batch(event: NonFiniteFound) -> str:
     if event.batch is None:
         return ""
     number, count = event.batch
-    return (
-        f" (batch {number:,} of {count:,} of the epoch)" if count is not None else f" (batch {number:,} of the epoch)"
-    )
+    of = f" of {count:,}" if count is not None else ""
+    more = ", …" if len(event.samples) > _SAMPLES else ""
+    samples = f": samples {', '.join(map(str, event.samples[:_SAMPLES]))}{more}" if event.samples else ""
+    return f" (batch {number:,}{of} of the epoch{samples})"
 
 
 def _between(event: NonFiniteFound) -> str:

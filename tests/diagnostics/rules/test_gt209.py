@@ -54,6 +54,7 @@ def test_an_eps_that_is_zero_in_the_dtype_of_the_weights() -> None:
 
 def test_the_batch_is_named() -> None:
     assert "in the batch of step 41 (batch 3 of 10 of the epoch)" in found_in(Phase.DATA, batch=(3, 10)).message
+    assert "(batch 3 of 10 of the epoch: samples 4, 7)" in found_in(Phase.DATA, batch=(3, 10), samples=(4, 7)).message
     assert "forward of step 41 (batch 3 of the epoch)" in found_in(Phase.FORWARD, batch=(3, None)).message
 
 

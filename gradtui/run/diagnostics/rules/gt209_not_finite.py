@@ -35,6 +35,7 @@ def check(state: RunState) -> Iterator[Match]:
             "parameter": event.parameter,
             "operation": event.operation,
             "batch": event.batch[0] if event.batch is not None else None,
+            "samples": ", ".join(map(str, event.samples)),
         },
         tuple(path for path in (event.parameter, event.module) if path),
         first_step=event.earliest or event.step,
