@@ -82,7 +82,7 @@ class ProbeParts:
         effects = ClipEffects(context, self.order, self.profiles.aside)
         self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside, effects)
         sampler.passing.loss_scale = self.norms.losses.scale.factor
-        self.script_calls = ScriptCallParts(context)
+        self.script_calls = ScriptCallParts(context, self.buffer)
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
@@ -177,11 +177,13 @@ class ProbeParts:
     def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """Register an optimizer that has been constructed."""
         self.view.discovery.register_optimizer(optimizer)
+        self.script_calls.optimizer_made(optimizer)
 
     def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """Prepare for the script to load a saved state into an optimizer."""
         self.view.discovery.register_optimizer(optimizer)
         self.dispatcher.loading(self.counter.steps, optimizer, state)
+        self.script_calls.optimizer_loading(optimizer, state)
 
     def on_load_state_post(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of that load, successful or not."""

@@ -327,6 +327,8 @@ class Probe:
         self._cost.steps_ended((now,), is_sampled=self.step_sampler.sampled_step is not None)
         self._end_readings(optimizer, skipped=skipped)
         if self.step_sampler.sampled_step is not None:
+            if self.parts.script_calls.is_due:
+                self.parts.script_calls.report()
             with self.hooks.guarded("sampled step"):
                 self.step_sampler.finish_step(optimizer, self.norms.latest.by_index, skipped)
             with self.hooks.guarded("gradient norms"):

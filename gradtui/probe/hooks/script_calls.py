@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.parts import ProbeParts
+from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.system.own_frames import hide
 
@@ -18,8 +23,21 @@ _PART = "calls of the script"
 
 def install(parts: ProbeParts) -> None:
     """Install the wrappers; `hooks.remove()` removes them."""
-    hooks = parts.hooks
+    hooks, calls = parts.hooks, parts.script_calls
     hooks.patch(nn.Module, "load_state_dict", functools.partial(_load_module, parts))
+    hooks.patch(nn.Module, "state_dict", functools.partial(_then, hooks, calls.module_state_made))
+    hooks.patch(Optimizer, "state_dict", functools.partial(_then, hooks, calls.optimizer_state_made))
+    # One wrapper for both names of the function.
+    save = functools.cache(functools.partial(_save, parts))
+    for owner in (torch, torch.serialization):
+        hooks.patch(owner, "save", save)
+    for kind in (LRScheduler, ReduceLROnPlateau):
+        hooks.patch(kind, "__init__", functools.partial(_init, hooks, calls.scheduler_made))
+
+
+def _is_here(hooks: HookSet) -> bool:
+    """Return whether the training thread calls. What follows leaves steps buffered: scripts that average weights call often."""
+    return hooks.active and hooks.thread in (None, get_ident())
 
 
 def _load_module(parts: ProbeParts, original: Function) -> Function:
@@ -27,15 +45,62 @@ def _load_module(parts: ProbeParts, original: Function) -> Function:
 
     @functools.wraps(original)
     def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        if hooks.active:
-            hooks.run(_PART, parts.script_calls.module_load_begins, self, state_dict)
+        if is_here := _is_here(hooks):
+            hooks.guard(_PART, parts.script_calls.module_load_begins, self, state_dict)
         try:
             result = original(self, state_dict, *args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
-        if hooks.active:
-            hooks.run(_PART, parts.script_calls.module_load_ended, self, state_dict, result)
+        if is_here:
+            hooks.guard(_PART, parts.script_calls.module_load_ended, self, state_dict, result)
         return result
 
     return leave_to_python(hide(load_state_dict))
+
+
+def _then(hooks: HookSet, made: Callable[[Any, Any], None], original: Function) -> Function:
+    @functools.wraps(original)
+    def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # A module calls it for each of its children, with what is to be filled.
+        if not _is_here(hooks) or args or kwargs.get("destination") is not None:
+            return original(self, *args, **kwargs)
+        try:
+            result = original(self, **kwargs)
+        except BaseException as error:
+            hooks.passes(error)
+            raise
+        hooks.guard(_PART, made, self, result)
+        return result
+
+    return leave_to_python(hide(state_dict))
+
+
+def _save(parts: ProbeParts, original: Function) -> Function:
+    hooks = parts.hooks
+
+    @functools.wraps(original)
+    def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if hooks.active:
+            hooks.run(_PART, parts.script_calls.saving, obj)
+        try:
+            return original(obj, *args, **kwargs)
+        except BaseException as error:
+            hooks.passes(error)
+            raise
+
+    return leave_to_python(hide(save))
+
+
+def _init(hooks: HookSet, made: Callable[[int, Any], None], original: Function) -> Function:
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        try:
+            original(self, *args, **kwargs)
+        except BaseException as error:
+            hooks.passes(error)
+            raise
+        if hooks.active:
+            hooks.run(_PART, made, self)
+
+    return leave_to_python(hide(__init__))

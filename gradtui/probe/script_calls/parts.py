@@ -5,28 +5,71 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
+from gradtui.probe.script_calls.kept_states import KeptStates
 from gradtui.probe.script_calls.module_loads import ModuleLoads, are_own_tensors
-from gradtui.probe.steps import ProbeContext
+from gradtui.probe.script_calls.optimizer_states import OptimizerStates
+from gradtui.probe.script_calls.remade_optimizers import RemadeOptimizers
+from gradtui.probe.script_calls.schedulers import Schedulers
+from gradtui.probe.steps import HookEventBuffer, ProbeContext
 
 
 class ScriptCallParts:
     """The parts of one probe that follow the script's seldom calls."""
 
-    def __init__(self, context: ProbeContext) -> None:
+    def __init__(self, context: ProbeContext, buffer: HookEventBuffer) -> None:
         self._hooks = context.hooks
-        self.loads = ModuleLoads(context)
-        self._all = (self.loads,)
-        self._own = 0
-        """The tensors given to the present call of `load_state_dict` that are the module's own, if all are."""
+        self.loads, self.schedulers = ModuleLoads(context), Schedulers(context)
+        self.kept = KeptStates(context, lambda: context.counter.steps + buffer.steps)
+        self.states = OptimizerStates(context)
+        self.remade = RemadeOptimizers(context, lambda: self.loads.calls)
+        self._all = (self.loads, self.kept, self.states, self.remade, self.schedulers)
+        self.is_due = False
+        """Whether there was a call that may have something to report in later steps."""
+        self._are_own = False
+        """The tensors given to the present call of `load_state_dict` are the module's own, and as they were."""
 
-    def module_load_begins(self, now: int, module: nn.Module, given: Any) -> None:  # noqa: ARG002
+    def module_load_begins(self, module: nn.Module, given: Any) -> None:
         """Handle the start of `Module.load_state_dict`."""
-        self._own = are_own_tensors(module, given)
+        self.is_due = True
+        are_own = are_own_tensors(module, given) > 0
+        self._are_own = are_own and self.kept.is_as_made(given)
+        self.kept.loading(module, given, are_own=are_own)
 
-    def module_load_ended(self, now: int, module: nn.Module, given: Any, result: Any) -> None:  # noqa: ARG002
+    def module_load_ended(self, module: nn.Module, given: Any, result: Any) -> None:
         """Handle its end, with what it returned."""
-        self.loads.ended(module, given, list(result.missing_keys), list(result.unexpected_keys), are_own=self._own > 0)
+        self.loads.ended(module, given, list(result.missing_keys), list(result.unexpected_keys), are_own=self._are_own)
+
+    def module_state_made(self, module: nn.Module, state: Any) -> None:
+        """Handle the end of `Module.state_dict`."""
+        self.is_due = True
+        self.kept.made(module, state)
+
+    def saving(self, now: int, saved: Any) -> None:  # noqa: ARG002
+        """Handle the start of `torch.save`."""
+        self.kept.saving(saved)
+
+    def optimizer_state_made(self, optimizer: Optimizer, state: Any) -> None:
+        """Handle the end of `Optimizer.state_dict`."""
+        self.states.saved(optimizer, state)
+
+    def optimizer_loading(self, optimizer: Optimizer, state: Any) -> None:
+        """Handle the start of `Optimizer.load_state_dict`."""
+        self.is_due = True
+        with self._hooks.guarded("calls of the script"):
+            self.remade.loaded(optimizer)
+            self.states.loading(optimizer, state)
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """Handle the construction of an optimizer."""
+        with self._hooks.guarded("calls of the script"):
+            self.remade.made(optimizer)
+
+    def scheduler_made(self, now: int, scheduler: Any) -> None:  # noqa: ARG002
+        """Handle the construction of a learning rate scheduler."""
+        self.is_due = True
+        self.schedulers.made(scheduler)
 
     def report(self) -> None:
         """Emit what is known by now. Call it between steps."""

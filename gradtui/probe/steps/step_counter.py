@@ -61,6 +61,8 @@ class StepCounter:
         """Steps of optimizers that have ended, executed or skipped. A late answer of a device does not change their numbers."""
         self._by_hand = 0
         self._by_optimizer: list[int] = []
+        self._flushed_by: list[int] = []
+        """By index of the optimizer: its steps in earlier events."""
         self._flushed_at = 0
 
     def stepped(self, optimizer: int, times: int = 1) -> None:
@@ -127,6 +129,10 @@ class StepCounter:
     def none_by_optimizer(self) -> bool:
         """Whether no optimizer has stepped so far."""
         return self.steps == self._by_hand
+
+    def steps_of(self, optimizer: int) -> int:
+        """Return the number of steps that were counted for this index of optimizers so far."""
+        return sum(counts[optimizer] for counts in (self._flushed_by, self._by_optimizer) if optimizer < len(counts))
 
     def stop_if_done(self) -> None:
         """Raise `RunStopped` if the script has reached the requested number of steps."""
@@ -223,6 +229,8 @@ class StepCounter:
         self._paid_steps, self._paid_seconds = 0, 0.0
         self._flushed = (self.steps, self.micro_steps)
         self._skipped = 0
+        self._flushed_by += [0] * (len(self._by_optimizer) - len(self._flushed_by))
+        self._flushed_by = [before + new for before, new in zip(self._flushed_by, self._by_optimizer)]
         self._by_optimizer = [0] * len(self._by_optimizer)
         if event.steps or event.skipped_steps or not self._flushed_at:
             # A later event within a step does not put off that of its end.

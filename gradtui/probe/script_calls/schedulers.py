@@ -1,0 +1,129 @@
+"""Find schedulers that step without an effect on some parameters that are trained. Runs on the training thread."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.optim import Optimizer
+
+from gradtui.probe.script_calls.sites import site_of
+from gradtui.probe.steps import ProbeContext
+from gradtui.protocol.call_order import CallSite
+from gradtui.protocol.events import ScheduleMisses
+
+_MAX = 256
+_STEPS = 2
+"""Steps of a scheduler from which on it matters."""
+
+
+@dataclass
+class _Schedule:
+    """A scheduler, with what was read of it and its optimizer when the optimizer last made a step, or a group was added."""
+
+    scheduler: weakref.ref[Any]
+    site: CallSite | None
+    optimizer_steps: int = -1
+    stood_at: int = 0
+    """The number of the scheduler's steps when the optimizer had made its last one."""
+    stood_step: int = 0
+    groups: int = 0
+    groups_at: int = 0
+    groups_step: int = 0
+    rates: list[float] = field(default_factory=list)
+    reported: tuple[object, ...] = ()
+
+
+class Schedulers:
+    """Compares the steps of schedulers with those of their optimizers, and the learning rates of groups added later."""
+
+    def __init__(self, context: ProbeContext) -> None:
+        self._emit, self._clock, self._models = context.emit, context.clock, context.models
+        self._counter = context.counter
+        self._all: list[_Schedule] = []
+
+    def made(self, scheduler: Any) -> None:
+        """Note a scheduler that has been constructed."""
+        self._all = [each for each in self._all if each.scheduler() is not None][1 - _MAX :]
+        self._all.append(_Schedule(weakref.ref(scheduler), site_of("scheduler")))
+
+    def report(self) -> None:
+        """Look at each scheduler, and emit what it misses."""
+        for each in self._all:
+            scheduler = each.scheduler()
+            optimizer = _optimizer_of(scheduler)
+            if optimizer is not None and isinstance(steps := getattr(scheduler, "last_epoch", None), int):
+                index = self._models.discovery.register_optimizer(optimizer)
+                self._follow_groups(each, scheduler, optimizer, index, steps)
+                self._follow_steps(each, scheduler, optimizer, index, steps)
+
+    def _follow_groups(self, each: _Schedule, scheduler: Any, optimizer: Optimizer, index: int, steps: int) -> None:
+        rates, known = (
+            [_number(group.get("lr")) for group in optimizer.param_groups],
+            getattr(scheduler, "base_lrs", ()),
+        )
+        if len(rates) != each.groups:
+            each.groups, each.groups_at, each.groups_step, each.rates = len(rates), steps, self._counter.steps, rates
+            return
+        if (
+            len(known) >= len(rates)
+            or steps - each.groups_at < _STEPS
+            or rates[: len(known)] == each.rates[: len(known)]
+        ):
+            return
+        still = tuple(at for at in range(len(known), len(rates)) if rates[at] == each.rates[at])
+        if still:
+            self._tell(each, scheduler, index, still, rates[still[0]], steps - each.groups_at, each.groups_step, -1)
+
+    def _follow_steps(self, each: _Schedule, scheduler: Any, optimizer: Optimizer, index: int, steps: int) -> None:
+        made = self._counter.steps_of(index)
+        if made != each.optimizer_steps:
+            each.optimizer_steps, each.stood_at, each.stood_step = made, steps, self._counter.steps
+        other = self._successor(optimizer) if steps - each.stood_at >= _STEPS else None
+        if other is not None:
+            rate = _number(other.param_groups[0].get("lr"))
+            at = self._models.discovery.register_optimizer(other)
+            self._tell(each, scheduler, index, (), rate, steps - each.stood_at, each.stood_step, at)
+
+    def _successor(self, optimizer: Optimizer) -> Optimizer | None:
+        """Return an optimizer in use that has the parameters of one that steps no more, and that no scheduler changes."""
+        own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        scheduled = [_optimizer_of(each.scheduler()) for each in self._all]
+        in_use = [each for group in self._models.optimizers_in_use() for each in group]
+        for each in in_use:
+            shares = any(id(parameter) in own for group in each.param_groups for parameter in group["params"])
+            steps = self._counter.steps_of(self._models.discovery.register_optimizer(each))
+            if each is not optimizer and shares and steps and not any(each is other for other in scheduled):
+                return each
+        return None
+
+    def _tell(
+        self,
+        each: _Schedule,
+        scheduler: Any,
+        index: int,
+        groups: tuple[int, ...],
+        rate: float,
+        steps: int,
+        since: int,
+        stepping: int,
+    ) -> None:
+        if each.reported == (groups, steps, stepping):
+            return
+        each.reported = groups, steps, stepping
+        name = type(scheduler).__name__
+        at = self._clock.at(), self._counter.steps
+        self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site))
+
+
+def _optimizer_of(scheduler: Any) -> Optimizer | None:
+    found = getattr(scheduler, "optimizer", None)
+    found = found if isinstance(found, Optimizer) else getattr(found, "optimizer", None)
+    return found if isinstance(found, Optimizer) else None
+
+
+def _number(value: Any) -> float:
+    # A rate on a device is not read.
+    is_elsewhere = hasattr(value, "is_cpu") and not value.is_cpu
+    return float("nan") if value is None or is_elsewhere else float(value)
