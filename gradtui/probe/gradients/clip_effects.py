@@ -88,7 +88,7 @@ class ClipEffects:
             self._measure(with_gradient, total, limit)
 
     def _is_late(self, parameters: list[torch.Tensor]) -> bool:
-        if not self._order.has_stepped:
+        if not self._order.stepped:
             return False
         ends = parameters[0], parameters[-1]
         owners = [
@@ -97,7 +97,7 @@ class ClipEffects:
             if optimizer is not None
             and any(own is each for group in optimizer.param_groups for own in group["params"] for each in ends)
         ]
-        return bool(owners) and all(map(self._order.is_stepped, owners))
+        return bool(owners) and self._order.stepped.issuperset(owners)
 
     def _measure(self, parameters: list[torch.Tensor], total: torch.Tensor, limit: float | None) -> None:
         in_use = [each for group in self._models.optimizers_in_use() for each in group]

@@ -109,7 +109,7 @@ def _listening(  # noqa: C901 - as its one inner function
             return original(parameters, *args, **kwargs)
         given: list[Any] | None = None
         if hooks.active:
-            clippings.is_late = buffer.between if buffer.thread else order.has_stepped
+            clippings.is_late = buffer.between if buffer.thread else bool(order.stepped)
             if order.awaits_clips:
                 hooks.guard("call order", order.on_clip, writes)
             if clippings.on and not by_value:

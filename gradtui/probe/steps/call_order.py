@@ -77,7 +77,7 @@ class CallOrder:
         """By target of `zero_grad`: the number of backwards of this window before its last call."""
         self._uncleared: set[int] = set()
         """The optimizers that have stepped, and whose gradients nothing has cleared since."""
-        self._stepped: set[int] = set()
+        self.stepped: set[int] = set()
         """The optimizers that have stepped in this window. The first backward after that begins a new one."""
         self._clears = self._leaf_backwards = self._to_others = self._skips = 0
         self._clips = self._scaled_clips = self._clips_in_window = 0
@@ -109,7 +109,7 @@ class CallOrder:
     def on_forward(self, module: nn.Module, step: int) -> None:
         """Count a training call of a root module with parameters, before `step`."""
         self._round = self._round_before = []
-        if self._stepped:
+        if self.stepped:
             self._end_window()
         self._forwards += 1
         if module.training:
@@ -123,7 +123,7 @@ class CallOrder:
 
     def on_batch(self) -> None:
         """Count a batch of a DataLoader."""
-        if self._stepped:
+        if self.stepped:
             self._end_window()
         self._batches += 1
 
@@ -132,7 +132,7 @@ class CallOrder:
         if self._applied.is_waiting:
             with self._hooks.guarded("call order"):
                 self._applied.on_backward()
-        if self._stepped:
+        if self.stepped:
             self._end_window()
         self._backwards += 1
         if "backward" not in self._sites:
@@ -160,18 +160,9 @@ class CallOrder:
         return self._compares or self._is_loss_scaled is not None
 
     @property
-    def has_stepped(self) -> bool:
-        """Whether an optimizer has stepped since the newest backward."""
-        return bool(self._stepped)
-
-    def is_stepped(self, index: int) -> bool:
-        """Return whether the optimizer with this index has stepped since the newest backward."""
-        return index in self._stepped
-
-    @property
     def gradients_wait(self) -> bool:
         """Whether a backward has run since the newest step, whose gradients nothing has cleared."""
-        return not self._stepped and self._backwards > max(self._cleared_at.values(), default=0)
+        return not self.stepped and self._backwards > max(self._cleared_at.values(), default=0)
 
     def on_zero_grad(self, owner: Any) -> None:
         """Count a call of `zero_grad` of an optimizer or module."""
@@ -187,7 +178,7 @@ class CallOrder:
             self._clears += 1
             self._uncleared.clear()
             return
-        if self._backwards and not self._stepped:
+        if self._backwards and not self.stepped:
             if "clearing" not in self._sites:
                 self._note_site("clearing")
             if self._compares:
@@ -201,14 +192,14 @@ class CallOrder:
         self._skips = 0
         cleared = max(self._cleared_at.get(index, 0), self._cleared_at.get(_ALL, 0))
         # The second step in a row has nothing new to apply.
-        backwards = 0 if index in self._stepped else self._backwards
+        backwards = 0 if index in self.stepped else self._backwards
         cleared = min(cleared, backwards)
         applied, carries = backwards - cleared, index in self._uncleared
         kind = _Kind(index, applied, cleared, self._forwards, self._batches, carries)
         self._add(kind, step, 1)
         if len(self._first) < _FIRST_WINDOWS:
             self._first += ((index, applied),)
-        self._stepped.add(index)
+        self.stepped.add(index)
         self._uncleared.add(index)
         self._latest = kind
         if optimizer is not None:
@@ -223,7 +214,7 @@ class CallOrder:
     def on_step_skipped(self) -> None:
         """Count a step that a GradScaler skipped: the script did what it does at a step."""
         self._skips += 1
-        self._stepped.add(_ALL)
+        self.stepped.add(_ALL)
         self._uncleared.clear()
 
     def on_closure_step(self) -> None:
@@ -277,7 +268,7 @@ class CallOrder:
 
     def _replay_round(self, events: list[int], optimizer: int, step: int) -> None:
         for kind in events:
-            if self._stepped and kind in (FORWARD, BACKWARD, DATA):
+            if self.stepped and kind in (FORWARD, BACKWARD, DATA):
                 self._end_window()
             if kind == FORWARD:
                 self._forwards += 1
@@ -349,7 +340,7 @@ class CallOrder:
 
     def _end_window(self) -> None:
         self._losses.end_window()
-        self._stepped.clear()
+        self.stepped.clear()
         self._cleared_at.clear()
         self._backwards = self._forwards = self._batches = 0
 
