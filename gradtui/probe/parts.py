@@ -80,7 +80,7 @@ class ProbeParts:
         bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches.tensors, self._hold)
         buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps)
         effects = ClipEffects(context, self.order, self.profiles.aside)
-        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, self.profiles.aside, effects)
+        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, effects)
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.script_calls = ScriptCallParts(context, self.buffer)
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
@@ -138,9 +138,11 @@ class ProbeParts:
                 self.checks.finish() if at_end else self.checks.renew()
         since = now, self.clock.at(), self.phases.take(now), *self.cost.to_report(), self.step_sampler.times.take_own()
         self._flushes += 1
-        self.script_calls.report()
-        with self.hooks.guarded("clipping"):
-            self.norms.effects.report()
+        if self.script_calls.is_due:
+            self.script_calls.report()
+        if self.norms.effects.calls:
+            with self.hooks.guarded("clipping"):
+                self.norms.effects.report()
         self.emit_figures(at_end=at_end)
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))

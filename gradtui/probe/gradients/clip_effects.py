@@ -33,14 +33,16 @@ _MOST = 0.5
 
 
 class ClipEffects:
-    """Looks at clipping calls. `aside` is as in `GradNormCollector`."""
+    """Looks at clipping calls. `aside` returns a context in which gradtui's own operations are not part of a memory profile."""
 
     def __init__(
         self, context: ProbeContext, order: CallOrder, aside: Callable[[], AbstractContextManager[None]]
     ) -> None:
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
-        self._counter, self._order, self._aside = context.counter, order, aside
-        self._calls = self._late = self._empty = self._early = self._cut = 0
+        self._counter, self._order, self.aside = context.counter, order, aside
+        self.calls = 0
+        """The number of calls that were looked at."""
+        self._late = self._empty = self._early = self._cut = 0
         self._shares: list[float] = []
         """Of the calls that cut a norm of which others have most: their share in its square."""
         self._norm: float | None = None
@@ -53,7 +55,7 @@ class ClipEffects:
 
     def examines(self, *, is_sampled: bool) -> bool:
         """Return whether the calls of a step that begins are looked at."""
-        return is_sampled or self._calls < _FIRST
+        return is_sampled or self.calls < _FIRST
 
     @staticmethod
     def listed(parameters: Any) -> tuple[list[Any], Any]:
@@ -72,7 +74,7 @@ class ClipEffects:
         if operations_are_observed():
             return
         with_gradient = [each for each in given if isinstance(each, torch.Tensor) and each.grad is not None]
-        self._calls += 1
+        self.calls += 1
         known = float(total) if isinstance(total, torch.Tensor) and total.is_cpu and total.numel() == 1 else None
         limit = float(threshold) if isinstance(threshold, (int, float)) else None
         # Clipping at infinity only asks for the norm, and one that is below the limit changes nothing wherever it is.
@@ -112,7 +114,7 @@ class ClipEffects:
             return
         if not others:
             return
-        with torch.no_grad(), self._aside(), of_this_process.apart({device.index} if device.type == "cuda" else set()):
+        with torch.no_grad(), self.aside(), of_this_process.apart({device.index} if device.type == "cuda" else set()):
             # After clipping, which multiplies all of them by the same number.
             norms = [
                 torch.stack(multi_tensor_norms([each.grad for each in some if each.grad is not None], torch.float32))
@@ -148,14 +150,14 @@ class ClipEffects:
         """Emit what is known by now, if there is something to tell."""
         self._poll()
         counts = self._late, self._empty, self._early, len(self._shares)
-        if not any(counts) or (*counts, self._calls) == self._reported:
+        if not any(counts) or (*counts, self.calls) == self._reported:
             return
-        self._reported = *counts, self._calls
+        self._reported = *counts, self.calls
         self._emit(
             ClippingMeasured(
                 self._clock.at(),
                 self._counter.steps,
-                self._calls,
+                self.calls,
                 self._late,
                 self._empty,
                 self._early,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from time import thread_time_ns
@@ -34,10 +33,7 @@ _ROWS_S = 0.1
 
 
 class GradNormCollector:
-    """Measures the gradients that an optimizer applies, and the loss they came from.
-
-    `aside` returns a context in which gradtui's own operations are not part of a memory profile.
-    """
+    """Measures the gradients that an optimizer applies, and the loss they came from."""
 
     without_room = 0
     """Number of steps and micro-steps not measured because a device had no free memory."""
@@ -48,7 +44,6 @@ class GradNormCollector:
         buffered: BufferedReadings,
         bad_steps: NonFiniteDetector,
         times: DeviceTimes,
-        aside: Callable[[], AbstractContextManager[None]],
         effects: ClipEffects,
     ) -> None:
         self.is_due = True
@@ -79,7 +74,7 @@ class GradNormCollector:
         self._devices: set[int] = set()
         """CUDA device indices of the last gradients."""
         self._hooks, self._index_of = context.hooks, context.models.discovery.register_optimizer
-        self._times, self._aside, self.effects = times, aside, effects
+        self._times, self._aside, self.effects = times, effects.aside, effects
 
     @property
     def every(self) -> int:

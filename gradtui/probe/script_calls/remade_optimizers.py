@@ -46,6 +46,8 @@ class RemadeOptimizers:
         self._emit, self._clock, self._counter = context.emit, context.clock, context.counter
         self._index_of, self._loads = context.models.discovery.register_optimizer, loads
         self._lives: ByIdentity[torch.Tensor, _Life] = ByIdentity()
+        self.are_many = False
+        """Whether there is something to report."""
 
     def made(self, optimizer: Optimizer) -> None:
         """Note an optimizer that has been constructed."""
@@ -74,6 +76,7 @@ class RemadeOptimizers:
             life.reported = known.reported
         self._lives.set(first, life)
         if life.remade >= max(_MIN, 2 * life.reported):
+            self.are_many = True
             # The optimizer may not live until the next report.
             self._tell(life, optimizer)
 

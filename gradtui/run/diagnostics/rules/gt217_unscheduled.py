@@ -50,4 +50,5 @@ RULE = Rule(
     "a scheduler changes the groups that its optimizer had when the scheduler was made, and no other optimizer",
     "make the scheduler after the optimizer and its groups are complete",
     check,
+    explains=frozenset({"GT115"}),
 )
