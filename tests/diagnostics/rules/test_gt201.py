@@ -56,3 +56,4 @@ def test_a_loss_of_tensors_that_no_module_has() -> None:
     assert (found.key, found.evidence, found.is_exact) == ("leaf", {"backwards": 2}, True)
     assert matches("GT201", run("TTUU", reach="eee", owned=(0, 1), calls=calls(backwards_to_others=16))) == []
     assert matches("GT201", run("UUUU", reach="---", calls=calls(backwards_to_others=1))) == []
+    assert matches("GT201", run("FFFF", "0000", calls=calls(backwards_to_others=16))) == []

@@ -29,7 +29,8 @@ def check(state: RunState) -> Iterator[Match]:
             key="leaf",
         )
     others = state.calls.backwards_to_others if state.calls is not None else 0
-    if others >= _LEAVES and nothing_trains:
+    # Where all parameters are frozen, that is what keeps them from training (GT112).
+    if others >= _LEAVES and nothing_trains and "1" in state.tree.trainable:
         yield Match(
             "backward() is called on what is computed from tensors of no module alone: "
             "no operation leads from any parameter to it",
