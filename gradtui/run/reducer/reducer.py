@@ -12,6 +12,7 @@ from gradtui.run.reducer import evidence, job, measured, progress, results, scri
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.run.state.curves import StepMemoryCurves
+from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.growth import GrowthWatch
 from gradtui.run.state.optimizer_turns import main_steps
 from gradtui.run.state.run_state import ModelChange, RunState, TreeState
@@ -202,6 +203,7 @@ def _groups_read(state: RunState, event: ev.GroupsRead) -> None:
             longest = state.without_rate.get(index, (1, 0))
             state.without_rate[index] = max(longest, (first, last), key=lambda steps: steps[1] - steps[0])
     for index, groups in enumerate(event.optimizers):
+        state.falling_rates.setdefault(index, FallingRate()).take(groups, event.step)
         for group, settings in enumerate(groups):
             is_same = index < len(before) and group < len(before[index]) and before[index][group] == settings
             since[index, group] = state.groups_since[index, group] if is_same else changed

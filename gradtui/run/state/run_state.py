@@ -21,6 +21,7 @@ from gradtui.protocol.vocabulary import (
 from gradtui.run.state.cost_record import CostRecord
 from gradtui.run.state.curves import MainChanges, OptimizerCurves, StepMemoryCurves
 from gradtui.run.state.evidence import Evidence
+from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.growth import GrowthWatch
 from gradtui.run.state.job import JobState
@@ -263,6 +264,8 @@ class RunState:
     """By index of optimizer and group: its settings are in use since a step between these two, both included."""
     without_rate: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By index of optimizer: first and last known step of the longest time, now over, that all its learning rates were 0."""
+    falling_rates: dict[int, FallingRate] = field(default_factory=dict)
+    """By index of optimizer."""
     groups: ev.GroupsRead | None = None
     """The last reading of the parameter groups' settings, such as learning rates."""
     rate_jumps: RateJumps = field(default_factory=RateJumps)

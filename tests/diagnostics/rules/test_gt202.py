@@ -61,7 +61,7 @@ def with_ratios(*ratios: float, rate: float = 1e-12, since: int = 10, step: int 
 
 def test_a_learning_rate_below_the_resolution_of_the_weights() -> None:
     found = match("GT202", with_ratios(1e-3, 0.0, 1e-10, 0.0))
-    assert found.evidence == {"learning_rate": 1e-12, "update_ratio": 0.0, "since_step": 11, "tensors": 4}
+    assert found.evidence == {"learning_rate": 1e-12, "newest_update_ratio": 0.0, "since_step": 11, "tensors": 4}
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,19 @@ def test_a_learning_rate_below_the_resolution_of_the_weights() -> None:
     ],
 )
 def test_updates_that_are_seen_or_just_became_small(state: RunState) -> None:
-    assert [each for each in matches("GT202", state) if "update_ratio" in each.evidence] == []
+    assert [each for each in matches("GT202", state) if "newest_update_ratio" in each.evidence] == []
+
+
+@pytest.mark.parametrize(("power", "found"), [(9, True), (6, False)])
+def test_a_schedule_that_lowers_the_rate_to_nothing_between_two_samples(power: int, found: bool) -> None:
+    """The update ratio was 1e-3 before. Below 6e-9, which takes six powers of ten and two for safety, nothing moves."""
+    state = with_ratios(1e-3, rate=0.1, since=3, step=60)
+    apply(state, ev.GroupsRead(2.0, 30, ((GroupSettings(0.1 * 10.0**-power, 0.0),),), before=29))
+    assert [each.evidence["since_step"] for each in matches("GT202", state)] == [30] * found
+
+
+def test_a_rate_that_rises_again_is_not_small() -> None:
+    state = with_ratios(1e-3, rate=0.1, since=3, step=60)
+    for step, rate in ((30, 1e-12), (40, 0.05)):
+        apply(state, ev.GroupsRead(2.0, step, ((GroupSettings(rate, 0.0),),), before=step - 1))
+    assert matches("GT202", state) == []

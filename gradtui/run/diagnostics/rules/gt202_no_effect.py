@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
+from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.series import Series
 
 _STEPS = 3
 """Steps without a gradient before it is worth a finding."""
@@ -23,6 +26,8 @@ _RESOLUTION = {"float32": 2.0**-25, "float64": 2.0**-54}
 _CHANGED = 0.02
 """Share of the elements that change, below which a step counts as without effect."""
 _MEASUREMENTS = 2
+_MARGIN = 2
+"""Powers of ten by which an update may be larger than its learning rate tells: momentum, and gradients that grow."""
 _MIN_STEPS, _OF_RUN = 10, 0.1
 """Steps, and share of all steps, for which updates must have been too small. The end of a cosine schedule is shorter."""
 
@@ -108,24 +113,38 @@ def _too_small_a_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
         resolution, ratios = _RESOLUTION.get(tree.parameters[index].dtype.removeprefix("torch.")), tree.ratios.of(index)
         if resolution is None:
             return
-        lost = 0
-        while lost < len(ratios.values) and ratios.values[-1 - lost] < resolution * _CHANGED**0.5:
-            lost += 1
-        if lost < _MEASUREMENTS:
+        first = _small_since(ratios, state.falling_rates.get(each.optimizer), resolution * _CHANGED**0.5)
+        if first is None:
             return
-        since, trained = max(since, ratios.steps[-lost]), trained + 1
-        largest = max(largest, ratios.values[-1])
+        since, trained, largest = max(since, first), trained + 1, max(largest, ratios.values[-1])
     if not trained or state.step - since < max(_MIN_STEPS, _OF_RUN * state.step):
         return
     yield Match(
         f"the learning rate of {optimizer_name(state, each.optimizer)} is {max(rates):.2g}, too small to change a parameter: "
-        f"since step {since:,} at the latest the updates are below the resolution of the numbers (update ratio {largest:.2g})",
-        {"learning_rate": max(rates), "update_ratio": largest, "since_step": since, "tensors": trained},
+        f"since step {since:,} at the latest the updates are below the resolution of the numbers",
+        {"learning_rate": max(rates), "newest_update_ratio": largest, "since_step": since, "tensors": trained},
         first_step=since,
         call="step",
         remedy="raise the learning rate; if a schedule lowers it, call scheduler.step() as often as the schedule expects",
         key=f"small learning rate {each.optimizer}",
     )
+
+
+def _small_since(ratios: Series, rate: FallingRate | None, limit: float) -> int | None:
+    """Return the step since which updates are below the limit, as measured or as the learning rate has fallen; None if not."""
+    lost = 0
+    while lost < len(ratios.values) and ratios.values[-1 - lost] < limit:
+        lost += 1
+    measured = ratios.steps[-lost] if lost >= _MEASUREMENTS else None
+    largest = max(ratios.values, default=0.0)
+    if rate is None or not largest > limit:
+        return measured
+    # One measurement confirms what the learning rate tells.
+    margin = 0 if lost else _MARGIN
+    fallen = rate.since.get(math.ceil(math.log10(largest / limit)) + margin)
+    if fallen is not None and any(ratio >= limit for step, ratio in ratios if step >= fallen):
+        return measured
+    return min((step for step in (measured, fallen) if step is not None), default=None)
 
 
 RULE = Rule(
