@@ -52,11 +52,18 @@ class Schedulers:
         """Look at each scheduler, and emit what it misses."""
         for each in self._all:
             scheduler = each.scheduler()
-            optimizer = _optimizer_of(scheduler)
+            optimizer, index = self._registered(scheduler)
             if optimizer is not None and isinstance(steps := getattr(scheduler, "last_epoch", None), int):
-                index = self._models.discovery.register_optimizer(optimizer)
                 self._follow_groups(each, scheduler, optimizer, index, steps)
                 self._follow_steps(each, scheduler, optimizer, index, steps)
+
+    def _registered(self, scheduler: Any) -> tuple[Optimizer | None, int]:
+        """Return the optimizer that a scheduler changes, and its index. Frameworks wrap the one that steps in another."""
+        found = getattr(scheduler, "optimizer", None)
+        for each in (found, getattr(found, "optimizer", None)):
+            if isinstance(each, Optimizer) and (index := self._models.discovery.optimizers.index_of(each)) is not None:
+                return each, index
+        return None, -1
 
     def _follow_groups(self, each: _Schedule, scheduler: Any, optimizer: Optimizer, index: int, steps: int) -> None:
         rates, known = (
@@ -89,7 +96,7 @@ class Schedulers:
     def _successor(self, optimizer: Optimizer) -> Optimizer | None:
         """Return an optimizer in use that has the parameters of one that steps no more, and that no scheduler changes."""
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        scheduled = [_optimizer_of(each.scheduler()) for each in self._all]
+        scheduled = [self._registered(each.scheduler())[0] for each in self._all]
         in_use = [each for group in self._models.optimizers_in_use() for each in group]
         for each in in_use:
             shares = any(id(parameter) in own for group in each.param_groups for parameter in group["params"])
@@ -115,12 +122,6 @@ class Schedulers:
         name = type(scheduler).__name__
         at = self._clock.at(), self._counter.steps
         self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site))
-
-
-def _optimizer_of(scheduler: Any) -> Optimizer | None:
-    found = getattr(scheduler, "optimizer", None)
-    found = found if isinstance(found, Optimizer) else getattr(found, "optimizer", None)
-    return found if isinstance(found, Optimizer) else None
 
 
 def _number(value: Any) -> float:
