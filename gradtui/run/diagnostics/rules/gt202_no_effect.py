@@ -136,15 +136,14 @@ def _small_since(ratios: Series, rate: FallingRate | None, limit: float) -> int 
     while lost < len(ratios.values) and ratios.values[-1 - lost] < limit:
         lost += 1
     measured = ratios.steps[-lost] if lost >= _MEASUREMENTS else None
-    largest = max(ratios.values, default=0.0)
-    if rate is None or not largest > limit:
+    if rate is None or lost == len(ratios.values):
         return measured
+    # From the newest update that was large enough, the rate has to fall by as many powers of ten as that was too large.
+    step, ratio = ratios.steps[-1 - lost], ratios.values[-1 - lost]
+    then = max((power for power, first in rate.since.items() if first <= step), default=0)
     # One measurement confirms what the learning rate tells.
-    margin = 0 if lost else _MARGIN
-    fallen = rate.since.get(math.ceil(math.log10(largest / limit)) + margin)
-    if fallen is not None and any(ratio >= limit for step, ratio in ratios if step >= fallen):
-        return measured
-    return min((step for step in (measured, fallen) if step is not None), default=None)
+    fallen = rate.since.get(then + math.ceil(math.log10(ratio / limit)) + (0 if lost else _MARGIN))
+    return min((each for each in (measured, fallen) if each is not None), default=None)
 
 
 RULE = Rule(
