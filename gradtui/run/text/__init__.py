@@ -5,7 +5,7 @@ This package imports `gradtui.run.state` and `gradtui.protocol` only.
 
 from gradtui.run.text.breakpoints import breakpoint_text, reached_text
 from gradtui.run.text.commands import command_text
-from gradtui.run.text.device_memory import device_forms, device_texts, fullest_words
+from gradtui.run.text.device_memory import device_forms, device_texts, fullest_words, several_devices_forms
 from gradtui.run.text.driver import NVML, nvml_trouble_parts, nvml_trouble_text, nvml_trouble_words
 from gradtui.run.text.effects import (
     change_results,
@@ -193,6 +193,7 @@ __all__ = [
     "schedule_lines",
     "script_line_text",
     "seconds_text",
+    "several_devices_forms",
     "shape_text",
     "share_text",
     "short_bytes",

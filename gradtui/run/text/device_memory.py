@@ -35,6 +35,19 @@ def device_texts(state: RunState, most: int = 4) -> list[str]:
     return [_text(device, name) for name, device in named]
 
 
+def several_devices_forms(devices: Sequence[DeviceFigures], fullest: int) -> Iterator[str]:
+    """Yield what is said of several devices in one line: the sum and the fullest one, the longest form first."""
+    sizes = [device.device_process if device.device_process is not None else device.reserved for device in devices]
+    total = short_bytes(None if None in sizes else sum(size or 0 for size in sizes))
+    index, device = next((at, each) for at, each in enumerate(devices) if each.index == fullest)
+    of = f" of {short_bytes(device.device_total)}" if device.device_total is not None else ""
+    held = short_bytes(sizes[index])
+    yield f"{len(devices)} devices (NVML) {total}, fullest cuda:{fullest} {held}{of}"
+    yield f"{len(devices)} devices {total}, fullest cuda:{fullest} {held}"
+    yield f"fullest cuda:{fullest} {held}{of}"
+    yield f"fullest cuda:{fullest} {held}"
+
+
 def fullest_words(state: RunState, devices: Sequence[DeviceMemory]) -> str:
     """Return which of several devices is the fullest at its peak: `fullest cuda:1 12.3 of 16.0 GiB`; empty for one device."""
     fullest = fullest_device(devices, state.device)

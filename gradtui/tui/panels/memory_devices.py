@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
 from gradtui.run.state.devices import cuda_devices, device_trouble, named_devices, nearest_to_its_limit
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import DASH, device_forms, nvml_trouble_text, nvml_trouble_words, short_bytes
+from gradtui.run.text import (
+    DASH,
+    device_forms,
+    nvml_trouble_text,
+    nvml_trouble_words,
+    several_devices_forms,
+    short_bytes,
+)
 from gradtui.tui.rendering import Line, width_of, wrap
 
 
@@ -32,6 +40,9 @@ def device_rows(state: RunState, width: int, most: int = 2) -> list[Line]:
     devices, fullest = cuda_devices(state.device), nearest_to_its_limit(state.device)
     if not devices or most < 1:
         return []
+    if fullest is not None and most == 1:
+        fitting = (form for form in several_devices_forms(devices, fullest) if width_of(form) <= width)
+        return [((text, "muted"),) for text in islice(fitting, 1)]
     each = most if len(devices) == 1 else 1
     lines: list[Line] = []
     for name, device in named_devices(devices, most):

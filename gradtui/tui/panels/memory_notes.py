@@ -20,11 +20,11 @@ def waiting_lines(state: RunState, width: int) -> list[Line]:
     return wrap(((text, "muted"),), width)
 
 
-def warning_lines(state: RunState, width: int) -> list[Line]:
-    """Return the lines about CUDA devices, graphs that stay alive, memory that grows, and spikes."""
-    devices = (*nvml_lines(state, width), *device_rows(state, width), *fullest_line(state))
+def warning_lines(state: RunState, width: int, most: int) -> list[Line]:
+    """Return so many lines at most about CUDA devices, graphs that stay alive, memory that grows, and spikes."""
+    devices = (*nvml_lines(state, width, most), *device_rows(state, width, min(2, most)), *fullest_line(state))
     warnings = (*devices, *graphs_line(state), *growth_line(state), *spike_line(state, width))
-    return [fit(line, width) for line in warnings]
+    return [fit(line, width) for line in warnings][:most]
 
 
 def graphs_line(state: RunState) -> list[Line]:

@@ -74,7 +74,6 @@ def step_lines(
     step, held = step_curve(state), held_shown(state)
     if held is None and step is None:
         return waiting_lines(state, width)[:height]
-    notes = warning_lines(state, width)
     numbers = held_lines(state, held, scale, width, colour=colour) if held is not None else []
     # In a low, narrow panel a short form of what the driver says takes one row of the parts that are held.
     device = [] if width >= WIDE else nvml_lines(state, width, 1) or device_rows(state, width, 1)
@@ -85,7 +84,7 @@ def step_lines(
     owners = owner_line(state, width) if width >= WIDE else []
     numbers += owners
     taken = len(numbers) + len(live)
-    notes = notes[: max(0, height - taken - 1 - _MIN_CURVE_ROWS)]
+    notes = warning_lines(state, width, max(0, height - taken - 1 - _MIN_CURVE_ROWS))
     if device and len(notes) < 2:
         notes, room = [], height - len(live) - len(device) - 1 - _MIN_CURVE_ROWS
         numbers = [*numbers[: max(0, room)], *device]

@@ -330,7 +330,7 @@ def test_in_a_narrow_panel_a_phase_keeps_its_place_and_its_colour() -> None:
     ],
 )
 def test_the_newest_spike_has_a_line(width: int, words: str) -> None:
-    found = text(warning_lines(state_after(*LIVE, SPIKE), width))
+    found = text(warning_lines(state_after(*LIVE, SPIKE), width, 9))
     assert found == [words]
 
 

@@ -139,7 +139,13 @@ def test_each_of_several_devices_has_a_line() -> None:
         "cuda:0* 1,372 MiB, 611 alloc",
         "cuda:1 900 MiB, 300 alloc",
     ]
-    assert text(device_rows(state, 70, 1)).startswith("2 devices NVML 2,272 MiB = 911 alloc")
+    one_row = [text(device_rows(state, width, 1)) for width in (70, 48, 36, 28)]
+    assert one_row == [
+        "2 devices (NVML) 2.22 GiB, fullest cuda:0 1.34 GiB of 80.0 GiB",
+        "2 devices 2.22 GiB, fullest cuda:0 1.34 GiB",
+        "fullest cuda:0 1.34 GiB of 80.0 GiB",
+        "fullest cuda:0 1.34 GiB",
+    ]
 
 
 def test_the_device_that_is_nearest_to_its_limit_is_marked() -> None:
