@@ -15,7 +15,7 @@ from torch import nn
 
 from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.torch_private.private_names import operations_are_observed, version_of
+from gradtui.probe.torch_private.private_names import no_torch_function, operations_are_observed, version_of
 
 _CALLS = 3
 """Calls without a write after which a module is looked at no more, until its mode changes."""
@@ -84,6 +84,11 @@ class OwnWrites:
         """Handle the beginning of a call of one of the modules."""
         if self._quiet[index, module.training] >= _CALLS or operations_are_observed():
             return
+        # A subclass of tensors is asked nothing.
+        with no_torch_function():
+            self._begin(module, index, depth)
+
+    def _begin(self, module: nn.Module, index: int, depth: int) -> None:
         tensors = _tensors(module)
         # Of an embedding with `max_norm` the first calls change the most rows.
         wanted = {name for name in tensors if (index, name) in self._written or getattr(module, "max_norm", None)}
@@ -96,6 +101,10 @@ class OwnWrites:
         """Handle the end of the innermost call that was looked at."""
         call = self._open.pop()
         self.depth = self._open[-1].depth if self._open else -1
+        with no_torch_function():
+            self._compare(call)
+
+    def _compare(self, call: _Call) -> None:
         now = _tensors(call.module)
         written = [name for name, version in call.versions.items() if name in now and version_of(now[name]) != version]
         if not written:

@@ -5,12 +5,13 @@ The first calls and those in sampled steps are looked at. A buffered step is not
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,7 +23,7 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms, operations_are_observed
 from gradtui.protocol.call_order import CallSite
 from gradtui.protocol.events import ClippingMeasured
-from gradtui.system.own_frames import script_entry
+from gradtui.system.own_frames import hide, script_entry
 
 _FIRST = 64
 """The first calls that are looked at, besides those in sampled steps."""
@@ -58,21 +59,27 @@ class ClipEffects:
         return is_sampled or self.calls < _FIRST
 
     @staticmethod
-    def listed(parameters: Any) -> tuple[list[Any], Any]:
-        """Return what a call is given as a list, and what to pass on in its place: an iterator can be read once only."""
+    def listed(parameters: Any) -> tuple[Iterable[Any], Any]:
+        """Return what a call is given, to be read after it, and what to pass on in its place.
+
+        An iterator can be read once only, and the call reads it: a warning that comes from within names the call.
+        """
         if isinstance(parameters, torch.Tensor):
             return [parameters], parameters
-        if isinstance(parameters, (list, tuple)):
-            return [*parameters], parameters
-        found = [*parameters]
-        # torch warns of an empty generator, and of nothing else that is empty.
-        is_generator = isinstance(parameters, types.GeneratorType)
-        return found, (each for each in found) if is_generator else found
+        if isinstance(parameters, types.GeneratorType):
+            given: list[Any] = []
+            # torch warns of an empty generator, and of nothing else that is empty.
+            return given, recorded(parameters, given)
+        if isinstance(parameters, Iterator):
+            given_again, parameters = itertools.tee(parameters)
+            return given_again, parameters
+        return [*parameters], parameters
 
-    def look(self, given: list[Any], total: Any, threshold: Any) -> None:
+    def look(self, given: Iterable[Any], total: Any, threshold: Any) -> None:
         """Look at a call that has ended. `total` is the norm that it computed, None for one by value."""
         if operations_are_observed():
             return
+        given = [*given]
         with_gradient = [each for each in given if isinstance(each, torch.Tensor) and each.grad is not None]
         self.calls += 1
         known = float(total) if isinstance(total, torch.Tensor) and total.is_cpu and total.numel() == 1 else None
@@ -169,3 +176,13 @@ class ClipEffects:
                 self._site,
             )
         )
+
+
+def _recorded(parameters: Iterable[Any], given: list[Any]) -> Iterator[Any]:
+    """Yield what a generator yields, and put it into a list."""
+    for each in parameters:
+        given.append(each)
+        yield each
+
+
+recorded = hide(_recorded)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +107,7 @@ def _listening(  # noqa: C901 - as its one inner function
         # Nothing may be read before this test: while dynamo traces, every value read becomes a guard.
         if is_dynamo():
             return original(parameters, *args, **kwargs)
-        given: list[Any] | None = None
+        given: Iterable[Any] | None = None
         if hooks.active:
             clippings.is_late = buffer.between if buffer.thread else bool(order.stepped)
             if order.awaits_clips:

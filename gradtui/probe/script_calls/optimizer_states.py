@@ -157,7 +157,9 @@ class OptimizerStates:
 
 def _by_position(optimizer: Optimizer, state: Any) -> Iterator[tuple[Mapping[str, Any], torch.Tensor, str | None]]:
     """Yield the entry, the parameter and the saved name (None if there is none) of each position of a saved state."""
-    groups, entries = state["param_groups"], state["state"]
+    groups, entries = (state.get(key) if isinstance(state, Mapping) else None for key in ("param_groups", "state"))
+    if not isinstance(groups, list) or not isinstance(entries, Mapping):
+        return  # torch refuses it
     saved = [number for group in groups for number in group["params"]]
     names = [name for group in groups for name in group.get("param_names") or [None] * len(group["params"])]
     own = [each for group in optimizer.param_groups for each in group["params"]]

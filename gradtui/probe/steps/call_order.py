@@ -15,13 +15,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.model.optimizer_membership import parameters
+from gradtui.probe.model import optimizer_membership
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.event_replay import end_of_step
 from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled, leads_to_others_only
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.steps.loss_factors import LossScales, NotedLoss, divisors_of
 from gradtui.probe.steps.probe_context import ProbeContext
+from gradtui.probe.torch_private.private_names import modes_are_active
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite, EvalModeTraining
 from gradtui.system.own_frames import script_entry
 
@@ -323,14 +324,14 @@ class CallOrder:
             by_scaler = self._is_loss_scaled is not None
             scaled = is_scaled(first.grad_fn, by_scaler=by_scaler)
             self._is_scaled = bool(self._is_scaled) or scaled
-            self._losses.on_loss(NotedLoss(scaled, divisors_of(first.grad_fn, by_scaler=by_scaler)))
+            if not modes_are_active():
+                self._losses.on_loss(NotedLoss(scaled, divisors_of(first.grad_fn, by_scaler=by_scaler)))
             self._to_others += leads_to_others_only(first.grad_fn, self._is_trained)
             self._noted.before_backward(self._models.tree)
 
     def _is_trained(self, leaf: torch.Tensor) -> bool:
-        if self._models.tree.owns(leaf) is not None:
-            return True
-        return any(leaf is each for optimizer in self._models.live_optimizers() for each in parameters(optimizer))
+        owned = map(optimizer_membership.parameters, self._models.live_optimizers())
+        return self._models.tree.owns(leaf) is not None or any(leaf is each for own in owned for each in own)
 
     def _compare_uses(self) -> None:
         if self._noted.has_written():

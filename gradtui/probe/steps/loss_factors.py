@@ -83,9 +83,10 @@ def divisors_of(loss: Any, *, by_scaler: bool) -> tuple[float, ...]:
         if is_factor and skipped:
             number = saved_data(getattr(node, "_raw_saved_other", None))
             # A number is a tensor on the CPU without dimensions. Others would have to be waited for.
-            if number is None or number.dim() or number.device.type != "cpu" or not float(number):
+            value = float(number) if number is not None and not number.dim() and number.device.type == "cpu" else 0.0
+            if not value:
                 break
-            found.append(float(number) if name == _FACTORS[0] else 1 / float(number))
+            found.append(value if name == _FACTORS[0] else 1 / value)
         skipped |= is_factor
         node = next(each for each in following if each is not None)
     return tuple(found[:-1] if found and _is_sum(node) else found)

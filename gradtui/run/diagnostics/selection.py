@@ -63,7 +63,8 @@ def rule_named(word: str) -> Rule:
 def nearest_text(word: str) -> str:
     """Return ` (the nearest is GT204)`, or an empty text if no id resembles a word."""
     ids = [rule.id for rule in all_rules()]
-    nearest = difflib.get_close_matches(word.strip().upper()[:80], ids, n=1, cutoff=0.4)
+    written = word.strip().upper()[:80].replace("O", "0")
+    nearest = difflib.get_close_matches(written, ids, n=1, cutoff=0.4)
     return f" (the nearest is {nearest[0]})" if nearest else ""
 
 
