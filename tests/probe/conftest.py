@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -59,3 +60,11 @@ def set_sample_cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         monkeypatch.setattr(SamplingSchedule, "record_cost", lambda schedule, *_: record(schedule, seconds))
 
     return set_to
+
+
+@pytest.fixture
+def whole_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches of all objects come to their end: the process of the tests has more objects than a script."""
+    for name in ("gradtui.probe.model.held_objects", "gradtui.probe.memory.kept_tensors"):
+        monkeypatch.setattr(sys.modules[name], "_NS", 10**11)
+    monkeypatch.setattr(sys.modules["gradtui.probe.model.held_objects"], "_ENTRIES", 10**8)

@@ -12,6 +12,8 @@ from watched import CountingAllocator, watched
 
 from gradtui.protocol.events import GraphHolderFound, KeptTensors, KeptTensorsFound
 
+pytestmark = pytest.mark.usefixtures("whole_searches")
+
 STEPS = 36
 ROWS, WIDTH = 256, 64
 BYTES = ROWS * WIDTH * 4

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from gradtui.probe.model import ModuleTree, held_objects
 
+pytestmark = pytest.mark.usefixtures("whole_searches")
+
 SHARED: dict[str, Tensor] = {}
 
 
