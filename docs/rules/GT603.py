@@ -14,7 +14,7 @@ torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
 model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2)
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2, min_lr=1e-4)
 # The loss of rank 0 falls in every step; that of rank 1 depends on its data.
 data = torch.Generator().manual_seed(distributed.get_rank())
 x = torch.randn(4, 8, generator=data)

@@ -36,7 +36,7 @@ def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("demo", sorted(path.name for path in (ROOT / "demos").glob("*.py")))
 def test_the_summary_of_a_demo(demo: str, tmp_path: Path) -> None:
-    written = ("--record", "run.jsonl", "--summary", "live.json", "--steps", "12")
+    written = ("--record", "run.jsonl", "--summary", "live.json", "--steps", "6")
     gradtui("--plain", *written, str(ROOT / "demos" / demo), cwd=tmp_path)
     assert_it_gives(tmp_path / "run.jsonl", tmp_path / "live.json")
 
