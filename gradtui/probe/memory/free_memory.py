@@ -71,7 +71,9 @@ def _has_room(device: int) -> bool:
     except RuntimeError:
         # Another allocator, without statistics.
         return True
-    reserved, active = (counter(stats, kind, "small_pool").get("current", 0) for kind in ("reserved", "active"))
+    # `cudaMallocAsync` has one pool, which the driver keeps (PyTorch: "Using custom memory allocators").
+    pool = "all" if torch.cuda.get_allocator_backend() == "cudaMallocAsync" else "small_pool"
+    reserved, active = (counter(stats, kind, pool).get("current", 0) for kind in ("reserved", "active"))
     _free[device] = (reserved - active) // _ALIKE
     return reserved - active >= _RESULTS
 

@@ -171,7 +171,9 @@ def is_at_the_end(stack: str) -> bool:
     return " in _catch_up" in stack
 
 
-def compared(tmp_path: Path, how: str, pace: float = 0, *, kernel_us: int = 5) -> tuple[Simulated, Seen]:
+def compared(
+    tmp_path: Path, how: str, pace: float = 0, *, kernel_us: int = 5, allocator: str = ""
+) -> tuple[Simulated, Seen]:
     """Run the script in both ways, and check that its memory and its waits are the same."""
     recording = tmp_path / "run.gradtui"
     devices = 2 if how == "two" else 1
@@ -179,6 +181,7 @@ def compared(tmp_path: Path, how: str, pace: float = 0, *, kernel_us: int = 5) -
         run_simulated(
             SCRIPT, how, str(pace), watched=watched, devices=devices, kernel_us=kernel_us,
             options=("--record", str(recording)),
+            environ={"PYTORCH_CUDA_ALLOC_CONF": allocator, "PYTORCH_ALLOC_CONF": allocator} if allocator else None,
         )
         for watched in (False, True)
     )  # fmt: skip
@@ -203,6 +206,14 @@ def compared(tmp_path: Path, how: str, pace: float = 0, *, kernel_us: int = 5) -
 @pytest.mark.parametrize("how", ["accumulated", "amp", "two", "side", "forward on a side", "sparse", "graphed"])
 def test_every_step_has_its_loss_and_nothing_of_the_script_changes(tmp_path: Path, how: str) -> None:
     _, seen = compared(tmp_path, how, kernel_us=200 if "side" in how else 5)
+    assert seen.losses == {step: step for step in range(1, STEPS + 1)}
+    assert set(seen.norms) >= set(range(1, 17))
+
+
+@pytest.mark.parametrize("allocator", ["backend:cudaMallocAsync", "expandable_segments:True"])
+@pytest.mark.parametrize("how", ["accumulated", "amp"])
+def test_other_allocators_change_nothing_either(tmp_path: Path, how: str, allocator: str) -> None:
+    _, seen = compared(tmp_path, how, allocator=allocator)
     assert seen.losses == {step: step for step in range(1, STEPS + 1)}
     assert set(seen.norms) >= set(range(1, 17))
 
