@@ -177,7 +177,7 @@ class ModuleCallLogger:
         """By `id()`: each module that another module has called and that is no child of a known module, with the caller's
         index."""
         self.watch: CallWatch | None = None
-        """Told of the calls of the modules that it wants."""
+        """The logger calls it at the beginning and end of each call of the modules that it names."""
         self._shared: Container[int] = ()
         self._parents: Sequence[int] = ()
         self.trace = ModuleCallLog()

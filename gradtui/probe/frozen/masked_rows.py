@@ -1,8 +1,8 @@
 """Find rows of a trainable parameter whose gradient is always zero, and whether the optimizer moves them. Training thread.
 
 A script that trains a few rows of an embedding sets the gradient of the others to zero, in a hook or after backward. Weight
-decay and momentum move these rows all the same. Parameters with a hook on their gradient and weights of embeddings are looked
-at, in sampled steps. Results from a device arrive later.
+decay and momentum move these rows all the same. In sampled steps, gradtui reads the parameters with a hook on their gradient
+and the weights of embeddings. Results from a device arrive later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import has_gradient_hooks, is_wrapper
 
 _SAMPLES = 4
-"""Samples without a row that is always zero, after which a parameter is looked at no more."""
+"""Samples without a row that is always zero, after which gradtui reads a parameter no more."""
 _ROWS = 8
 """Rows whose values are compared."""
 _ELEMENTS = 64
@@ -71,7 +71,7 @@ class MaskedRows:
 
     found: dict[int, Masked] = field(default_factory=dict)
     chosen: list[int] = field(default_factory=list)
-    """Indexes of the parameters that are looked at."""
+    """Indexes of the parameters whose rows are read."""
     _quiet: Counter[int] = field(default_factory=Counter)
     """Samples without such rows."""
     _backward: dict[int, HostCopy] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class MaskedRows:
             tensor = reference()
             if tensor is None or not tensor.requires_grad or tensor.dim() < 2:
                 continue
-            # No call of ours for each parameter.
+            # Read directly: a function call for each parameter costs too much.
             hooks = tensor._backward_hooks or getattr(tensor, "_post_accumulate_grad_hooks", None)  # noqa: SLF001
             is_meant = hooks or isinstance(tree.module_refs[module](), nn.Embedding)
             has_rows = is_meant and _MIN_ROWS <= tensor.shape[0] <= _MAX_ROWS and not is_wrapper(tensor)

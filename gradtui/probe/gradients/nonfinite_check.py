@@ -165,7 +165,7 @@ class BadParameters:
                     eps = group.get("eps")
                     if not isinstance(eps, float) or eps <= 0 or group.get("fused"):
                         return None
-                    if not torch.tensor(eps, dtype=torch.float64).to(parameter.dtype).item():
+                    if not torch.tensor(eps, dtype=torch.float64, device="cpu").to(parameter.dtype).item():
                         return eps, str(parameter.dtype).removeprefix("torch.")
         return None
 
