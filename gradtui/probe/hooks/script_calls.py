@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from gradtui.probe.hooks.torch_hooks import report_init
 from gradtui.probe.parts import ProbeParts
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
@@ -32,7 +33,7 @@ def install(parts: ProbeParts) -> None:
     for owner in (torch, torch.serialization):
         hooks.patch(owner, "save", save)
     for kind in (LRScheduler, ReduceLROnPlateau):
-        hooks.patch(kind, "__init__", functools.partial(_init, hooks, calls.scheduler_made))
+        hooks.patch(kind, "__init__", functools.partial(report_init, hooks, _PART, calls.scheduler_made))
 
 
 def _is_here(hooks: HookSet) -> bool:
@@ -90,17 +91,3 @@ def _save(parts: ProbeParts, original: Function) -> Function:
             raise
 
     return leave_to_python(hide(save))
-
-
-def _init(hooks: HookSet, made: Callable[[int, Any], None], original: Function) -> Function:
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        try:
-            original(self, *args, **kwargs)
-        except BaseException as error:
-            hooks.passes(error)
-            raise
-        if hooks.active:
-            hooks.run(_PART, made, self)
-
-    return leave_to_python(hide(__init__))

@@ -47,12 +47,12 @@ def install(probe: Probe) -> None:
     hooks.patch(nn.Module, "__call__", partial(module_call, probe))
     hooks.patch(*backward_owner(), partial(_backward, probe))
     recomputation.install(hooks, probe.step_sampler.recomputation)
-    hooks.patch(Optimizer, "__init__", partial(_init, hooks, "optimizer", parts.on_optimizer_init))
+    hooks.patch(Optimizer, "__init__", partial(report_init, hooks, "optimizer", parts.on_optimizer_init))
     hooks.patch(Optimizer, "load_state_dict", partial(_load_state, parts))
     for clearing in (Optimizer, nn.Module):
         hooks.patch(clearing, "zero_grad", partial(_zero_grad, probe))
     scaler = torch.amp.GradScaler
-    hooks.patch(scaler, "__init__", partial(_init, hooks, "grad scaler", scalers.made))
+    hooks.patch(scaler, "__init__", partial(report_init, hooks, "grad scaler", scalers.made))
     hooks.patch(scaler, "scale", partial(_scaler_call, hooks, scalers.scaled))
     hooks.patch(scaler, "unscale_", partial(_scaler_call, hooks, scalers.unscaled))
     hooks.patch(scaler, "step", partial(_scaler_step, hooks, scalers))
@@ -137,7 +137,9 @@ def _is_traced(outputs: Any) -> bool:
     return type(first).__name__ in ("FakeTensor", "FunctionalTensor")
 
 
-def _init(hooks: HookSet, part: str, made: Callable[[int, Any], None], original: Function) -> Function:
+def report_init(hooks: HookSet, part: str, made: Callable[[int, Any], None], original: Function) -> Function:
+    """Return a wrapper of a constructor that passes each new object to `made`."""
+
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         try:
