@@ -24,6 +24,12 @@ from gradtui.protocol.events import GradientFiguresMeasured, NonFiniteFound, Pro
 MIB = 1 << 20
 
 
+@pytest.fixture(autouse=True)
+def default_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names the allocator, which torch's CPU build cannot (its ``torch._C`` has no ``_cuda_getAllocatorBackend``)."""
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+
+
 class Largest(TorchDispatchMode):
     """Notes the largest new result of an operation, and the largest input of one that copies its input on a device."""
 
