@@ -81,6 +81,7 @@ class ProbeParts:
         buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps)
         effects = ClipEffects(context, self.order, self.profiles.aside)
         self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, effects)
+        self.norms.latest.on_loss = sampler.sample_next
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.script_calls = ScriptCallParts(context, self.buffer)
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)

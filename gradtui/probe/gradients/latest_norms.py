@@ -21,6 +21,8 @@ _NORM_NS = 50_000
 """Minimum nanoseconds between two such events for each parameter, so that a viewer gets at most 20,000 norms a second."""
 _ALL_ROWS = 32
 """Number of samples at the start of a run that all include the norms of all parameters."""
+_ROWS_AFTER_LOSS, _MAX_LOSSES = 8, 8
+"""Number of samples that do so after a parameter has lost its gradient, and how many times in a run."""
 _MAX_WAITING = 4096
 """Figures that wait to be emitted; of more the oldest are dropped."""
 
@@ -54,8 +56,14 @@ class LatestNorms:
         self._waiting: deque[tuple[StepFigures, _Rows | None]] = deque()
         self._losses: tuple[StepLosses, ...] = ()
         """Losses of steps whose figures follow."""
+        self.on_loss: Callable[[], None] = lambda: None
+        """Called when parameters that had a gradient have none, the first few times in a run."""
+        self._absent: dict[int, list[int]] = {}
+        """Optimizer -> its parameters without a gradient in its newest sample."""
+        self._losses_seen = 0
         self._rows_at = 0
-        self._samples = 0
+        self._rows_left = _ALL_ROWS
+        """Number of next samples that all include the norms of all parameters."""
         self._was_finite = True
         self._has_newest_rows = True
         """Whether the newest sample is emitted with the norms of all parameters."""
@@ -83,15 +91,23 @@ class LatestNorms:
 
     def applied(self, sample: GradNormSample) -> None:
         """Store the norms of gradients that a step applied. Parameters without a gradient lose their norm."""
+        if [*sample.absent] != self._absent.get(sample.optimizer, []):
+            self._absent_changed(sample)
         self._newest = [each for each in self._newest if each.optimizer != sample.optimizer]
         self._newest.append(sample)
-        self._samples += 1
         if self.receiver is not None:
             self.receiver(sample)
         is_finite = sample.total is None or math.isfinite(sample.total)
         has_rows = self._are_rows_due(sample.step) or (self._was_finite and not is_finite)
         self._was_finite, self._has_newest_rows = is_finite, has_rows
         self._wait(_figures(sample), self._rows(sample.step) if has_rows else None)
+
+    def _absent_changed(self, sample: GradNormSample) -> None:
+        self._absent[sample.optimizer] = [*sample.absent]
+        if self._losses_seen < _MAX_LOSSES and not self.by_index.keys().isdisjoint(sample.absent):
+            self._losses_seen += 1
+            self._rows_left = max(self._rows_left, _ROWS_AFTER_LOSS)
+            self.on_loss()
 
     def loss(self, step: int, optimizer: int, loss: float, of: str) -> None:
         """Store the loss of a step whose norms are not measured, or have not arrived."""
@@ -176,8 +192,9 @@ class LatestNorms:
             is_due = step % self.rows_every() == 0
         else:
             is_due = now - self._rows_at >= max(_ROWS_NS, _NORM_NS * len(self._view.tree.parameters))
-        if is_due or self._samples <= _ALL_ROWS:
+        if is_due or self._rows_left > 0:
             self._rows_at = now
+            self._rows_left -= 1
             return True
         return False
 

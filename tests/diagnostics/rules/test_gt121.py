@@ -17,13 +17,20 @@ ADAPTED = found(Node("Net", "Net", (), (BLOCK, linear("head"))))
 
 
 def left_at(
-    last: int, steps: int, states: str = "FFUUTT", trainable: str = "001111", rank: int = -1, samples: int = 8
+    last: int,
+    steps: int,
+    states: str = "FFUUTT",
+    trainable: str = "001111",
+    rank: int = -1,
+    samples: int = 8,
+    every: int = 4,
 ) -> RunState:
+    """After step `last` there is no gradient in `samples` steps, `every` steps apart, whose norms are read."""
     state = run(
         states, trainable, model=ADAPTED, owned=(2, 3, 4, 5), steps=steps, reach="eepee", grad_modes="ggggg",
         training="11111", called=(1, 2, 3, rank, 4),
     )  # fmt: skip
-    for step in range(last - 3, last + 1 + samples):
+    for step in (*range(last - 3, last + 1), *range(last + every, last + 1 + samples * every, every)):
         norms = (None, None, *(0.5 if step <= last else None for _ in range(2)), 0.5, 0.5)
         apply(state, ev.GradientsMeasured(1.0, step, 1.0, None, norms))
     return state
@@ -43,13 +50,14 @@ def test_a_branch_that_rests_is_a_note() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        left_at(50, 60),
+        left_at(50, 60, samples=5, every=2),
         left_at(20, 60, samples=3),
+        left_at(20, 60, every=1),
         left_at(20, 60, "FFTTTT"),
         left_at(20, 60, "FFUUUU"),
         left_at(20, 60, "FFUTTT", rank=4),
     ],
-    ids=["a few steps ago", "few samples", "in use again", "nothing trains", "its module is in use"],
+    ids=["a few steps ago", "few samples", "samples at once", "in use again", "nothing trains", "its module is in use"],
 )
 def test_parameters_that_are_used_or_were_a_moment_ago(state: RunState) -> None:
     assert matches("GT121", state) == []

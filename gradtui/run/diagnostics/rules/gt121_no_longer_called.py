@@ -32,7 +32,7 @@ def check(state: RunState) -> Iterator[Match]:
             continue
         steps = _steps_with_gradient(state.history, index)
         since = sum(step > steps[-1] for step in state.history.steps) if steps else 0
-        if len(steps) >= _TRAINED and since >= _READINGS and state.step - steps[-1] >= _STEPS:
+        if len(steps) >= _TRAINED and since >= _READINGS and state.history.steps[-1] - steps[-1] >= _STEPS:
             idle.append(index)
             last, read = max(last, steps[-1]), max(read, since)
     if idle:
