@@ -29,7 +29,7 @@ from gradtui.probe.script_calls import ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import Phase, StepPart
 from gradtui.transport.recent_events import RecentEvents
 
 _SAMPLE_SHARE, _PROFILE_SHARE = 0.4, 0.1
@@ -39,6 +39,8 @@ costs above the median that the sampling schedules use."""
 _MIN_SPREAD_BUDGET = 0.001
 """A smaller budget asks for as few samples as possible, so none is made regardless of the cost after the first steps."""
 
+_TIMES_NS = 1_000_000_000
+"""Nanoseconds between two events with the times of the steps."""
 _ORDER_EACH = 4
 """Events of progress for each event of the order of calls, which has the counts of the whole run."""
 
@@ -74,7 +76,7 @@ class ProbeParts:
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
-        self._flushes = 0
+        self._flushes = self._times_at = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches.tensors, self._hold)
@@ -145,6 +147,9 @@ class ProbeParts:
             with self.hooks.guarded("clipping"):
                 self.norms.effects.report()
         self.emit_figures(at_end=at_end)
+        if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
+            self._times_at = now
+            self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, self.norms.epochs.loader))
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))
         if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):
@@ -176,6 +181,15 @@ class ProbeParts:
     def on_registration(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
         self.view.registered(holder)
+
+    def on_save_pre(self, now: int, saved: Any) -> None:
+        """Handle the start of `torch.save`."""
+        self.phases.times.interrupt(StepPart.SAVING, now)
+        self.script_calls.saving(saved)
+
+    def on_save_post(self, now: int) -> None:
+        """Handle the end of `torch.save`, successful or not."""
+        self.phases.times.resume(now)
 
     def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """Register an optimizer that has been constructed."""

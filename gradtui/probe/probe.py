@@ -91,6 +91,10 @@ class Probe:
         self._order.on_batch()
         self.phases.data_began(now)
 
+    def on_next_batch_post(self, now: int) -> None:
+        """Handle the arrival of that batch, or the end of all batches."""
+        self.phases.data_ended(now)
+
     def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
         """Handle a batch that a DataLoader's iterator has returned."""
         self.norms.epochs.fetched(iterator)

@@ -212,6 +212,34 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class StepPartTime:
+    """Host time of one part of the training loop."""
+
+    seconds: Number
+    """As it would be without gradtui's work in sampled steps."""
+    share: Number
+    """Of the loop, a fraction of 1."""
+    median_seconds: Number
+    p95_seconds: Number
+    """Of the newest steps that were not sampled: the median of a step, and the 95th percentile."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Where the time of the training loop went, from the end of the first step on."""
+
+    seconds: Number
+    steps: int
+    verdict: str
+    """What most of it went to, in words; empty if nothing stands out."""
+    parts: Mapping[str, StepPartTime]
+    """By the name of the part: `wait` for the DataLoader, `prepare` from a batch's arrival to the forward, `other` the script's
+    own code."""
+    num_workers: int | None
+    """Of the DataLoader; None where there is none."""
+
+
+@dataclass(frozen=True)
 class Rank:
     """A process of a job."""
 
@@ -287,3 +315,5 @@ class RunSummary:
     ranks: tuple[Rank, ...]
     report: tuple[str, ...]
     """The run in sentences."""
+    step_time: StepTime | None = None
+    """None before ten steps, and in files of earlier versions."""

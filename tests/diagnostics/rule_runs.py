@@ -38,7 +38,9 @@ def state_after(
     return state
 
 
-def state_after_script(script: Path, *arguments: str, rules: Sequence[Rule] | None = None) -> RunState:
+def state_after_script(
+    script: Path, *arguments: str, rules: Sequence[Rule] | None = None, budget: float = EVERY_STEP
+) -> RunState:
     """Return the state of a run after `python SCRIPT ARGUMENTS`, with the findings of `rules`."""
     with mock.patch.object(sys, "argv", [str(script), *arguments]):
-        return state_after(lambda: runpy.run_path(str(script), run_name="__main__"), rules=rules)
+        return state_after(lambda: runpy.run_path(str(script), run_name="__main__"), rules=rules, budget=budget)

@@ -15,12 +15,12 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
 from gradtui.records.export.rule_pages import rule_page
 from gradtui.records.report.contents import Contents, contents_of
-from gradtui.records.report.memory_contents import duration_words
 from gradtui.records.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
 from gradtui.records.report.page import page
 from gradtui.records.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text.units import duration_words
 
 
 @pytest.fixture(scope="module")

@@ -83,11 +83,14 @@ def _save(parts: ProbeParts, original: Function) -> Function:
     @functools.wraps(original)
     def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.run(_PART, parts.script_calls.saving, obj)
+            hooks.run(_PART, parts.on_save_pre, obj)
         try:
             return original(obj, *args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
+        finally:
+            if hooks.active:
+                hooks.run(_PART, parts.on_save_post)
 
     return leave_to_python(hide(save))

@@ -249,11 +249,17 @@ def _next_batch(probe: Probe, original: Function) -> Function:
             marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
             hooks.run("data", probe.on_next_batch)
+        batch = None
         try:
             batch = original(self)
         except BaseException as error:
             hooks.passes(error)
             raise
+        finally:
+            if marks.idle == get_ident():
+                marks.add((-DATA, perf_counter_ns()))
+            elif hooks.active:
+                hooks.run("data", probe.on_next_batch_post)
         if hooks.active and not marks.marks_go_on:
             hooks.run("batches", probe.on_batch, batch, self)
         return batch

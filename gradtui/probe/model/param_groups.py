@@ -19,9 +19,9 @@ from gradtui.protocol.vocabulary import GroupSettings, Setting
 
 _NO_SETTINGS = frozenset({
     "params", "param_names", "lr", "weight_decay", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
-    "foreach", "fused", "capturable", "differentiable",
+    "capturable", "differentiable",
 })  # fmt: skip
-"""The keys of a group that are not reported: values that schedulers store in it, and how its step is computed."""
+"""The keys of a group that are not reported: values that schedulers store in it, and what graphs and derivatives need."""
 
 _MAX = 16
 

@@ -46,7 +46,7 @@ class ScriptCallParts:
         self.is_due = True
         self.kept.made(module, state)
 
-    def saving(self, now: int, saved: Any) -> None:  # noqa: ARG002
+    def saving(self, saved: Any) -> None:
         """Handle the start of `torch.save`."""
         self.kept.saving(saved)
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from gradtui.probe.steps.batch_indices import BatchIndices
 from gradtui.probe.steps.step_counter import StepCounter
-from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch
+from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
+from gradtui.protocol.measurements import LoaderSettings
 
 
 class Epochs:
@@ -27,6 +28,7 @@ class Epochs:
         """The number of backwards before the first batch of the iterator."""
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
+        self._loader: LoaderSettings | None = None
         self._fetched_at = -1
         """The number of steps before the newest batch."""
 
@@ -36,6 +38,14 @@ class Epochs:
         if self._iterator() is not iterator:
             self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
             self._steps_before, self._backwards_before = self._counter.steps, self._counter.micro_steps
+
+    @property
+    def loader(self) -> LoaderSettings | None:
+        """How the DataLoader loads whose batches a step has used; None if there is none."""
+        iterator = self._iterator()
+        if iterator is not None and self._counter.steps > self._steps_before:
+            self._loader = loader_settings(iterator)
+        return self._loader
 
     @property
     def batch(self) -> tuple[int, int | None] | None:

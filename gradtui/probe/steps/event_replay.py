@@ -12,7 +12,7 @@ from functools import partial
 
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.steps.phase_tracker import PhaseTracker
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import Phase, StepPart
 
 
 def replay(marks: list[int], phases: PhaseTracker) -> list[int]:
@@ -27,14 +27,15 @@ def replay(marks: list[int], phases: PhaseTracker) -> list[int]:
         following = end_of_step(kinds, at)
         step = kinds[at:following]
         before, counts = phases.state, phases.counts
-        spent_in = _replay_events(step, times[at:following], phases)
+        spent_in, parts = _replay_events(step, times[at:following], phases)
         if step[-1] == -STEP:
             ends.append(times[following - 1])
         if phases.state == before and phases.ended is None:
             entered = {phase: count - counts[phase] for phase, count in phases.counts.items() if count != counts[phase]}
             first, following = following, _behind(kinds, at, following)
             if following > first:
-                _add_alike(len(step), times[first - 1 : following], spent_in, entered, phases)
+                _add_alike(times[first - 1 : following], spent_in, entered, phases)
+                phases.times.went_round(parts, times[first - 1 : following])
                 ends += times[first + len(step) - 1 : following : len(step)]
         at = following
     return ends
@@ -57,19 +58,21 @@ def _behind(kinds: list[int], begin: int, end: int) -> int:
     return behind
 
 
-def _add_alike(
-    marks: int, times: list[int], spent_in: list[Phase], entered: dict[Phase, int], phases: PhaseTracker
-) -> None:
-    """Add up steps of the same `marks` events each. `times` begin with the end of the step before them."""
+def _add_alike(times: list[int], spent_in: list[Phase], entered: dict[Phase, int], phases: PhaseTracker) -> None:
+    """Add up steps of the same events each, before which `spent_in` were the phases.
+
+    `times` begin with the end of the step before them.
+    """
     spent: Counter[Phase] = Counter()
+    marks = len(spent_in)
     for index, phase in enumerate(spent_in):
         spent[phase] += sum(times[index + 1 :: marks]) - sum(times[index:-1:marks])
     rounds = (len(times) - 1) // marks
     phases.went_round(times[-1], spent, {phase: rounds * count for phase, count in entered.items()})
 
 
-def _replay_events(kinds: list[int], times: list[int], phases: PhaseTracker) -> list[Phase]:
-    """Replay each event; return the phase in which the time before each of them was spent."""
+def _replay_events(kinds: list[int], times: list[int], phases: PhaseTracker) -> tuple[list[Phase], list[StepPart]]:
+    """Replay each event; return the phase, and the part of the step, in which the time before each of them was spent."""
     handlers: dict[int, Callable[[int], None]] = {
         FORWARD: phases.forward_began,
         BACKWARD: phases.on_backward_pre,
@@ -79,9 +82,11 @@ def _replay_events(kinds: list[int], times: list[int], phases: PhaseTracker) -> 
         ZERO_GRAD: partial(phases.interrupt, Phase.ZERO_GRAD),
         -ZERO_GRAD: phases.resume,
         DATA: phases.data_began,
+        -DATA: phases.data_ended,
     }
-    spent_in = []
+    spent_in, parts = [], []
     for kind, now in zip(kinds, times):
         spent_in.append(phases.phase)
+        parts.append(phases.times.part)
         handlers[kind](now)
-    return spent_in
+    return spent_in, parts

@@ -36,6 +36,7 @@ _PHASE_AFTER = {
     -STEP: Phase.DATA,
     ZERO_GRAD: Phase.ZERO_GRAD,
     DATA: Phase.DATA,
+    -DATA: Phase.DATA,
 }
 
 _FLUSH_NS = 200_000_000

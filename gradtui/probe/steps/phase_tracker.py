@@ -10,12 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from gradtui.probe.steps.step_times import StepTimes
 from gradtui.protocol.events import PhaseTime
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import Phase, StepPart
 
 # Names of this module's own: on Python 3.11 looking up a member of an enumeration takes 60 ns.
 _LOAD, _DATA, _FORWARD, _BACKWARD = Phase.LOAD, Phase.DATA, Phase.FORWARD, Phase.BACKWARD
 _OPTIMIZER, _EVAL, _OTHER = Phase.OPTIMIZER, Phase.EVAL, Phase.OTHER
+_PART = {
+    Phase.LOAD: StepPart.OTHER,
+    Phase.DATA: StepPart.OTHER,
+    Phase.FORWARD: StepPart.FORWARD,
+    Phase.BACKWARD: StepPart.BACKWARD,
+    Phase.OPTIMIZER: StepPart.OPTIMIZER,
+    Phase.ZERO_GRAD: StepPart.OPTIMIZER,
+    Phase.EVAL: StepPart.EVALUATION,
+    Phase.OTHER: StepPart.OTHER,
+}
 
 
 class PhaseTracker:
@@ -23,6 +34,8 @@ class PhaseTracker:
 
     def __init__(self, now: int) -> None:
         self.phase = _LOAD
+        self.times = StepTimes(now)
+        """The same time by the parts of a step."""
         self.ended: Callable[[Phase], None] | None = None
         """Called with each phase that ends; None if no caller needs it."""
         self.since = now
@@ -42,27 +55,31 @@ class PhaseTracker:
     def forward_began(self, now: int) -> None:
         """Handle a call of a root module with autograd recording."""
         if self.phase is not _FORWARD:
+            self.times.switch(StepPart.FORWARD, now)
             self._switch(_FORWARD, now, True)
 
     def on_backward_pre(self, now: int) -> None:
         """Handle the start of an outermost backward."""
         self._interrupted.clear()
-        self._switch(_BACKWARD, now, True)
+        self._enter(_BACKWARD, now, True)
 
     def on_backward_post(self, now: int, *, in_step: bool) -> None:
         """Handle the end of a backward. `in_step` says that an optimizer's closure called it."""
-        self._switch(_OPTIMIZER if in_step else _OTHER, now, not in_step)
+        self._enter(_OPTIMIZER if in_step else _OTHER, now, not in_step)
 
     def on_step_pre(self, now: int) -> None:
         """Handle the start of an optimizer's outermost step."""
         # After a step inside backward (one optimizer per parameter) the phase is backward again.
         self._after_step.append(_BACKWARD if self.phase is _BACKWARD else _DATA)
-        self._switch(_OPTIMIZER, now, True)
+        self._enter(_OPTIMIZER, now, True)
 
     def on_step_post(self, now: int) -> None:
         """Handle the end of an optimizer's step."""
         following = self._after_step.pop() if self._after_step else _DATA
-        self._switch(following, now, following is _DATA)
+        is_sampled = self.ended is not None
+        self._enter(following, now, following is _DATA)
+        if following is _DATA:
+            self.times.step_ended(is_sampled=is_sampled)
 
     def steps_open(self, count: int) -> None:
         """Keep only the `count` outermost steps: the others raised, and were never reported as ended."""
@@ -70,8 +87,13 @@ class PhaseTracker:
 
     def data_began(self, now: int) -> None:
         """Handle the request of a batch from a DataLoader."""
+        self.times.wait_began(now)
         if self.phase in (_FORWARD, _OTHER):
             self._switch(_DATA, now, True)
+
+    def data_ended(self, now: int) -> None:
+        """Handle the arrival of that batch, or the end of all batches. The phase continues: the script prepares the batch."""
+        self.times.wait_ended(now)
 
     @property
     def state(self) -> tuple[Phase, tuple[Phase, ...], tuple[Phase, ...]]:
@@ -94,11 +116,13 @@ class PhaseTracker:
     def pause_began(self, now: int) -> None:
         """Handle the start of a pause by the user. Its time belongs to no phase."""
         self._nanoseconds[self.phase] += now - self.since
+        self.times.switch(self.times.part, now)
         self._held = True
 
     def pause_ended(self, now: int) -> None:
         """Handle the end of a pause."""
         self.since = now
+        self.times.pause_ended(now)
         self._held = False
 
     def evaluation_was_training(self, nanoseconds: int) -> None:
@@ -106,6 +130,7 @@ class PhaseTracker:
 
         Its time may already have been taken; then the next `take` corrects it with a negative number.
         """
+        self.times.evaluation_was_training(nanoseconds)
         self._nanoseconds[_EVAL] -= nanoseconds
         self._nanoseconds[_FORWARD] += nanoseconds
         self._counts[_EVAL] -= 1
@@ -130,12 +155,18 @@ class PhaseTracker:
         # The first forward of any kind ends loading, so that `data`, not `load`, follows an evaluation.
         before = _DATA if self.phase is _LOAD and phase is _EVAL else self.phase
         self._interrupted.append(before)
+        self.times.interrupt(_PART[phase], now)
         self._switch(phase, now, True)
 
     def resume(self, now: int) -> None:
         """End that phase: the one before it continues."""
         before = self._interrupted.pop() if self._interrupted else _OTHER
+        self.times.resume(now)
         self._switch(before, now, False)
+
+    def _enter(self, phase: Phase, now: int, entered: bool) -> None:
+        self.times.switch(_PART[phase], now)
+        self._switch(phase, now, entered)
 
     def _switch(self, phase: Phase, now: int, entered: bool) -> None:
         self._nanoseconds[self.phase] += now - self.since

@@ -16,6 +16,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
 from gradtui.probe.torch_private.cuda import is_capturing
+from gradtui.protocol.measurements import LoaderSettings
 
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""
@@ -109,6 +110,18 @@ def data_loader_iterator() -> Any | None:
 def batches_given(iterator: Any) -> int:
     """Return the number of batches that a DataLoader's iterator has yielded."""
     return int(getattr(iterator, "_num_yielded", 0))
+
+
+def loader_settings(iterator: Any) -> LoaderSettings:
+    """Return how the DataLoader of this iterator loads its batches."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    size = getattr(sampler, "batch_size", None)
+    return LoaderSettings(
+        int(getattr(iterator, "_num_workers", 0)),
+        size if type(size) is int else None,
+        bool(getattr(iterator, "_pin_memory", False)),
+        bool(getattr(iterator, "_persistent_workers", False)),
+    )
 
 
 def batch_number(iterator: Any) -> int | None:

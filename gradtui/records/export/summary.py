@@ -35,7 +35,15 @@ from gradtui.run.state.phase_record import PhaseRecord
 from gradtui.run.state.run_memory import phase_bound
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
-from gradtui.run.text import command_text, nonfinite_text, record_sentence, report_lines, state_reason
+from gradtui.run.state.step_shares import step_shares
+from gradtui.run.text import (
+    command_text,
+    nonfinite_text,
+    record_sentence,
+    report_lines,
+    state_reason,
+    time_verdict,
+)
 from gradtui.system.atomic_file import OWNER_ONLY, write_atomically
 
 
@@ -90,7 +98,20 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         cost=_cost(state, dropped),
         ranks=_ranks(state),
         report=tuple(report_lines(state)) if ended is not None or state.micro_steps else (),
+        step_time=_step_time(state),
     )
+
+
+def _step_time(state: RunState) -> rs.StepTime | None:
+    shares, times = step_shares(state.step_times), state.step_times
+    if shares is None or times is None:
+        return None
+    parts = {
+        each.part.value: rs.StepPartTime(each.seconds, each.share, each.measured.median, each.measured.p95)
+        for each in shares.parts
+    }
+    workers = times.loader.workers if times.loader is not None else None
+    return rs.StepTime(shares.seconds, shares.steps, time_verdict(state), parts, workers)
 
 
 def _ranks(state: RunState) -> tuple[rs.Rank, ...]:

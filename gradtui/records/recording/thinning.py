@@ -34,6 +34,7 @@ from gradtui.protocol.events import (
     StepMemoryMeasured,
     StepMemoryProfiled,
     StepsMeasured,
+    StepTimesMeasured,
 )
 from gradtui.protocol.joined_progress import is_from_the_start, joined
 from gradtui.protocol.json_text import to_line
@@ -47,7 +48,7 @@ _THINNED = frozenset(
     for kind in (
         CallOrderMeasured, DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured,
         GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ParametersClassified, PhaseSampled,
-        RulesRun, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled, StepsMeasured,
+        RulesRun, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled, StepsMeasured, StepTimesMeasured,
     )
 )  # fmt: skip
 """Samples, of which a later one says the same about a later step. Measurements of a single moment are no samples."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.records.report.memory_contents import duration_words
 from gradtui.run.state.job import JobState
 from gradtui.run.state.rank_figures import Trouble, rank_rows
 from gradtui.run.text import number_text, plural, rank_trouble_text, ranks_outcome, short_bytes
+from gradtui.run.text.units import duration_words
 
 _MAX_RANKS = 128
 

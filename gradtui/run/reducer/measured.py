@@ -169,6 +169,10 @@ def device_times_measured(state: RunState, event: ev.DeviceTimesMeasured) -> Non
         record.device_steps += 1
 
 
+def step_times_measured(state: RunState, event: ev.StepTimesMeasured) -> None:
+    state.step_times = event
+
+
 def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
     state.graphs = event
 

@@ -316,6 +316,8 @@ class RunState:
     """The newest event about graphs that are alive although no backward of the step reached them."""
     earlier_operations: Series = field(default_factory=Series)
     """Operations of the largest graph of each sampled step that were recorded before that step."""
+    step_times: ev.StepTimesMeasured | None = None
+    """Where the time of the steps so far went."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None

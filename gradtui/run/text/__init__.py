@@ -77,6 +77,7 @@ from gradtui.run.text.ranks import (
 )
 from gradtui.run.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
+from gradtui.run.text.step_times import time_verdict
 from gradtui.run.text.units import (
     BYTES_WIDTH,
     COUNT_WIDTH,
@@ -211,6 +212,7 @@ __all__ = [
     "steps_text",
     "stop_text",
     "time_left_text",
+    "time_verdict",
     "title_of_answer",
     "uneven_text",
     "unregistered_lines",

@@ -22,12 +22,13 @@ from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_outcome
 from gradtui.run.text.report import schedule_lines, steps_words, trained_models, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
+from gradtui.run.text.step_times import time_row
 from gradtui.run.text.units import plural
 
 MAX_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
 
-_DISPENSABLE = ("forecasts", "overhead", "device", "tensors", "norm", "changed", "loss")
+_DISPENSABLE = ("forecasts", "overhead", "device", "tensors", "time", "norm", "changed", "loss")
 """Rows that give way to findings, the first one first. The summary has what they say."""
 
 _MESSAGE_LINES = 5
@@ -77,6 +78,7 @@ def end_rows(state: RunState) -> list[EndRow]:
         *_training(state),
         *_memory(state),
         *(EndRow("device", text) for text in device_texts(state)),
+        *_time(state),
         *_overhead(state),
         *_troubles(state),
         *_changes(state),
@@ -139,6 +141,11 @@ def _training(state: RunState) -> list[EndRow]:
 def _memory(state: RunState) -> list[EndRow]:
     text = peak_text(state)
     return [EndRow("memory", text)] if text else []
+
+
+def _time(state: RunState) -> list[EndRow]:
+    text = time_row(state)
+    return [EndRow("time", text)] if text else []
 
 
 def _overhead(state: RunState) -> list[EndRow]:

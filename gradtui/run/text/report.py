@@ -35,6 +35,7 @@ from gradtui.run.text.out_of_memory import oom_headline
 from gradtui.run.text.overhead import overhead_lines
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_text
+from gradtui.run.text.step_times import time_lines
 from gradtui.run.text.units import bounded, plural, size_text
 from gradtui.system.printable import printable
 
@@ -105,7 +106,7 @@ def report_lines(state: RunState) -> list[str]:
     lines += _device_words(state)
     lines += _gradient_lines(state)
     lines += [f"forecasts {words}" for words in forecast_error_words(state)]
-    return lines + overhead_lines(state) + checkpoint_lines(state) + endings
+    return lines + time_lines(state) + overhead_lines(state) + checkpoint_lines(state) + endings
 
 
 def steps_words(state: RunState) -> str:

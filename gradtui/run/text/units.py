@@ -234,6 +234,16 @@ def seconds_text(seconds: float | None) -> str:
     return text.rjust(SECONDS_WIDTH)
 
 
+def duration_words(seconds: float) -> str:
+    """Return a time in words: `38 µs`, `12.3 ms`, `4.6 s`, `1m 15s`."""
+    return (microseconds_text(seconds * 1e6) if 0 < seconds < 0.9995 else seconds_text(seconds)).strip()
+
+
+def share_words(share: float | None) -> str:
+    """Return a fraction of 1 in per cent: `1.6 %`; nothing if it is unknown."""
+    return share_text(share).strip().replace("%", " %") if share is not None else ""
+
+
 def time_left_text(seconds: float) -> str:
     """Format a time left, which is an estimate, in at most 6 cells: `12 s`, `3m 05s`, `25 min`, `1h 02m`, `14 h`, `4d 07h`."""
     minutes, rest = divmod(max(0, round(seconds)), 60)

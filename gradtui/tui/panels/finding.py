@@ -8,6 +8,7 @@ from textual.message import Message
 
 from gradtui.run.state.findings import Finding, open_findings
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text import time_verdict
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import LEVEL_ROLES, Line, elide, line_width, printable, spread, width_of
 from gradtui.tui.widgets import LineView
@@ -41,8 +42,8 @@ def finding_line(finding: Finding, count: int, width: int, next_key: str, list_k
     )
 
 
-def no_finding_line(findings: Sequence[Finding], width: int, list_key: str, *, has_begun: bool) -> Line:
-    """Return what stands in place of a finding while none is open, in exactly `width` cells."""
+def no_finding_line(findings: Sequence[Finding], width: int, list_key: str, *, has_begun: bool, time: str = "") -> Line:
+    """Return what stands in place of a finding while none is open, in `width` cells. `time` says where the time goes."""
     cleared = sum(not each.is_open for each in findings)
     suspected = len(findings) - cleared
     others = [
@@ -53,7 +54,8 @@ def no_finding_line(findings: Sequence[Finding], width: int, list_key: str, *, h
     verdict: Line = (
         ((" ✔ ", "good"), ("no findings", "text")) if has_begun else (("   ", ""), ("no findings yet", "muted"))
     )
-    left = (*verdict, (elide("".join(f" · {each}" for each in others), max(0, width - line_width(verdict))), "muted"))
+    clauses = [*others, time] if time else others
+    left = (*verdict, (elide("".join(f" · {each}" for each in clauses), max(0, width - line_width(verdict))), "muted"))
     return spread(left, ((f" {list_key} ", "key"), ("list ", "muted")) if others else (), width)
 
 
@@ -99,14 +101,14 @@ class FindingLine(LineView):
     def __init__(self, state: RunState, *, has_rows: bool = True, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state, self._has_rows = state, has_rows
-        self._drawn: tuple[list[Finding], bool] | None = None
+        self._drawn: tuple[list[Finding], bool, str] | None = None
         self._open: list[Finding] = []
 
     def update(self) -> None:
         """Show the newest findings."""
-        has_begun = self._state.step > 0
-        if self._drawn is None or self._state.findings is not self._drawn[0] or has_begun is not self._drawn[1]:
-            self._drawn = self._state.findings, has_begun
+        now = self._state.findings, self._state.step > 0, time_verdict(self._state)
+        if self._drawn is None or now[0] is not self._drawn[0] or now[1:] != self._drawn[1:]:
+            self._drawn = now
             self._open = open_findings(self._state.findings)
             self.redraw()
 
@@ -115,7 +117,8 @@ class FindingLine(LineView):
         if self._open:
             next_key = next_key if self._has_rows else ""
             return [finding_line(self._open[0], len(self._open), width, next_key, list_key)]
-        return [no_finding_line(self._state.findings, width, list_key, has_begun=self._state.step > 0)]
+        time = time_verdict(self._state)
+        return [no_finding_line(self._state.findings, width, list_key, has_begun=self._state.step > 0, time=time)]
 
     def on_click(self) -> None:
         if self._open:

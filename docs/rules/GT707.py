@@ -1,0 +1,21 @@
+"""GT707: each step sorts all losses so far. With the argument `fixed` only the last ten."""
+
+import sys
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+losses: list[float] = []
+
+for _ in range(60):
+    inputs = torch.randn(8, 16)
+    loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses += [loss.item() / (1 + index) for index in range(600)]
+    median = sorted(losses[-10:] if "fixed" in sys.argv else losses)[len(losses[-10:]) // 2]

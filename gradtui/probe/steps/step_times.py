@@ -1,0 +1,166 @@
+"""Divide the host time of each training step into parts that add up to it. Pure: the caller passes events and their times.
+
+A step lasts from the end of one optimizer's step to the end of the next. The first step is left out: it has the setup of the
+run, and compiles code or searches for kernels.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from gradtui.protocol.measurements import LoaderSettings, PartTime, StepTimesMeasured
+from gradtui.protocol.vocabulary import StepPart
+
+_KEPT = 256
+"""Steps whose times are kept for medians."""
+_EDGE, _MIN_EDGE = 64, 8
+"""Steps at the start of the run, and at its end, that are compared with each other."""
+_AT_ONCE = 32
+"""Of steps that are added together, the newest ones whose times are kept."""
+
+# Names of this module's own: on Python 3.11 looking up a member of an enumeration takes 60 ns.
+_WAIT, _PREPARE, _FORWARD, _OTHER = StepPart.WAIT, StepPart.PREPARE, StepPart.FORWARD, StepPart.OTHER
+_EVALUATION, _SAVING = StepPart.EVALUATION, StepPart.SAVING
+_PARTS = tuple(StepPart)
+_BETWEEN = (_WAIT, _PREPARE, _OTHER)
+
+
+class StepTimes:
+    """The part that runs now, and the times of the steps so far. Times are nanoseconds of one monotonic clock."""
+
+    def __init__(self, now: int) -> None:
+        self.part = _OTHER
+        self.since = now
+        """The time up to which parts have been charged."""
+        self._spent = dict.fromkeys(_PARTS, 0)
+        """The time of each part of the present step so far."""
+        self._interrupted: list[StepPart] = []
+        self._has_evaluated = False
+        """Whether an evaluation has run since the newest training forward, and no batch was requested after it."""
+        self._before = dict(self._spent)
+        """`_spent` when that forward began, or at the end of the step before it."""
+        self._is_first = self._was_sampled = True
+        self.steps = self._unsampled = self._with_evaluation = 0
+        self._totals = dict.fromkeys(_PARTS, 0)
+        self._usual = dict.fromkeys(_PARTS, 0)
+        """The same of the steps that were not sampled."""
+        self._newest: deque[Sequence[int]] = deque(maxlen=_KEPT)
+        """The time of each part, of steps that were not sampled."""
+        self._early: list[Sequence[int]] = []
+        self._kept = 0
+        """How many times were kept so far."""
+
+    def switch(self, part: StepPart, now: int) -> None:
+        """Begin a part."""
+        self._spent[self.part] += now - self.since
+        self.since, self.part = now, part
+        if part is _FORWARD:
+            self._before, self._has_evaluated = dict(self._spent), False
+
+    def interrupt(self, part: StepPart, now: int) -> None:
+        """Begin a part in the middle of another."""
+        self._interrupted.append(self.part)
+        self.switch(part, now)
+        self._has_evaluated |= part is _EVALUATION
+
+    def resume(self, now: int) -> None:
+        """End that part: the one before it continues."""
+        self.switch(self._interrupted.pop() if self._interrupted else _OTHER, now)
+
+    def wait_began(self, now: int) -> None:
+        """Handle the request of a batch. What an evaluation did since the newest forward, batches included, belongs to it."""
+        self.switch(_WAIT, now)
+        if self._has_evaluated:
+            for part in _BETWEEN:
+                self._spent[_EVALUATION] += self._spent[part] - self._before[part]
+                self._spent[part] = self._before[part]
+            self._before, self._has_evaluated = dict(self._spent), False
+
+    def wait_ended(self, now: int) -> None:
+        """Handle the arrival of a batch, or the end of all batches."""
+        if self.part is _WAIT:
+            self.switch(_PREPARE, now)
+
+    def pause_ended(self, now: int) -> None:
+        """Leave out the time since the last event: the user held the run."""
+        self.since = now
+
+    def evaluation_was_training(self, nanoseconds: int) -> None:
+        """Count as forward what was counted as an evaluation, since a backward followed it."""
+        moved = min(nanoseconds, self._spent[_EVALUATION])
+        self._spent[_EVALUATION] -= moved
+        self._spent[_FORWARD] += moved
+
+    def step_ended(self, *, is_sampled: bool) -> None:
+        """End the present step where the last event was."""
+        self._interrupted.clear()
+        spent, self._spent = self._spent, dict.fromkeys(_PARTS, 0)
+        self._before, self._has_evaluated = dict(self._spent), False
+        if self._is_first:
+            self._is_first, self._was_sampled = False, is_sampled
+            return
+        self.steps += 1
+        self._with_evaluation += spent[_EVALUATION] > 0
+        for part, nanoseconds in spent.items():
+            self._totals[part] += nanoseconds
+        # What gradtui does at the end of a sampled step makes the next one longer.
+        disturbed, self._was_sampled = is_sampled or self._was_sampled, is_sampled
+        if not disturbed:
+            for part, nanoseconds in spent.items():
+                self._usual[part] += nanoseconds
+            self._unsampled += 1
+            self._keep([tuple(spent.values())])
+
+    def went_round(self, parts: Sequence[StepPart], times: Sequence[int]) -> None:
+        """Add steps of the same events each. `parts` are the parts that end with these events, and `times` those of the events.
+
+        `times` begin with the end of the step before the first of them.
+        """
+        count = len(parts)
+        rounds = (len(times) - 1) // count
+        newest = times[-1 - min(rounds, _AT_ONCE) * count :]
+        rows = {part: [0] * min(rounds, _AT_ONCE) for part in _PARTS}
+        for index, part in enumerate(parts):
+            spent = sum(times[index + 1 :: count]) - sum(times[index:-1:count])
+            self._totals[part] += spent
+            self._usual[part] += spent
+            ends, begins = newest[index + 1 :: count], newest[index:-1:count]
+            rows[part] = [before + end - begin for before, end, begin in zip(rows[part], ends, begins)]
+        self.steps += rounds
+        self._unsampled += rounds
+        self.since = times[-1]
+        self._keep([*zip(*rows.values())])
+
+    def _keep(self, rows: list[tuple[int, ...]]) -> None:
+        self._newest.extend(rows)
+        self._kept += len(rows)
+        if len(self._early) < _EDGE:
+            self._early += rows[: _EDGE - len(self._early)]
+
+    def measured(self, at: float, step: int, loader: LoaderSettings | None) -> StepTimesMeasured:
+        """Return the times of all steps so far. An evaluation or a save since the last step is included."""
+        edge = min(_EDGE, self._kept // 4)
+        first, last = ([], []) if edge < _MIN_EDGE else (self._early[:edge], [*self._newest][-edge:])
+        newest, early, late = ([*zip(*rows)] or [()] * len(_PARTS) for rows in (self._newest, first, last))
+        since = {_EVALUATION: self._spent[_EVALUATION], _SAVING: self._spent[_SAVING]}
+        parts = [
+            PartTime(
+                part,
+                (self._totals[part] + since.get(part, 0)) / 1e9,
+                self._usual[part] / 1e9,
+                _quantile(newest[index], 0.5),
+                _quantile(newest[index], 0.95),
+                _quantile(early[index], 0.5),
+                _quantile(late[index], 0.5),
+            )
+            for index, part in enumerate(_PARTS)
+        ]
+        return StepTimesMeasured(at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader)
+
+
+def _quantile(nanoseconds: Sequence[int], fraction: float) -> float | None:
+    """Return the nearest-rank quantile in seconds; None of nothing."""
+    if not nanoseconds:
+        return None
+    return sorted(nanoseconds)[min(len(nanoseconds) - 1, int(fraction * len(nanoseconds)))] / 1e9

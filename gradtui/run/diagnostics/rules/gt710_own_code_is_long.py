@@ -1,0 +1,40 @@
+"""GT710: the script's own code between the phases takes a large part of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradtui.protocol.vocabulary import StepPart
+from gradtui.run.diagnostics.rule import Match, Rule
+from gradtui.run.diagnostics.step_parts import long_part, needs_steps
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.units import duration_words
+
+_WHERE = {
+    StepPart.PREPARE: "between the arrival of a batch and the forward",
+    StepPart.OTHER: "outside of the model, the optimizer and the DataLoader",
+}
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match a loop whose own code takes much of its time."""
+    for kind, where in _WHERE.items():
+        for part in long_part(state, kind):
+            yield Match(
+                f"{part.words} is the script's own code {where}: {duration_words(part.a_step)} a step",
+                part.evidence,
+                is_exact=part.is_exact,
+                key=kind.value,
+            )
+
+
+RULE = Rule(
+    "GT710",
+    Level.WARNING,
+    "the script's own code takes much of the time",
+    "the model computes nothing while the script logs, draws, or makes a batch",
+    "look at what the loop does between backward and the next forward: logging, metrics, drawing, augmenting",
+    check,
+    needs=needs_steps,
+)

@@ -1,0 +1,152 @@
+"""The parts of the host's time of a step."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import io
+from time import perf_counter
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from watched import watched
+
+from gradtui.probe.steps import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, PhaseTracker, replay
+from gradtui.protocol.events import StepTimesMeasured
+from gradtui.protocol.measurements import LoaderSettings
+from gradtui.protocol.vocabulary import Phase, StepPart
+
+MS = 1_000_000
+
+
+def seconds(tracker: PhaseTracker) -> dict[str, float]:
+    """The milliseconds of each part in all steps."""
+    measured = tracker.times.measured(0.0, 0, None)
+    return {each.part.value: round(1e3 * each.seconds, 6) for each in measured.parts if each.seconds}
+
+
+class Loop:
+    """A tracker that is told what happens, and the present millisecond."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.tracker = PhaseTracker(0)
+
+    def after(self, milliseconds: int) -> int:
+        self.now += milliseconds * MS
+        return self.now
+
+    def batch(self, milliseconds: int) -> None:
+        self.tracker.data_began(self.after(0))
+        self.tracker.data_ended(self.after(milliseconds))
+
+    def evaluate(self, batches: int) -> None:
+        for _ in range(batches):
+            self.batch(2)
+            self.tracker.interrupt(Phase.EVAL, self.after(1))
+            self.tracker.resume(self.after(10))
+        self.tracker.data_began(self.after(4))
+        self.tracker.data_ended(self.after(0))
+
+    def learn(self) -> None:
+        tracker = self.tracker
+        tracker.forward_began(self.after(3))
+        tracker.on_backward_pre(self.after(5))
+        tracker.on_backward_post(self.after(7), in_step=False)
+        tracker.interrupt(Phase.ZERO_GRAD, self.after(0))
+        tracker.resume(self.after(1))
+        tracker.on_step_pre(self.after(2))
+        tracker.on_step_post(self.after(6))
+
+    def step(self) -> None:
+        self.batch(20)
+        self.learn()
+
+
+A_STEP = {"wait": 20, "prepare": 3, "forward": 5, "backward": 7, "optimizer": 7, "other": 2}
+
+
+def test_the_parts_of_a_step_add_up_to_it_and_the_first_step_is_left_out() -> None:
+    loop = Loop()
+    for _ in range(4):
+        loop.step()
+    assert seconds(loop.tracker) == {part: 3 * spent for part, spent in A_STEP.items()}
+    measured = loop.tracker.times.measured(0.0, 4, None)
+    # What follows a sampled step is not usual either, and the first step may have been one.
+    assert (measured.steps, measured.unsampled_steps) == (3, 3)
+
+
+def test_an_evaluation_has_its_batches_and_what_the_script_does_between_them() -> None:
+    loop = Loop()
+    loop.step()
+    loop.after(9)
+    loop.evaluate(3)
+    loop.batch(20)
+    loop.learn()
+    assert seconds(loop.tracker) == A_STEP | {"evaluation": 9 + 3 * (2 + 1 + 10) + 4}
+    assert loop.tracker.times.measured(0.0, 2, None).steps_with_evaluation == 1
+
+
+def test_a_forward_without_gradients_on_the_batch_of_the_step_takes_no_batch_along() -> None:
+    loop = Loop()
+    loop.step()
+    loop.batch(20)
+    loop.tracker.interrupt(Phase.EVAL, loop.after(1))
+    loop.tracker.resume(loop.after(10))
+    loop.learn()
+    assert seconds(loop.tracker) == A_STEP | {"evaluation": 10, "prepare": 4}
+
+
+def test_a_pause_is_left_out() -> None:
+    loop = Loop()
+    loop.step()
+    loop.tracker.pause_began(loop.after(1))
+    loop.tracker.pause_ended(loop.after(10_000))
+    loop.step()
+    assert seconds(loop.tracker) == A_STEP | {"other": 3}
+
+
+def test_steps_that_are_replayed_have_the_times_of_steps_that_are_followed() -> None:
+    events = ((DATA, 4), (-DATA, 20), (FORWARD, 3), (BACKWARD, 5), (-BACKWARD, 7), (ZERO_GRAD, 1), (-ZERO_GRAD, 2),
+              (STEP, 1), (-STEP, 6))  # fmt: skip
+    marks, now = [], 0
+    for step in range(50):
+        for kind, took in events:
+            now += took * MS * (1 + step % 3)
+            marks += [kind, now]
+    together, one_by_one = PhaseTracker(0), PhaseTracker(0)
+    assert replay(marks, together) == [when for kind, when in zip(marks[::2], marks[1::2]) if kind == -STEP]
+    for at in range(0, len(marks), 2):
+        replay(marks[at : at + 2], one_by_one)
+    assert seconds(together) == seconds(one_by_one)
+    both = [each.times.measured(0.0, 50, None) for each in (together, one_by_one)]
+    assert both[0].steps == both[1].steps == 49
+    assert both[0].parts[0].median == pytest.approx(0.04)
+    assert [each.median for each in both[0].parts] == [each.median for each in both[1].parts]
+
+
+def test_the_parts_add_up_to_the_time_of_the_loop() -> None:
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(TensorDataset(torch.randn(320, 64)), batch_size=8)
+    ends: list[float] = []
+    with watched() as seen:
+        for _ in range(3):
+            for (x,) in loader:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+                ends.append(perf_counter())
+            torch.save(model.state_dict(), io.BytesIO())
+            with torch.no_grad():
+                model.eval()(torch.randn(2_000, 64))
+            model.train()
+    measured = seen.all(StepTimesMeasured)[-1]
+    assert measured.steps == len(ends) - 1 == 119
+    assert measured.loader == LoaderSettings(0, 8)
+    parts = {each.part: each.seconds for each in measured.parts}
+    # The save and the evaluation after the last step count, and the loop's own clock stops before them.
+    assert sum(parts.values()) == pytest.approx(ends[-1] - ends[0], rel=0.02, abs=0.02)
+    assert parts[StepPart.SAVING] > 0
+    assert parts[StepPart.EVALUATION] > 0
