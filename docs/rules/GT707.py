@@ -1,4 +1,4 @@
-"""GT707: each step sorts all losses so far. With the argument `fixed` only the last ten."""
+"""GT707: each step sorts the losses of all samples so far. With the argument `fixed` only those of its own."""
 
 import sys
 
@@ -17,5 +17,6 @@ for _ in range(60):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    losses += [loss.item() / (1 + index) for index in range(600)]
-    median = sorted(losses[-10:] if "fixed" in sys.argv else losses)[len(losses[-10:]) // 2]
+    losses += (loss.item() * torch.rand(2_000)).tolist()
+    kept = losses[-2_000:] if "fixed" in sys.argv else losses
+    median = sorted(kept)[len(kept) // 2]

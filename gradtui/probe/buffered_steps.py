@@ -55,7 +55,8 @@ class BufferedSteps:
     def _replay(self, events: list[int]) -> None:
         parts, optimizer, index = self._parts, self.latest(), self._latest_index
         hooks, counter, norms, view = parts.hooks, parts.counter, parts.norms, parts.view
-        ends = replay(events, parts.phases)
+        with parts.phases.times.replaying(parts.clock.now()):
+            ends = replay(events, parts.phases)
         with hooks.guarded("gradient norms"):
             norms.replay_buffered(events[::2], counter.steps, optimizer, index)
         counter.micro_steps += events[::2].count(-BACKWARD)

@@ -220,7 +220,7 @@ class PartTime:
     """The median and the 95th percentile (nearest rank) of the newest steps that were not sampled; None before the first."""
     early_median: float | None
     late_median: float | None
-    """The medians of the first and of the last of them: of 64 each, or of a quarter of fewer steps; None before eight each."""
+    """The medians of the first and of the last of them: of 64 each, or of a quarter of fewer steps; None before four each."""
 
 
 @dataclass(frozen=True, slots=True)

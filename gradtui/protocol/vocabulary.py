@@ -42,6 +42,8 @@ class StepPart(str, Enum):
     """Calls of `torch.save`."""
     OTHER = "other"
     """The script's own code between the other parts, such as logging."""
+    GRADTUI = "gradtui"
+    """What gradtui's hooks took."""
 
     __str__ = str.__str__
     __hash__ = str.__hash__

@@ -240,6 +240,10 @@ class HookSet:
         """`own_ns` with what the present callback has taken so far."""
         return self.own_ns + (perf_counter_ns() - self._began if self._began else 0)
 
+    def own_until(self, now: int) -> int:
+        """Return `own_ns` as it was or will be at `now`, in the present callback or after it."""
+        return self.own_ns + (max(0, now - self._began) if self._began else 0)
+
     def charge(self, nanoseconds: int) -> None:
         """Add the cost of gradtui's work outside of hooks to the overhead."""
         self.own_ns += nanoseconds

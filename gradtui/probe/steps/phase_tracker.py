@@ -32,9 +32,9 @@ _PART = {
 class PhaseTracker:
     """The state machine of phases. Times are nanoseconds of one monotonic clock."""
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: int, own_until: Callable[[int], int] = lambda _now: 0) -> None:
         self.phase = _LOAD
-        self.times = StepTimes(now)
+        self.times = StepTimes(now, own_until)
         """The same time by the parts of a step."""
         self.ended: Callable[[Phase], None] | None = None
         """Called with each phase that ends; None if no caller needs it."""

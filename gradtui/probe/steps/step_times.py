@@ -7,30 +7,36 @@ run, and compiles code or searches for kernels.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from gradtui.protocol.measurements import LoaderSettings, PartTime, StepTimesMeasured
 from gradtui.protocol.vocabulary import StepPart
 
 _KEPT = 256
 """Steps whose times are kept for medians."""
-_EDGE, _MIN_EDGE = 64, 8
+_EDGE, _MIN_EDGE = 64, 4
 """Steps at the start of the run, and at its end, that are compared with each other."""
 _AT_ONCE = 32
 """Of steps that are added together, the newest ones whose times are kept."""
 
 # Names of this module's own: on Python 3.11 looking up a member of an enumeration takes 60 ns.
 _WAIT, _PREPARE, _FORWARD, _OTHER = StepPart.WAIT, StepPart.PREPARE, StepPart.FORWARD, StepPart.OTHER
-_EVALUATION, _SAVING = StepPart.EVALUATION, StepPart.SAVING
+_EVALUATION, _SAVING, _GRADTUI = StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI
 _PARTS = tuple(StepPart)
 _BETWEEN = (_WAIT, _PREPARE, _OTHER)
 
 
 class StepTimes:
-    """The part that runs now, and the times of the steps so far. Times are nanoseconds of one monotonic clock."""
+    """The part that runs now, and the times of the steps so far. Times are nanoseconds of one monotonic clock.
 
-    def __init__(self, now: int) -> None:
+    `own_until` returns the nanoseconds that gradtui's hooks took until a moment. They belong to none of the script's parts.
+    """
+
+    def __init__(self, now: int, own_until: Callable[[int], int]) -> None:
         self.part = _OTHER
+        self._own_until, self._own = own_until, 0
+        self._is_live = True
         self.since = now
         """The time up to which parts have been charged."""
         self._spent = dict.fromkeys(_PARTS, 0)
@@ -40,7 +46,7 @@ class StepTimes:
         """Whether an evaluation has run since the newest training forward, and no batch was requested after it."""
         self._before = dict(self._spent)
         """`_spent` when that forward began, or at the end of the step before it."""
-        self._is_first = self._was_sampled = True
+        self._is_first = True
         self.steps = self._unsampled = self._with_evaluation = 0
         self._totals = dict.fromkeys(_PARTS, 0)
         self._usual = dict.fromkeys(_PARTS, 0)
@@ -53,10 +59,26 @@ class StepTimes:
 
     def switch(self, part: StepPart, now: int) -> None:
         """Begin a part."""
-        self._spent[self.part] += now - self.since
+        spent = now - self.since
+        if self._is_live:
+            own, before = self._own_until(now), self._own
+            self._own = own
+            own = min(max(0, own - before), spent)
+            self._spent[_GRADTUI] += own
+            spent -= own
+        self._spent[self.part] += spent
         self.since, self.part = now, part
         if part is _FORWARD:
             self._before, self._has_evaluated = dict(self._spent), False
+
+    @contextmanager
+    def replaying(self, now: int) -> Iterator[None]:
+        """Return a context manager for events that happened before `now`: what the hooks took between them is unknown."""
+        self._own, self._is_live = self._own_until(now), False
+        try:
+            yield
+        finally:
+            self._is_live = True
 
     def interrupt(self, part: StepPart, now: int) -> None:
         """Begin a part in the middle of another."""
@@ -98,15 +120,13 @@ class StepTimes:
         spent, self._spent = self._spent, dict.fromkeys(_PARTS, 0)
         self._before, self._has_evaluated = dict(self._spent), False
         if self._is_first:
-            self._is_first, self._was_sampled = False, is_sampled
+            self._is_first = False
             return
         self.steps += 1
         self._with_evaluation += spent[_EVALUATION] > 0
         for part, nanoseconds in spent.items():
             self._totals[part] += nanoseconds
-        # What gradtui does at the end of a sampled step makes the next one longer.
-        disturbed, self._was_sampled = is_sampled or self._was_sampled, is_sampled
-        if not disturbed:
+        if not is_sampled:
             for part, nanoseconds in spent.items():
                 self._usual[part] += nanoseconds
             self._unsampled += 1

@@ -9,7 +9,7 @@ from gradtui.protocol.events import PartTime, StepTimesMeasured
 from gradtui.protocol.vocabulary import StepPart
 
 _MIN_STEPS, _MIN_UNSAMPLED = 10, 4
-_AS_MEASURED = frozenset({StepPart.WAIT, StepPart.EVALUATION, StepPart.SAVING})
+_AS_MEASURED = frozenset({StepPart.WAIT, StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI})
 """Parts that gradtui's own work in sampled steps does not make longer."""
 _COMPUTE = (StepPart.FORWARD, StepPart.BACKWARD)
 STANDS_OUT = {

@@ -17,6 +17,7 @@ PART_WORDS = {
     StepPart.EVALUATION: "evaluation",
     StepPart.SAVING: "saving",
     StepPart.OTHER: "own code",
+    StepPart.GRADTUI: "gradtui",
 }
 """What each part is called on the screen and in texts."""
 
@@ -54,7 +55,7 @@ def time_row(state: RunState) -> str:
         return ""
     parts = ", ".join(f"{PART_WORDS[each.part]} {share_words(each.share)}" for each in _largest_first(shares))
     verdict = time_verdict(state)
-    return f"{verdict} ({parts})" if verdict else parts
+    return f"{verdict}; {parts}" if verdict else parts
 
 
 def time_lines(state: RunState) -> list[str]:

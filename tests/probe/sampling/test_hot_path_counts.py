@@ -60,8 +60,8 @@ MAX_CALLS = {
     "marked": Limit(5, 0, 1),
     # Found: 49 to 51, and one for each call of a module; nothing for a parameter. Norms and three memory totals are read.
     "measured": Limit(55, 0.01, 1),
-    # Found: 4,465 for 100 parameters, and 18 for each further one, one call of a module for two parameters among them.
-    "examined": Limit(2_420, 20.5, 1),
+    # Found: 4,532 for 100 parameters, and 18 for each further one, one call of a module for two parameters among them.
+    "examined": Limit(2_490, 20.5, 1),
 }
 
 
@@ -184,7 +184,7 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
 
 
 def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: 136 calls, or 183 where an event is due, whatever the model. Hooks are timed every tenth time only."""
+    """Found: 168 calls, or 217 where an event is due, whatever the model. Hooks are timed every tenth time only."""
     monkeypatch.setattr(overhead, "_REPORTS_EACH", 10**9)
     monkeypatch.setattr(parts, "_ORDER_EACH", 10**9)
     for layers, counts in ((7, (25, 100)), (500, (25,))):
@@ -197,7 +197,7 @@ def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch:
             for count in counts:
                 for _ in range(count):
                     loop.step()
-                assert 0 < calls_of(marks._drain) <= 200
+                assert 0 < calls_of(marks._drain) <= 235
 
 
 @pytest.mark.parametrize(("kind", "most"), [("marked", 1), ("measured", 4), ("examined", 545)])

@@ -98,6 +98,16 @@ def test_a_forward_without_gradients_on_the_batch_of_the_step_takes_no_batch_alo
     assert seconds(loop.tracker) == A_STEP | {"evaluation": 10, "prepare": 4}
 
 
+def test_what_the_hooks_took_belongs_to_no_part_of_the_script() -> None:
+    loop, own = Loop(), dict[int, int]()
+    loop.tracker = PhaseTracker(0, lambda now: sum(took for when, took in own.items() if when <= now))
+    loop.step()
+    # Four milliseconds after the step, and two as the forward begins.
+    own.update({loop.after(4): 4 * MS, loop.now + 23 * MS: 2 * MS})
+    loop.step()
+    assert seconds(loop.tracker) == A_STEP | {"prepare": 1, "gradtui": 6}
+
+
 def test_a_pause_is_left_out() -> None:
     loop = Loop()
     loop.step()

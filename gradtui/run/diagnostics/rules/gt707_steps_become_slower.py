@@ -46,7 +46,7 @@ def check(state: RunState) -> Iterator[Match]:
 def _needs(state: RunState) -> str | None:
     times = state.step_times
     is_known = times is not None and all(each.late_median is not None for each in times.parts)
-    return needs_steps(state) or (None if is_known else "fewer than 32 steps were timed without a sample")
+    return needs_steps(state) or (None if is_known else "fewer than 16 steps were timed without a sample")
 
 
 RULE = Rule(
@@ -56,5 +56,6 @@ RULE = Rule(
     "something that the loop keeps grows, and the loop visits all of it in each step",
     "look for a list that grows and is read in each step, for graphs that are kept, or for data that becomes larger",
     check,
+    explains=frozenset({"GT710"}),
     needs=_needs,
 )
