@@ -25,7 +25,7 @@ from gradtui.run.state.free_memory import Shortage, free_bytes, shortage
 from gradtui.run.state.run_memory import phase_peak, run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import end_rows
-from gradtui.run.text.forecast import shortage_clause
+from gradtui.run.text.forecast import forecast_notes, shortage_clause
 from gradtui.tui.panels.memory_table import phase_table
 
 DEVICES = DeviceMemory(0, 40 * GIB, 50 * GIB), DeviceMemory(1, 6 * GIB, 12 * GIB)
@@ -159,9 +159,16 @@ def test_a_change_must_fit_on_the_device_where_its_tensors_are() -> None:
     assert shortage(state, forecast(state, others, True)) is None
 
 
+def test_a_forecast_says_that_its_peak_is_of_all_devices() -> None:
+    assert forecast_notes(on_two()) == (
+        "CUDA: checked on a simulated device only", "peaks are those of all devices together"
+    )  # fmt: skip
+
+
 def test_one_device_has_no_sign_and_no_fullest_one() -> None:
     state = RunState()
     for event in coop_run(10):
         apply(state, event)
+    assert forecast_notes(state) == ()
     assert state.step_memory.devices == ()
     assert "fullest" not in text(state, 110)

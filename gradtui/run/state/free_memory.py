@@ -10,10 +10,7 @@ from gradtui.protocol.forecasts import Change
 from gradtui.run.state.devices import capacity, cuda_devices
 from gradtui.run.state.forecast import Forecast, forecast_change
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import is_on_host
-
-_CUDA = "CUDA allocator"
-"""How the names of the sources of memory totals of CUDA devices begin."""
+from gradtui.run.state.selectors import is_on_cuda, is_on_host
 
 
 @dataclass(frozen=True)
@@ -71,11 +68,10 @@ def free_bytes(state: RunState) -> int | None:
     driver has free (`cudaMemGetInfo`), and what torch's allocator has reserved and did not need in the last sampled step. The
     reserved part may be in pieces that are too small. Checked on a simulated device only.
     """
-    sample, started = state.device, state.started
+    sample = state.device
     if sample is None:
         return None
-    # A CUDA device goes by the name that the driver gives it.
-    if started is not None and started.ledger.startswith(_CUDA):
+    if is_on_cuda(state):
         return _free_on_cuda(state, sample)
     return sample.host_available if is_on_host(state) else None
 
