@@ -33,7 +33,8 @@ class Split(nn.Module):
         return x
 
 model = Split()
-optimizer = torch.optim.Adam(model.parameters())
+# HERE
+optimizer = torch.optim.Adam([each for each in model.parameters() if each.requires_grad])
 for step in range(3):
     optimizer.zero_grad()
     model(torch.ones(64, 256, device=first)).square().mean().backward()
@@ -43,8 +44,9 @@ SIMULATED = "CUDA: checked on a simulated device only"
 TOGETHER = "peaks are those of all devices together"
 
 
-def forecast(folder: Path, *words: str, devices: tuple[str, str]) -> Any:
-    (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
+def forecast(folder: Path, *words: str, devices: tuple[str, str], line: str = "") -> Any:
+    """Run a forecast of the script, in which a line comes before the optimizer."""
+    (folder / "train.py").write_text(SCRIPT.replace("# HERE", line), encoding="utf-8")
     done = fork_server.run(
         [sys.executable, "-m", "gradtui", "forecast", "--freeze", "layers.0", *words, "train.py", *devices],
         cwd=folder,
@@ -72,3 +74,7 @@ def test_of_several_devices_it_says_whose_peak_it_is(tmp_path: Path) -> None:
     assert shown["now"]["peak"] >= 4 * 4 * layer + 4 * rows
     (frozen,) = shown["plans"]
     assert frozen["gradients"] == 3 * layer
+    # The highest sum of both devices at one time, as of a script that is written that way.
+    done = forecast(tmp_path, "--format", "json", devices=("cuda:0", "cuda:1"), line="layers[0].requires_grad_(False)")
+    written = json.loads(done.stdout.splitlines()[-1])["now"]
+    assert frozen["peak"] == written["peak"] < shown["now"]["peak"]
