@@ -70,4 +70,4 @@ class DeviceSampled(Measurement):
     """The other CUDA devices of which torch has reserved memory in this process."""
     driver_reserved: int | None = None
     """The part of `device_total` that the driver keeps for itself and no process can have. None where only NVML's first version
-    answers, and in older recordings: `device_used` of that version contains it."""
+    answers, whose `device_used` contains it, and in older recordings."""
