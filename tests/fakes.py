@@ -240,6 +240,7 @@ def device_sample(at: float = 2.0, step: int = 40, *, process: int | None = 14 *
     return ev.DeviceSampled(
         at, step, "NVIDIA H100", 3 * GIB, 120 * GIB, 15 * GIB, 80 * GIB, process, allocated, reserved, 0.83,
         requested=9 * GIB, requested_peak=10 * GIB, allocated_peak=10 * GIB + 120 * MIB, reserved_peak=reserved,
+        driver_reserved=0,
     )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from gradtui.run.state.plans import blocks_to_checkpoint
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected
 from gradtui.run.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
+from gradtui.run.text.forecast import forecast_notes
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 from gradtui.system.printable import printable
@@ -70,9 +71,9 @@ class ForecastReport:
             choices += self._fitting(state, now, PlannedChange("", (), forecast_change(state, Change())), reporter)
         largest = self._largest_batch(state) if room is not None else None
         if self._options.format == "json":
-            self._document = json.dumps(forecast_document(now, choices, room, largest))
+            self._document = json.dumps(forecast_document(now, choices, room, largest, forecast_notes(state)))
         else:
-            for line in forecast_lines(state.step, now, choices, room, largest):
+            for line in forecast_lines(state.step, now, choices, room, largest, forecast_notes(state)):
                 reporter.say(line)
         if room is not None:
             self._fits = any(figures.fits(room) for figures in (now, *(each.figures for each in choices)))

@@ -12,8 +12,9 @@ from gradtui.planner.cheapest import cheapest
 from gradtui.planner.peak import StepChange, accumulates, limits_for, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
 from gradtui.planner.stretches import places_of, units_of
-from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import OperationsRecorded
+from gradtui.protocol.step_peaks import whole_blocks
 
 _TRIES = 5
 
@@ -26,9 +27,11 @@ class Forecaster:
     """Answers questions about the step that was asked about last, whose present state is repeated only once."""
 
     def __init__(self) -> None:
-        self._basis: tuple[OperationsRecorded, str, frozenset[int]] | None = None
+        self._basis: tuple[OperationsRecorded, str, frozenset[int], int] | None = None
         self._now: tuple[Replay, Replayed] | None = None
         self._peaks_now: Peaks | None = None
+        self._reached: tuple[Change, frozenset[int]] | None = None
+        """The newest change, and the parameters that get a gradient with it."""
 
     def answer(self, asked: ForecastAsked) -> ForecastMade:
         """Return what would change.
@@ -40,6 +43,7 @@ class Forecaster:
         """
         replay, now = self._present(asked)
         after = _after(replay, asked)
+        self._reached = asked.change, after.reached
         # The graph of the recorded step does not say what the script computes from a result that is frozen now.
         depends = now.passed != after.passed or not after.loose <= now.loose
         outside = ("operations outside of the models",) if depends else ()
@@ -64,7 +68,7 @@ class Forecaster:
         # Anomaly mode holds for all threads, and would print warnings about a backward that the script did not run.
         if asked.peaks is None or answer.unknown or torch.is_anomaly_enabled():
             return replace(answer, is_final=True)
-        change = self._change(asked, answer.gradients)
+        change = self._change(asked)
         if change is None:
             return replace(answer, is_final=True)
         if asked.batch_scale != 1:
@@ -89,13 +93,13 @@ class Forecaster:
         """
         batch = batch_of(asked.operations, asked.batch_size)
         answer = self.answer(replace(asked, batch_scale=1))
-        change = self._change(asked, answer.gradients) if asked.peaks is not None and not answer.unknown else None
+        change = self._change(asked) if asked.peaks is not None and not answer.unknown else None
         if asked.peaks is None or change is None:
             raise NoForecastError(", ".join(answer.unknown) or "the peak of a step cannot be forecast")
         after = self._present(asked)[0].under(_plan_after(asked), batch.growing)
         return largest_batch(batch, asked.peaks, change, after, room)
 
-    def _change(self, asked: ForecastAsked, gradients: int) -> StepChange | None:
+    def _change(self, asked: ForecastAsked) -> StepChange | None:
         """Return what a change does to the memory of a step with the batch as it is; None if backward cannot be repeated."""
         replay, now = self._present(asked)
         adds = asked.peaks is not None and accumulates(asked.peaks)
@@ -103,8 +107,21 @@ class Forecaster:
         after = _peaks(replay, _plan_after(asked), adds) if self._peaks_now is not None else None
         if self._peaks_now is None or after is None:
             return None
-        reached = _gradients(asked.sizes, now.reached)
-        return StepChange(self._peaks_now, after, gradients, asked.optimizer_state, gradients_now=reached)
+        block = asked.peaks.block if asked.peaks is not None else 1
+        had, has = (
+            [whole_blocks(asked.sizes[index], block) for index in reached]
+            for reached in (now.reached, self._reached_after(replay, asked))
+        )
+        scratch = _scratch(asked, had, has)
+        return StepChange(
+            self._peaks_now, after, sum(has) - sum(had), asked.optimizer_state, gradients_now=sum(had), scratch=scratch
+        )
+
+    def _reached_after(self, replay: Replay, asked: ForecastAsked) -> frozenset[int]:
+        """Return the parameters that get a gradient with the change, which `answer` has found if it was asked just before."""
+        if self._reached is None or self._reached[0] != asked.change:
+            self._reached = asked.change, replay.under(_plan_after(asked)).reached
+        return self._reached[1]
 
     def fit(self, asked: ForecastAsked, blocks: Collection[int], room: int) -> ForecastMade | None:
         """Return the answer for the cheapest change that lets the peak of a step fit into `room` bytes; None if there is none.
@@ -123,11 +140,12 @@ class Forecaster:
         plan = _plan_after(asked)
         places = places_of(asked.operations, frozenset(blocks) - plan.checkpointed)
         units = units_of(replay, places, plan, has_gradients=accumulates(asked.peaks))
-        if units is None:
+        made = self._change(asked)
+        if units is None or made is None:
             raise NoForecastError("backward cannot be repeated")
         over = 0
         for _ in range(_TRIES):
-            limits = limits_for(asked.peaks, self._peaks_now, room - over, plain.gradients, asked.optimizer_state)
+            limits = limits_for(asked.peaks, room - over, made)
             chosen = cheapest(units, limits) if limits is not None else None
             if chosen is None:
                 return None
@@ -144,12 +162,13 @@ class Forecaster:
         return None
 
     def _present(self, asked: ForecastAsked) -> tuple[Replay, Replayed]:
-        basis = asked.operations, asked.flags, asked.checkpointed
+        block = asked.peaks.block if asked.peaks is not None else 1
+        basis = asked.operations, asked.flags, asked.checkpointed, block
         same = self._basis is not None and self._basis[0] is basis[0] and self._basis[1:] == basis[1:]
         if self._now is None or not same:
-            replay = Replay(asked.operations)
+            replay = Replay(asked.operations, block)
             self._now = replay, replay.under(Plan(_trainable(asked.flags), asked.checkpointed))
-            self._basis, self._peaks_now = basis, None
+            self._basis, self._peaks_now, self._reached = basis, None, None
         return self._now
 
 
@@ -184,6 +203,20 @@ def _largest(now: Replayed, after: Replayed) -> tuple[tuple[int, int], ...]:
 
 def _trainable(flags: str) -> frozenset[int]:
     return frozenset(index for index, flag in enumerate(flags) if flag == "1")
+
+
+def _scratch(asked: ForecastAsked, had: Sequence[int], has: Sequence[int]) -> int:
+    """Return the bytes by which the scratch memory of the optimizer's step changes with the gradients that it gets.
+
+    A step of all parameters at once (`foreach`) has intermediate results of the size of all, and a step of one after the other
+    those of the largest one (PyTorch: torch.optim, "foreach and fused implementations").
+    """
+    if not had or asked.peaks is None:
+        return 0
+    scratch = asked.peaks.scratch
+    of_all = asked.peaks.steps_at_once and 2 * scratch >= sum(had)
+    before, after = (sum(had), sum(has)) if of_all else (max(had), max(has, default=0))
+    return round(scratch * (after / before - 1)) if before else 0
 
 
 def _gradients(sizes: Sequence[int], reached: Collection[int]) -> int:

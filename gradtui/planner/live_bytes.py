@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.torch_private.operation_mode import OperationMode
+from gradtui.protocol.step_peaks import whole_blocks
 
 
 class _Counted(weakref.ref[Any]):
@@ -21,10 +22,15 @@ class _Counted(weakref.ref[Any]):
 
 
 class LiveBytes(OperationMode):
-    """Counts storages from when `add` gets a tensor of them until they are freed; as a mode, those of all results."""
+    """Counts storages from when `add` gets a tensor of them until they are freed; as a mode, those of all results.
 
-    def __init__(self) -> None:
+    Args:
+        block: each storage counts as a multiple of these bytes.
+    """
+
+    def __init__(self, block: int = 1) -> None:
         super().__init__()
+        self._block = block
         self.now = 0
         """Bytes that are alive."""
         self.peak = 0
@@ -51,6 +57,7 @@ class LiveBytes(OperationMode):
         counted.is_final |= nbytes is not None
 
     def _resize(self, counted: _Counted, nbytes: int) -> None:
+        nbytes = whole_blocks(nbytes, self._block)
         self.now += nbytes - counted.nbytes
         counted.nbytes = nbytes
         self.peak = max(self.peak, self.now)

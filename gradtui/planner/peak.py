@@ -27,6 +27,8 @@ class StepChange:
     taken to grow with it."""
     gradients_now: int = 0
     """Bytes of `.grad` without the change."""
+    scratch: int = 0
+    """What the optimizer's step takes beyond what is there when it begins or ends."""
 
 
 class _Stretch(NamedTuple):
@@ -51,7 +53,7 @@ def peak_of(peaks: StepPeaks, change: StepChange) -> tuple[int, Phase]:
 
     The forward and the models' part of backward change by their repeated peaks. What runs between them, and the backward of
     the loss, changes by what is alive when backward begins. What begins with gradients changes by them too. All phases hold
-    the optimizer state.
+    the optimizer state, and its step takes more or less besides.
     """
     found: dict[Phase, int] = {}
     for each in _stretches(peaks):
@@ -61,16 +63,15 @@ def peak_of(peaks: StepPeaks, change: StepChange) -> tuple[int, Phase]:
     return found[phase], phase
 
 
-def limits_for(peaks: StepPeaks, before: Peaks, room: int, gradients: int, state: int) -> Limits | None:
+def limits_for(peaks: StepPeaks, room: int, change: StepChange) -> Limits | None:
     """Return the limits of a repeated step with which `peak_of` is at most `room`; None if no repeated step has such a peak.
 
     Args:
         peaks: the peaks of a step.
-        before: the peaks of that step, repeated.
         room: bytes that there are.
-        gradients: bytes of gradients that a change adds.
-        state: bytes of optimizer state that it adds.
+        change: the change without checkpoints.
     """
+    before, state = change.before, change.optimizer_state
     unlimited = peaks.highest[1] + before.backward + room
     limits = {"forward": unlimited, "end": unlimited, "backward": unlimited}
 
@@ -79,7 +80,7 @@ def limits_for(peaks: StepPeaks, before: Peaks, room: int, gradients: int, state
             limits[name] = min(limits[name], room - state - highest + repeated)
 
     for each in _stretches(peaks):
-        held = gradients if each.has_gradients else 0
+        held = change.gradients if each.has_gradients else 0
         if each.phase is Phase.BACKWARD:
             of_models, of_loss = _parts_of_backward(peaks, each)
             # Units then have the peaks of a backward that adds to gradients: they are the higher ones.
@@ -90,7 +91,7 @@ def limits_for(peaks: StepPeaks, before: Peaks, room: int, gradients: int, state
             limit("end", each.highest + held, before.begin)
         elif each.phase is Phase.FORWARD:
             limit("forward", each.highest + held, before.forward)
-        elif each.highest + held + state > room:
+        elif each.highest + held + state + _scratch(each, change) > room:
             return None
     return Limits(**limits)
 
@@ -153,7 +154,11 @@ def _change(peaks: StepPeaks, stretch: _Stretch, change: StepChange) -> int:
         return is_new + grown(stretch.highest - held, before.begin, after.begin)
     if stretch.phase is Phase.FORWARD:
         return is_new + grown(stretch.highest - held, before.forward, after.forward)
-    return is_new
+    return is_new + _scratch(stretch, change)
+
+
+def _scratch(stretch: _Stretch, change: StepChange) -> int:
+    return change.scratch if stretch.phase is Phase.OPTIMIZER else 0
 
 
 def _lowest(peaks: StepPeaks, gradients: int) -> int:

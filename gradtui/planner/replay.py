@@ -88,10 +88,11 @@ class Replay:
 
     Args:
         recorded: the step. It must have operations.
+        block: in peaks, each storage counts as a multiple of these bytes.
     """
 
-    def __init__(self, recorded: OperationsRecorded) -> None:
-        self._recorded = recorded
+    def __init__(self, recorded: OperationsRecorded, block: int = 1) -> None:
+        self._recorded, self._block = recorded, block
         self._results = MetaResults()
 
     def under(self, plan: Plan, growing: Collection[int] = ()) -> Replayed:
@@ -106,7 +107,7 @@ class Replay:
         `freed_after`): compare peaks with each other. `places` has a number for each operation; with it the peaks of each
         number are returned too. With `has_gradients`, backward adds to gradients that are there when it begins.
         """
-        live = LiveBytes()
+        live = LiveBytes(self._block)
         run, begins = Repetition(self._recorded, plan, live), list[int]()
         levels: dict[int, int] = {}
         with torch.enable_grad(), self._results.entered():

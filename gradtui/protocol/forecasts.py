@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import itemgetter
 from typing import NamedTuple
 
 from gradtui.protocol.measurements import Measurement
 from gradtui.protocol.operations import OperationsRecorded
+from gradtui.protocol.step_peaks import StepPeaks
 from gradtui.protocol.vocabulary import Phase
 
 __all__ = ["Change", "ForecastAsked", "ForecastMade", "StepPeaks"]
@@ -28,32 +28,6 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StepPeaks:
-    """The most bytes that are allocated in each phase of a step."""
-
-    step: int
-    phases: tuple[tuple[Phase, int], ...]
-    """Each stretch of a phase in its order, with its highest total. There is at least one."""
-    first: int
-    """The total when the step begins."""
-    last: int
-    """The total when it ends."""
-    lowest: int
-    """The lowest total in it."""
-    backward_of_models: int | None = None
-    """The highest total in backward from when it reaches the models; None if it is unknown."""
-    backward_of_loss: int | None = None
-    """The highest total in backward before that."""
-    keeps_gradients: bool = False
-    """Whether `zero_grad` fills gradients with zeros, so that they are there in all phases."""
-
-    @property
-    def highest(self) -> tuple[Phase, int]:
-        """The phase with the highest total, and that total."""
-        return max(self.phases, key=itemgetter(1))
-
-
-@dataclass(frozen=True, slots=True)
 class ForecastAsked:
     """A question: what changes in the bytes and the time of a step."""
 
@@ -67,7 +41,7 @@ class ForecastAsked:
     """By parameter: bytes of its gradient."""
     change: Change
     optimizer_state: int = 0
-    """Bytes of optimizer state that appear with the change."""
+    """Bytes of optimizer state that appear with the change, in blocks if `peaks` are."""
     peaks: StepPeaks | None = None
     """The peaks of a step, from which that of the forecast follows; None leaves it out."""
     batch_scale: Fraction | float = 1.0

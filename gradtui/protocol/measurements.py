@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gradtui.protocol.device_memory import DeviceMemory
+from gradtui.protocol.step_peaks import StepPeaks
 from gradtui.protocol.vocabulary import (
     GradientHop,
     GradientStats,
@@ -384,6 +385,10 @@ class StepMemoryProfiled(Event):
     """By module: the bytes that it holds at the peak itself, without its submodules; empty in old recordings."""
     blocks: int | None = None
     """The highest total of the CUDA allocator's blocks, each rounded up to 512 bytes; None on the CPU."""
+    in_blocks: StepPeaks | None = None
+    """The peaks of the phases in these blocks; None on the CPU, and in old recordings."""
+    optimizer_scratch: int = 0
+    """`StepPeaks.scratch`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class DeviceFigures:
     allocated_peak: int | None
     reserved_peak: int | None
     trouble: NvmlTrouble | None
+    driver_reserved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class DeviceSampled(Measurement):
     """Numbers that the sampler thread reads at fixed intervals; None where the machine does not report them.
 
     Sizes are in bytes; `utilisation` is a fraction of 1. `device_process` is what this process holds according to the driver,
-    `device_used` what all processes hold. `requested`, `allocated` and `reserved` come from the allocator of the same device:
-    the requested bytes, the blocks allocated for them, and the memory reserved from the driver. Their peaks are those that the
-    script would read.
+    `device_used` what all processes hold of the `device_total`. `requested`, `allocated` and `reserved` come from the allocator
+    of the same device: the requested bytes, the blocks allocated for them, and the memory reserved from the driver. Their peaks
+    are those that the script would read.
     """
 
     source: str
@@ -67,3 +68,6 @@ class DeviceSampled(Measurement):
     """Torch's index of the CUDA device, which holds most of the models' bytes; None while none is in use."""
     others: tuple[DeviceFigures, ...] = ()
     """The other CUDA devices of which torch has reserved memory in this process."""
+    driver_reserved: int | None = None
+    """The part of `device_total` that the driver keeps for itself and no process can have. None where only NVML's first version
+    answers, whose `device_used` contains it, and in older recordings."""

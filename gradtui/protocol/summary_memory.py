@@ -132,6 +132,8 @@ class DeviceParts:
     device_used: int | None
     """Of all processes."""
     device_total: int | None
+    driver_reserved: int | None
+    """What the driver keeps for itself of the total. `device_used` contains it where it is None."""
     other_processes: int | None
 
 

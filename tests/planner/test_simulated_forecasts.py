@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
+from collections.abc import Callable
 
 import pytest
 import simulated
 import torch
 from patterns import patterns
 from torch import Tensor, nn
+from torch.optim import SGD, Adam, Optimizer
 from watched import Watched, watched
 
 from gradtui.planner import Forecaster
@@ -17,6 +18,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.vocabulary import Phase
+from gradtui.remote.live.planned_choices import PlannedChange, question_of
 from gradtui.run.state.forecast import forecast_change, question
 
 pytestmark = pytest.mark.fake_cuda
@@ -37,30 +39,40 @@ class Block(nn.Module):
 def network(kind: str) -> tuple[nn.Module, Tensor]:
     if kind == "blocks":
         return nn.Sequential(*[Block() for _ in range(4)]).cuda(), torch.zeros(8, 64, WIDTH, device="cuda")
+    if kind == "small":
+        # Each tensor has 40 or 400 bytes, of a block of 512.
+        small = [nn.Sequential(nn.Linear(10, 10), nn.LayerNorm(10), nn.Tanh()) for _ in range(30)]
+        return nn.Sequential(*small).cuda(), torch.zeros(2, 10, device="cuda")
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU()) for _ in range(6)]
     return nn.Sequential(*layers).cuda(), torch.zeros(1024, WIDTH, device="cuda")
 
 
-def train(model: nn.Module, x: Tensor, steps: int) -> None:
-    optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.01)
-    for _ in range(steps):
+def train(
+    model: nn.Module, x: Tensor, kind: type[Optimizer], before: Callable[[int], object] = lambda _: None
+) -> Optimizer:
+    """Train for some steps; `before` is called before each of them with its index. Return the optimizer."""
+    optimizer = kind([each for each in model.parameters() if each.requires_grad], lr=0.01)  # type: ignore[call-arg]
+    for step in range(STEPS):
+        before(step)
         optimizer.zero_grad()
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
+    return optimizer
 
 
-def observed(model: nn.Module, x: Tensor) -> Watched:
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+def observed(model: nn.Module, x: Tensor, kind: type[Optimizer] = SGD) -> Watched:
     with watched() as run:
-        for step in range(STEPS):
+
+        def trace(step: int) -> None:
             if step == STEPS - 1:
                 run.commands.submit(lambda number: TraceStep(number))
                 torch.cuda.reset_peak_memory_stats()
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
+
+        optimizer = train(model, x, kind, trace)
+    # What the run knows of an optimizer ends with it.
+    assert run.state.optimizers
+    del optimizer
     return run
 
 
@@ -68,19 +80,17 @@ def observed(model: nn.Module, x: Tensor) -> Watched:
 def _without_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
     # Workspaces of cuBLAS are there from the first products on.
-    train(*network("blocks"), 1)
+    train(*network("blocks"), SGD)
 
 
-def peak_of(kind: str, trains: frozenset[int]) -> int:
+def peak_of(kind: str, trains: frozenset[int], optimizer: type[Optimizer] = SGD) -> int:
     """Return the allocator's peak of a step in which these parameters train, beyond what the process holds before."""
     gc.collect()
     before = torch.cuda.memory_allocated()
     model, x = network(kind)
     for index, parameter in enumerate(model.parameters()):
         parameter.requires_grad_(index in trains)
-    train(model, x, STEPS - 1)
-    torch.cuda.reset_peak_memory_stats()
-    train(model, x, 1)
+    train(model, x, optimizer, lambda step: step == STEPS - 1 and torch.cuda.reset_peak_memory_stats())
     return torch.cuda.max_memory_allocated() - before
 
 
@@ -116,12 +126,15 @@ def test_the_profile_has_the_peak_of_the_allocator_and_leaves_it_as_it_is(kind: 
     assert peak == peak_of(kind, frozenset(range(1_000)))
 
 
-@pytest.mark.parametrize("kind", ["blocks", "norms"])
-def test_forecasts_of_ten_patterns_are_within_one_per_cent_of_max_memory_allocated(kind: str) -> None:
+@pytest.mark.parametrize("optimizer", [SGD, Adam])
+@pytest.mark.parametrize("kind", ["blocks", "norms", "small"])
+def test_forecasts_of_ten_patterns_are_within_one_per_cent_of_max_memory_allocated(
+    kind: str, optimizer: type[Optimizer]
+) -> None:
     gc.collect()
     before = torch.cuda.memory_allocated()
     model, x = network(kind)
-    run = observed(model, x)
+    run = observed(model, x, optimizer)
     asked = question(run.state, forecast_change(run.state, Change()))
     assert asked is not None
     assert asked.peaks is not None
@@ -129,12 +142,13 @@ def test_forecasts_of_ten_patterns_are_within_one_per_cent_of_max_memory_allocat
     chosen = patterns(model)
     for name, trains in chosen.items():
         stops = tuple(index for index, _ in enumerate(model.parameters()) if index not in trains)
-        about = replace(asked, change=Change(stops))
+        about = question_of(run.state, PlannedChange("", (), forecast_change(run.state, Change(stops))), None)
+        assert about is not None
         answer = forecaster.with_peak(forecaster.answer(about), about)
         assert answer.peak is not None, name
         predicted[name] = asked.peaks.highest[1] + answer.peak - before
     del model, x, run
-    found = {name: peak_of(kind, trains) for name, trains in chosen.items()}
+    found = {name: peak_of(kind, trains, optimizer) for name, trains in chosen.items()}
     assert len(found) == 10
     assert len(set(found.values())) > 2
     assert predicted == pytest.approx(found, rel=0.01)
@@ -178,7 +192,7 @@ def test_a_history_that_cannot_be_read_ends_with_the_step(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch._C, "_cuda_memorySnapshot", fails)
     model, x = network("blocks")
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    optimizer = SGD(model.parameters(), 0.01)
     with watched(may_fail=True) as run:
         for _ in range(STEPS):
             model(x).square().mean().backward()

@@ -30,8 +30,8 @@ def alone(gpu: Gpu) -> DeviceReading:
 
 
 def test_everything_that_the_driver_tells() -> None:
-    gpu = Gpu(name=b"NVIDIA X", used=5, total=9, load=50, processes=[(1, 1), (OWN, 4)])
-    assert alone(gpu) == DeviceReading(name="NVIDIA X", used=5, total=9, process=4, utilisation=0.5)
+    gpu = Gpu(name=b"NVIDIA X", used=5, total=9, reserved=2, load=50, processes=[(1, 1), (OWN, 4)])
+    assert alone(gpu) == DeviceReading("NVIDIA X", used=5, total=9, reserved=2, process=4, utilisation=0.5)
 
 
 def test_what_the_driver_refuses_is_unknown() -> None:

@@ -20,7 +20,8 @@ import pytest
 HERE = Path(__file__).parent
 SOURCES = [HERE.parent / "fake_cuda" / name for name in ("nvml.c", "machine.c")]
 MIB = 1 << 20
-UNKNOWN = {"name": None, "used": None, "total": None, "process": None, "utilisation": None, "trouble": None}
+NAMES = ("name", "used", "total", "reserved", "process", "utilisation", "trouble")
+UNKNOWN = dict.fromkeys(NAMES)
 Act = tuple[str, Any]
 Ask = Callable[..., list[Any]]
 
@@ -84,7 +85,8 @@ def test_processes_of_two_users(ask: Ask) -> None:
     """The driver tells nothing of the first one's memory; its own process is found behind it."""
     (reading,) = ask(TWO_USERS, read())
     assert reading == {
-        "name": "NVIDIA-X", "used": 50 * MIB, "total": 80 * MIB, "process": 20 * MIB, "utilisation": 0.37, "trouble": None
+        "name": "NVIDIA-X", "used": 50 * MIB, "total": 80 * MIB, "reserved": 4 * MIB, "process": 20 * MIB,
+        "utilisation": 0.37, "trouble": None,
     }  # fmt: skip
 
 
@@ -107,13 +109,13 @@ def test_what_is_not_supported_is_unknown_and_the_rest_is_told(ask: Ask) -> None
         )
     )
     (reading,) = ask(f"{TWO_USERS}\ngraphics OWN {3 * MIB}\n{refused}", read())
-    assert reading == {**UNKNOWN, "used": 50 * MIB, "total": 80 * MIB, "process": 3 * MIB}
+    assert reading == {**UNKNOWN, "used": 50 * MIB, "total": 80 * MIB, "reserved": 4 * MIB, "process": 3 * MIB}
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH])
 def test_memory_in_the_first_version_counts_what_the_driver_has_reserved(ask: Ask, code: int) -> None:
     (reading,) = ask(f"{ONE}\nrefuse nvmlDeviceGetMemoryInfo_v2 {code}", read())
-    assert (reading["used"], reading["total"]) == (54 * MIB, 80 * MIB)
+    assert (reading["used"], reading["total"], reading["reserved"]) == (54 * MIB, 80 * MIB, None)
 
 
 GONE = [
@@ -186,6 +188,7 @@ FIRST = {
     "name": "NVIDIA-A MIG",
     "used": 11 * MIB,
     "total": 40 * MIB,
+    "reserved": 0,
     "process": 10 * MIB,
     "utilisation": None,
     "trouble": None,
@@ -194,6 +197,7 @@ SECOND = {
     "name": "NVIDIA-A MIG",
     "used": 22 * MIB,
     "total": 40 * MIB,
+    "reserved": 0,
     "process": None,
     "utilisation": None,
     "trouble": "process hidden",

@@ -28,6 +28,7 @@ def test_a_live_run_is_listed_and_answers(place: Path) -> None:
         status = json.loads(gradtui(place, "status", "--json").stdout)
         assert status["pid"] == process.pid
         assert status["step"] >= run["step"] >= 0
+        assert 0 <= (status["gradient_norm_step"] or 0) <= status["step"]
         shown = dict(line.split(maxsplit=1) for line in gradtui(place, "status").stdout.splitlines())
         assert (shown["script"], shown["paused"], shown["ended"]) == ("train.py", "no", "no")
         assert float(shown["loss"]) == float(f"{float(shown['loss']):.4g}"), "four digits are enough for a person"

@@ -12,13 +12,20 @@ from gradtui.protocol.device_memory import DeviceMemory, joined
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.bounds import bound_of_known, bound_of_peak
-from gradtui.run.state.devices import FullestDevice, fullest_device, models_capacity
+from gradtui.run.state.devices import (
+    FullestDevice,
+    cuda_devices,
+    fullest_device,
+    models_capacity,
+    nearest_to_its_limit,
+    sum_of,
+)
 from gradtui.run.state.forecast import forecast
 from gradtui.run.state.free_memory import Shortage, free_bytes, shortage
 from gradtui.run.state.run_memory import phase_peak, run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import end_rows
-from gradtui.run.text.forecast import shortage_clause
+from gradtui.run.text.forecast import forecast_notes, shortage_clause
 from gradtui.tui.panels.memory_table import phase_table
 
 DEVICES = DeviceMemory(0, 40 * GIB, 50 * GIB), DeviceMemory(1, 6 * GIB, 12 * GIB)
@@ -84,6 +91,19 @@ def test_the_fullest_device_is_the_one_nearest_to_its_limit() -> None:
     assert models_capacity(on_two()) == 96 * GIB
 
 
+def test_what_the_driver_keeps_for_itself_is_no_capacity() -> None:
+    state = on_two()
+    apply(state, replace(TWO, driver_reserved=GIB, others=(replace(SECOND, driver_reserved=GIB // 2),)))
+    assert models_capacity(state) == 79 * GIB + 15 * GIB + GIB // 2
+    assert free_bytes(state) == (19 + 5) * GIB + GIB // 2 + 2 * GIB
+    assert fullest_device(DEVICES, state.device) == FullestDevice(1, 12 * GIB, 15 * GIB + GIB // 2)
+    assert sum_of(cuda_devices(state.device)).driver_reserved == GIB + GIB // 2
+    # The first device has 5 % left of what processes can have, the second one 1/31 of it.
+    full = replace(SAMPLE, device_total=100 * GIB, driver_reserved=40 * GIB, device_used=57 * GIB)
+    assert nearest_to_its_limit(replace(full, others=(replace(SECOND, driver_reserved=GIB // 2),))) == 1
+    assert nearest_to_its_limit(replace(full, others=(replace(SECOND, device_used=14 * GIB),))) == 0
+
+
 @pytest.mark.parametrize("width", [40, 68, 110])
 def test_the_panel_and_the_closing_lines_name_it(width: int) -> None:
     state = on_two()
@@ -139,9 +159,16 @@ def test_a_change_must_fit_on_the_device_where_its_tensors_are() -> None:
     assert shortage(state, forecast(state, others, True)) is None
 
 
+def test_a_forecast_says_that_its_peak_is_of_all_devices() -> None:
+    assert forecast_notes(on_two()) == (
+        "CUDA: checked on a simulated device only", "peaks are those of all devices together"
+    )  # fmt: skip
+
+
 def test_one_device_has_no_sign_and_no_fullest_one() -> None:
     state = RunState()
     for event in coop_run(10):
         apply(state, event)
+    assert forecast_notes(state) == ()
     assert state.step_memory.devices == ()
     assert "fullest" not in text(state, 110)

@@ -87,6 +87,16 @@ def test_a_parameter_beside_child_modules_has_a_row_and_memory_a_unit() -> None:
     assert "no longer watched" in Page(state, is_over=True).text
 
 
+def test_an_old_norm_has_its_step() -> None:
+    """As where the steps replay a CUDA graph, whose norms nothing reads."""
+    state = run("TT", "11")
+    apply(state, ev.GradientsMeasured(1.0, 20, 5.0, 0.25, (3.0, 4.0)))
+    state.step, state.steps_per_second = 22, 5.0
+    assert "gradient norm 5.00 ·" in Page(state).text
+    state.step = 400
+    assert "gradient norm 5.00 (step 20) ·" in Page(state).text
+
+
 def test_values_of_several_optimizers_have_their_names_and_steps() -> None:
     text = Page(state_after(*gan(40))).text
     d, g = loss_at(1, 39), loss_at(0, 40)

@@ -44,6 +44,7 @@ def on(device: str, sample: ev.DeviceSampled | None) -> RunState:
         ("cpu", None, None),
         (H100, CUDA, 30 * GIB),
         (H100, replace(CUDA, reserved=None, allocated=None), 10 * GIB),
+        (H100, replace(CUDA, driver_reserved=2 * GIB), 28 * GIB),
         (H100, replace(CUDA, device_used=None), None),
         (H100, HOST, None),
         ("mps", HOST, None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled, StepPeaks
@@ -33,7 +35,10 @@ PHASES = (
 
 def test_the_allocators_peaks_are_those_of_the_phases() -> None:
     peaks = step_peaks(state_of(*PHASES), 5)
-    expected = StepPeaks(5, ((Phase.FORWARD, 170), (Phase.BACKWARD, 220), (Phase.OPTIMIZER, 150)), 100, 140, 100)
+    expected = StepPeaks(
+        5, ((Phase.FORWARD, 170), (Phase.BACKWARD, 220), (Phase.OPTIMIZER, 150)), 100, 140, 100,
+        scratch=150 - 140, steps_at_once=True,
+    )  # fmt: skip
     assert peaks == expected
     assert peaks is not None
     assert peaks.highest == (Phase.BACKWARD, 220)
@@ -66,6 +71,22 @@ def test_a_profile_comes_first_and_only_of_the_asked_step() -> None:
     peaks = step_peaks(state, 7)
     assert peaks == StepPeaks(7, ((Phase.FORWARD, 130), (Phase.BACKWARD, 210)), 90, 120, 90)
     assert step_peaks(state, 8) is None
+
+
+def test_the_peaks_in_blocks_come_first() -> None:
+    state, phases = RunState(), ((Phase.FORWARD, 0), (Phase.BACKWARD, 2))
+    blocks = StepPeaks(7, ((Phase.FORWARD, 512), (Phase.BACKWARD, 1024)), 512, 512, 512, scratch=64, block=512)
+    profile = StepMemoryProfiled(
+        0.0, 7, (90, 130, 200, 120), 4, phases, 210, Phase.BACKWARD, -1, (), (), True, blocks=1024, in_blocks=blocks
+    )
+    state.step_profile, state.profiled_under = profile, (state.tree.trainable, state.tree.checkpointed)
+    assert step_peaks(state) == blocks
+    # An older recording has the highest total of the blocks alone.
+    state.step_profile = replace(profile, in_blocks=None)
+    older = step_peaks(state)
+    assert older is not None
+    assert older.highest == (Phase.BACKWARD, 1024)
+    assert older.block == 1
 
 
 def test_gradients_at_the_end_of_the_forward_are_cleared_after_it() -> None:

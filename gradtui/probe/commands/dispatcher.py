@@ -341,6 +341,8 @@ class CommandDispatcher:
             return handler(command)
 
     def _trace(self, command: TraceStep) -> CommandResult:
+        if self._crossing.is_captured:
+            raise CommandRefused(refusals.GRAPH_ALLOCATES_NOTHING)
         objection = self._step_sampler.trace_next(operations=command.operations)
         if objection is not None:
             raise CommandRefused(objection)

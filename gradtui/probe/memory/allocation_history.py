@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from gradtui.probe.autograd import OUTSIDE
 from gradtui.probe.memory.allocation_log import Allocation, StepCourse
 from gradtui.probe.torch_private.cuda_history import OWN, Recorded
+from gradtui.protocol.step_peaks import CUDA_BLOCK, whole_blocks
 from gradtui.protocol.vocabulary import Phase
-
-_BLOCK = 512
-"""The allocator rounds requests up to a multiple of these bytes (PyTorch: CUDACachingAllocator.cpp, kMinBlockSize)."""
 
 Known = Mapping[int, tuple[str, int]]
 """Address of a storage -> its category and its module."""
@@ -35,11 +33,6 @@ class Notes:
     """What was there when the step began."""
     end: Known = field(default_factory=dict)
     """What is there when it ends."""
-
-
-def block_bytes(requested: int) -> int:
-    """Return the bytes of the block that the CUDA allocator hands out for a request."""
-    return -(-requested // _BLOCK) * _BLOCK
 
 
 def course_of(recorded: Recorded, first: int, notes: Notes) -> StepCourse:
@@ -90,7 +83,7 @@ class _Reading:
         totals = sum(block.requested for block in in_use.values()), sum(block.nbytes for block in in_use.values())
         curve, blocks = (_cumulated(total, changes) for total, changes in zip(totals, (self._changes, self._rounded)))
         modules = [OUTSIDE, *(OUTSIDE if module is None else module for module in self._modules)]
-        return StepCourse(curve, modules, self._allocations, self._marks, max(blocks))
+        return StepCourse(curve, modules, self._allocations, self._marks, blocks)
 
     def _add_living(self) -> None:
         """Add the blocks that are in use when the step begins, with their categories and modules."""
@@ -107,7 +100,7 @@ class _Reading:
         self._allocations += self._live.values()
 
     def _made(self, address: int, nbytes: int, module: int | None) -> None:
-        self._note(nbytes, block_bytes(nbytes), module)
+        self._note(nbytes, whole_blocks(nbytes, CUDA_BLOCK), module)
         made = Allocation(nbytes, OUTSIDE if module is None else module, True, len(self._changes))
         self._live[address] = made
         self._allocations.append(made)
@@ -116,7 +109,7 @@ class _Reading:
         freed = self._live.pop(address, None)
         if freed is not None:
             freed.died = len(self._changes) + 1
-        self._note(-nbytes, -block_bytes(nbytes), saver)
+        self._note(-nbytes, -whole_blocks(nbytes, CUDA_BLOCK), saver)
 
     def _note(self, change: int, rounded: int, module: int | None) -> None:
         self._changes.append(change)

@@ -56,8 +56,8 @@ class StepCourse:
     """The module that was running at each change."""
     allocations: list[Allocation]
     marks: list[PhaseMark]
-    blocks: int = 0
-    """The highest total of the CUDA allocator's blocks."""
+    blocks: list[int] | None = None
+    """The curve of the CUDA allocator's blocks; None on the CPU."""
 
 
 class _Followed(weakref.ref[Any]):

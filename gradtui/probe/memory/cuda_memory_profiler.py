@@ -22,6 +22,7 @@ from gradtui.probe.torch_private.cuda_history import of_this_process as history
 from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.events import StepMemoryProfiled
+from gradtui.protocol.step_peaks import CUDA_BLOCK
 from gradtui.protocol.vocabulary import Phase
 
 
@@ -69,7 +70,7 @@ class CudaMemoryProfiler(StepRecorder[OperationLog]):
         if not self._notes.phases or (recorded.is_whole and first != self._begin):
             return None
         course = course_of(recorded, first, self._notes)
-        found = profile_of(course, self._tree, at, step, is_whole=recorded.is_whole, blocks=course.blocks)
+        found = profile_of(course, self._tree, at, step, is_whole=recorded.is_whole, block=CUDA_BLOCK)
         self.log.own_ns += perf_counter_ns() - began
         return found
 

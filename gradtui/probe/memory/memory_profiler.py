@@ -20,7 +20,7 @@ from gradtui.probe.memory.step_recorder import StepRecorder
 from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.torch_private.private_names import is_lazy, number_of, running_node
-from gradtui.protocol.events import StepMemoryProfiled
+from gradtui.protocol.events import StepMemoryProfiled, StepPeaks
 from gradtui.protocol.vocabulary import Holding, Phase
 
 CURVE_POINTS = 512
@@ -98,9 +98,9 @@ def known_tensors(
 
 
 def profile_of(
-    course: StepCourse, tree: ModuleTree, at: float, step: int, *, is_whole: bool, blocks: int | None = None
+    course: StepCourse, tree: ModuleTree, at: float, step: int, *, is_whole: bool, block: int = 1
 ) -> StepMemoryProfiled:
-    """Return the profile of a step with this course."""
+    """Return the profile of a step with this course, whose blocks are multiples of `block` bytes."""
     curve, marks = course.curve, course.marks
     peak = max(curve)
     peak_at = curve.index(peak)
@@ -120,9 +120,36 @@ def profile_of(
         is_whole,
         *highest_in_backward(curve, course.modules, marks),
         held_by_module(course.allocations, peak_at, len(tree.parents)),
-        blocks,
+        max(course.blocks) if course.blocks is not None else None,
+        _peaks(step, course.blocks, course, block) if course.blocks is not None else None,
+        _optimizer_scratch(curve, marks),
         listing=tree.listing,
     )
+
+
+def _peaks(step: int, curve: Sequence[int], course: StepCourse, block: int) -> StepPeaks:
+    """Return the peaks of the phases on a curve that has the changes of a course."""
+    marks = course.marks
+    return StepPeaks(
+        step, tuple((phase, max(curve[begin : end + 1])) for begin, end, phase in _stretches(curve, marks)),
+        curve[0], curve[-1], min(curve), *highest_in_backward(curve, course.modules, marks),
+        scratch=_optimizer_scratch(curve, marks), steps_at_once=True, block=block,
+    )  # fmt: skip
+
+
+def _stretches(curve: Sequence[int], marks: Sequence[PhaseMark]) -> Iterator[tuple[int, int, Phase]]:
+    """Yield where each phase begins and ends, and the phase. What is at its begin was there before."""
+    ends = [begin for begin, _ in marks[1:]]
+    return ((begin, end, phase) for (begin, phase), end in zip(marks, [*ends, len(curve) - 1]))
+
+
+def _optimizer_scratch(curve: Sequence[int], marks: Sequence[PhaseMark]) -> int:
+    steps = [
+        max(curve[begin : end + 1]) - max(curve[begin], curve[end])
+        for begin, end, phase in _stretches(curve, marks)
+        if phase is Phase.OPTIMIZER
+    ]
+    return steps[0] if len(steps) == 1 else 0
 
 
 def module_now(modules: ModuleCallLog) -> int:
@@ -209,8 +236,7 @@ def highest_in_backward(
     Gradients are accumulated outside of all modules, so the module alone does not tell.
     """
     models, loss = list[int](), list[int]()
-    ends = [begin for begin, _ in marks[1:]]
-    for (begin, phase), end in zip(marks, [*ends, len(curve) - 1]):
+    for begin, end, phase in _stretches(curve, marks):
         if phase is Phase.BACKWARD:
             # What is at index `begin` was there before.
             part = slice(begin + 1, end + 1)

@@ -128,6 +128,7 @@ def _figures(allocator: AllocatorReading, device: DeviceReading) -> dict[str, An
         "source": device.name or "",
         "device_used": device.used,
         "device_total": device.total,
+        "driver_reserved": device.reserved,
         "device_process": device.process,
         "utilisation": device.utilisation,
         "trouble": device.trouble,

@@ -46,6 +46,8 @@ class DeviceReading:
     name: str | None = None
     used: int | None = None
     total: int | None = None
+    reserved: int | None = None
+    """What the driver keeps for itself, which is not in `used`. None in NVML's first version, where `used` contains it."""
     process: int | None = None
     utilisation: float | None = None
     trouble: NvmlTrouble | None = None
@@ -134,6 +136,7 @@ class Nvml:
             name=self._name(device, handle),
             used=memory.used if memory is not None else None,
             total=memory.total if memory is not None else None,
+            reserved=getattr(memory, "reserved", None),
             process=process,
             utilisation=rates.gpu / 100 if rates is not None else None,
             trouble=trouble or process_trouble,

@@ -10,6 +10,7 @@ from gradtui.run.state.run_state import RunState
 
 _AS_SAMPLED = (
     "requested", "allocated", "reserved", "requested_peak", "allocated_peak", "reserved_peak", "device_used", "device_total",
+    "driver_reserved",
 )  # fmt: skip
 
 

@@ -60,11 +60,16 @@ class LargestBatchFound:
 
 
 def forecast_document(
-    now: Figures, choices: Sequence[Choice], room: int | None = None, largest: LargestBatchFound | None = None
+    now: Figures,
+    choices: Sequence[Choice],
+    room: int | None = None,
+    largest: LargestBatchFound | None = None,
+    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the report as JSON has it; `room` are the bytes of `--fit`."""
+    """Return the report as JSON has it; `room` are the bytes of `--fit`, `notes` what holds for all figures."""
     return {
         "schema": 1,
+        "notes": list(notes),
         "now": _entry(now, room),
         "plans": [
             {
@@ -99,9 +104,10 @@ def forecast_lines(
     choices: Sequence[Choice],
     room: int | None = None,
     largest: LargestBatchFound | None = None,
+    notes: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the lines of the report of a forecast after `steps` steps. Forecast peaks are estimates."""
-    yield f"forecast after {plural(steps, 'step')}"
+    yield f"forecast after {plural(steps, 'step')}" + (f" ({'; '.join(notes)})" if notes else "")
     for name, title in _TITLES.items():
         yield f"  {title:<16} {_size(getattr(now, name))}{_ending(name, now, room)}"
     for each in choices:

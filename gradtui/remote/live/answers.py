@@ -269,6 +269,7 @@ def _status(state: RunState) -> dict[str, Any]:
         "steps_per_second": state.steps_per_second,
         "loss": finite(newest_loss(state)[0]),
         "gradient_norm": finite(state.gradient_norm.last),
+        "gradient_norm_step": state.gradient_norm.steps[-1] if len(state.gradient_norm) else None,
         "findings": sum(each.is_open and each.status is Status.CONFIRMED for each in state.findings),
     }
 

@@ -10,7 +10,7 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.forecast_report import Choice, Figures
-from gradtui.run.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question
+from gradtui.run.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question, state_change
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected, find, joined, one_selection
 from gradtui.run.state.step_peaks import step_peaks
@@ -83,10 +83,9 @@ def change_of_command(state: RunState, command: Command) -> PlannedChange | None
 def question_of(state: RunState, change: PlannedChange, batch_size: int | None) -> ForecastAsked | None:
     """Return the question to the planner, None if there is nothing to go by."""
     asked = question(state, change.forecast)
-    kept = 0 if change.keeps_state else change.forecast.kept_state or 0
-    moved = (change.forecast.new_state or 0) - kept
     if asked is None:
         return None
+    moved = state_change(change.forecast, asked.peaks, drops=not change.keeps_state)
     return replace(asked, optimizer_state=moved, batch_scale=change.batch_scale, batch_size=batch_size)
 
 

@@ -16,7 +16,7 @@ from gradtui.run.state.objections import objection_to
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected
 from gradtui.run.text import command_text, refusals
-from gradtui.run.text.forecast import statistics_clauses
+from gradtui.run.text.forecast import forecast_notes, statistics_clauses
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster
@@ -124,7 +124,7 @@ def _document(
         "refused": refused,
         "stops": _paths(state, by_rules, "stops") if isinstance(command, (SetTrainable, TrainOnly)) else [],
         "starts": _paths(state, by_rules, "starts") if isinstance(command, (SetTrainable, TrainOnly)) else [],
-        **forecast_document(now, choices),
+        **forecast_document(now, choices, notes=forecast_notes(state)),
         "lines": [*(statistics_clauses(by_rules) if by_rules is not None and refused is None else ()), *lines],
     }
 

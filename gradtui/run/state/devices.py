@@ -23,7 +23,7 @@ class FullestDevice:
     bytes: int
     """Its highest total of tensors; the one at the end where no allocator keeps peaks."""
     capacity: int | None
-    """The bytes of the device; None where the driver does not say them of every device."""
+    """The bytes of the device that processes can have; None where the driver does not say them of every device."""
 
 
 def fullest_device(devices: Sequence[DeviceMemory], sample: DeviceSampled | None) -> FullestDevice | None:
@@ -31,7 +31,7 @@ def fullest_device(devices: Sequence[DeviceMemory], sample: DeviceSampled | None
 
     None for a single device, or if nothing is known.
     """
-    sizes = {device.index: device.device_total for device in cuda_devices(sample)}
+    sizes = {device.index: capacity(device) for device in cuda_devices(sample)}
     found = []
     for each in devices:
         size = each.total if each.peak is None else each.peak
@@ -54,12 +54,20 @@ def cuda_devices(sample: DeviceSampled | None) -> tuple[DeviceFigures, ...]:
     return tuple(sorted((first, *sample.others), key=lambda device: device.index))
 
 
+def capacity(device: DeviceSampled | DeviceFigures) -> int | None:
+    """Return the bytes of a device that processes can have, as `cudaMemGetInfo` and torch's `total_memory` say them.
+
+    That is NVML's total without what the driver keeps for itself. Where that reserve is unknown, it is the whole total.
+    """
+    return None if device.device_total is None else device.device_total - (device.driver_reserved or 0)
+
+
 def models_capacity(state: RunState) -> int | None:
-    """Return the bytes of the devices that hold the models; None if one of them is unknown."""
-    sizes = {device.index: device.device_total for device in cuda_devices(state.device)}
+    """Return the capacity of the devices that hold the models; None if one of them is unknown."""
+    sizes = {device.index: capacity(device) for device in cuda_devices(state.device)}
     indexes = [each.index for each in state.step_memory.devices]
     if not indexes:
-        return state.device.device_total if state.device is not None else None
+        return capacity(state.device) if state.device is not None else None
     known = [size for size in map(sizes.get, indexes) if size is not None]
     return sum(known) if len(known) == len(indexes) else None
 
@@ -92,9 +100,10 @@ def nearest_to_its_limit(sample: DeviceSampled | None) -> int | None:
 
 def _fullest_first(devices: Sequence[DeviceFigures]) -> list[DeviceFigures]:
     """Sort devices by the share of their memory that is in use, or by the bytes of this process if a share is unknown."""
+    sizes = [capacity(device) for device in devices]
     shares = [
-        device.device_used / device.device_total if device.device_used is not None and device.device_total else None
-        for device in devices
+        device.device_used / size if device.device_used is not None and size else None
+        for device, size in zip(devices, sizes)
     ]
     known = {device.index: share for device, share in zip(devices, shares) if share is not None}
     if len(known) == len(devices):

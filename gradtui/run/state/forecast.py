@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade, StepPeaks
+from gradtui.protocol.step_peaks import CUDA_BLOCK, whole_blocks
 from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Phase, Setting
 from gradtui.run.state.compiled import runs_compiled
 from gradtui.run.state.kept_activations import freed_bytes, keeps_enough
@@ -80,6 +82,10 @@ class Forecast:
     """The modules with the largest parts in `activations`, if the planner has answered: see `ForecastMade`."""
     holds: Kinds = ()
     """The modules whose running statistics would be held: they would run in eval mode."""
+    kept_blocks: int | None = None
+    """`kept_state` in the blocks of the CUDA allocator."""
+    new_blocks: int | None = None
+    """`new_state` in these blocks."""
     releases: Kinds = ()
     """The modules whose running statistics are held now and would be collected again."""
 
@@ -164,6 +170,8 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
     if made is None and not starts and only_trains:
         freed, at_least = freed_bytes(tree, frozenset(stops), most_modules)
     by_rules = -freed if freed is not None else 0 if starts and only_trains and keeps_enough(tree, starts) else None
+    kept = _state_bytes(state, had_gradient, places)
+    new = _state_bytes(state, without_state, {**places, **joined})
     return Forecast(
         stops=stops,
         starts=starts,
@@ -171,8 +179,10 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         gradients=made.gradients
         if made is not None
         else sum(gradient_bytes(infos[i]) for i in recorded) - sum(gradient_bytes(infos[i]) for i in had_gradient),
-        kept_state=_state_bytes(state, had_gradient, places),
-        new_state=_state_bytes(state, without_state, {**places, **joined}),
+        kept_state=kept.bytes,
+        new_state=new.bytes,
+        kept_blocks=kept.blocks,
+        new_blocks=new.blocks,
         activations=made.activations if made is not None else by_rules,
         at_least=at_least,
         owners=tuple(dict.fromkeys(state.optimizers[at].type_name for at, _ in sorted(set(places.values())))),
@@ -210,15 +220,26 @@ def question(state: RunState, change: Forecast, *, final: bool = False) -> Forec
     # With several optimizers that take turns, one step is not the whole round.
     if has_answer or operations is None or len(tree.turns) > 1 or not operations.operations:
         return None
+    peaks = step_peaks(state, operations.step)
     return ForecastAsked(
         operations,
         tree.trainable,
         tree.checkpointed,
         tuple(map(gradient_bytes, tree.parameters)),
         change.change,
-        optimizer_state=change.new_state or 0,
-        peaks=step_peaks(state, operations.step),
+        optimizer_state=state_change(change, peaks),
+        peaks=peaks,
     )
+
+
+def state_change(change: Forecast, peaks: StepPeaks | None, *, drops: bool = False) -> int:
+    """Return the bytes of optimizer state that appear with a change, in blocks if the peaks are.
+
+    `drops` says whether the state of what stops disappears.
+    """
+    in_blocks = peaks is not None and peaks.block > 1
+    new, kept = (change.new_blocks, change.kept_blocks) if in_blocks else (change.new_state, change.kept_state)
+    return (new or 0) - (kept or 0 if drops else 0)
 
 
 def _latest(state: RunState, change: Change) -> ForecastMade | None:
@@ -278,18 +299,30 @@ def _places(state: RunState, parameters: set[int]) -> dict[int, tuple[int, int]]
     return found
 
 
-def _state_bytes(state: RunState, indices: Collection[int], places: Mapping[int, tuple[int, int] | None]) -> int | None:
-    """Return the bytes of optimizer state of parameters after their first step; None if an optimizer is unknown."""
+class _StateBytes(NamedTuple):
+    """Bytes of optimizer state; None if an optimizer is unknown."""
+
+    bytes: int | None
+    blocks: int | None
+    """In blocks of the CUDA allocator, without scalars: these stay on the host, but for fused and capturable optimizers."""
+
+
+def _state_bytes(
+    state: RunState, indices: Collection[int], places: Mapping[int, tuple[int, int] | None]
+) -> _StateBytes:
+    """Return the bytes of optimizer state of parameters after their first step."""
     counts = {place: _state_tensors(state, place) for place in {places[index] for index in indices if index in places}}
     if None in counts.values():
-        return None
-    total = 0
+        return _StateBytes(None, None)
+    total = blocks = 0
     for index in indices:
         found = counts[places[index]] if index in places else None
         if found is not None:
             tensors, scalars = found
-            total += tensors * gradient_bytes(state.tree.parameters[index]) + scalars * _SCALAR
-    return total
+            size = gradient_bytes(state.tree.parameters[index])
+            total += tensors * size + scalars * _SCALAR
+            blocks += tensors * whole_blocks(size, CUDA_BLOCK)
+    return _StateBytes(total, blocks)
 
 
 def _state_tensors(state: RunState, place: tuple[int, int] | None) -> tuple[int, int] | None:

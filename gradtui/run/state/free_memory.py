@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 from gradtui.protocol.events import DeviceFigures, DeviceSampled, MemoryMeasured
 from gradtui.protocol.forecasts import Change
-from gradtui.run.state.devices import cuda_devices
+from gradtui.run.state.devices import capacity, cuda_devices
 from gradtui.run.state.forecast import Forecast, forecast_change
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import is_on_host
-
-_CUDA = "CUDA allocator"
-"""How the names of the sources of memory totals of CUDA devices begin."""
+from gradtui.run.state.selectors import is_on_cuda, is_on_host
 
 
 @dataclass(frozen=True)
@@ -68,14 +65,13 @@ def free_bytes(state: RunState) -> int | None:
     """Return the bytes that a step could take beyond its present peak on the models' device; None if unknown.
 
     On the CPU it is the host memory that the operating system says is available, at the newest sample. On CUDA it is what the
-    driver has free, and what torch's allocator has reserved and did not need in the last sampled step. The reserved part may
-    be in pieces that are too small. The CUDA part is not yet confirmed on a device.
+    driver has free (`cudaMemGetInfo`), and what torch's allocator has reserved and did not need in the last sampled step. The
+    reserved part may be in pieces that are too small. Checked on a simulated device only.
     """
-    sample, started = state.device, state.started
+    sample = state.device
     if sample is None:
         return None
-    # A CUDA device goes by the name that the driver gives it.
-    if started is not None and started.ledger.startswith(_CUDA):
+    if is_on_cuda(state):
         return _free_on_cuda(state, sample)
     return sample.host_available if is_on_host(state) else None
 
@@ -111,8 +107,9 @@ def _newest(state: RunState) -> list[MemoryMeasured]:
 
 
 def _free_on(device: DeviceSampled | DeviceFigures, peaks: Sequence[int]) -> int | None:
-    if device.device_total is None or device.device_used is None:
+    size = capacity(device)
+    if size is None or device.device_used is None:
         return None
     reserved, allocated = device.reserved or 0, device.allocated or 0
     unused = max(0, reserved - max([allocated, *peaks]))
-    return max(0, device.device_total - device.device_used) + unused
+    return max(0, size - device.device_used) + unused

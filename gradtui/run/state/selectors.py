@@ -264,6 +264,11 @@ def is_on_host(state: RunState) -> bool:
     return state.started is None or state.started.device in ("", "cpu")
 
 
+def is_on_cuda(state: RunState) -> bool:
+    """Return whether the models are on CUDA devices, whose memory totals are the allocator's: a device goes by its own name."""
+    return state.started is not None and state.started.ledger.startswith("CUDA allocator")
+
+
 def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
     """Divide the bytes in no category into those from before the first forward, and those that training has added since.
 

@@ -23,7 +23,8 @@ def step_peaks(state: RunState, step: int | None = None) -> StepPeaks | None:
         # Another choice has another peak, until a step is profiled with it.
         if state.profiled_under != (state.tree.trainable, state.tree.checkpointed):
             return None
-        return replace(_in_blocks(state.step_profile), keeps_gradients=_keeps_gradients(state, state.step_profile))
+        profile = state.step_profile
+        return replace(profile.in_blocks or _in_blocks(profile), keeps_gradients=_keeps_gradients(state, profile))
     measured = measured_phases(state)
     if not measured or measured[0].step < (step or 0) or any(each.devices for each in measured):
         # The peaks of several devices are upper bounds, whose differences say nothing.
@@ -36,21 +37,26 @@ def profiled_peaks(profile: StepMemoryProfiled) -> StepPeaks:
     curve = profile.curve
     return StepPeaks(
         profile.step, tuple(_stretches(profile)), curve[0], curve[-1], min(curve),
-        profile.backward_of_models, profile.backward_of_loss,
+        profile.backward_of_models, profile.backward_of_loss, scratch=profile.optimizer_scratch,
     )  # fmt: skip
 
 
 def _in_blocks(profile: StepMemoryProfiled) -> StepPeaks:
-    """Return the peaks of a profile, on CUDA in blocks of the allocator.
+    """Return the peaks of a profile, on CUDA in blocks of the allocator. An older recording has only their highest total.
 
     The difference is nearly all of parameters, gradients and optimizer state, and so it is the same at all times.
     """
     peaks, rounding = profiled_peaks(profile), profile.blocks - profile.peak if profile.blocks is not None else 0
     models, loss = (each and each + rounding for each in (peaks.backward_of_models, peaks.backward_of_loss))
-    return StepPeaks(
-        peaks.step, tuple((phase, highest + rounding) for phase, highest in peaks.phases),
-        peaks.first + rounding, peaks.last + rounding, peaks.lowest + rounding, models, loss,
-    )  # fmt: skip
+    return replace(
+        peaks,
+        phases=tuple((phase, highest + rounding) for phase, highest in peaks.phases),
+        first=peaks.first + rounding,
+        last=peaks.last + rounding,
+        lowest=peaks.lowest + rounding,
+        backward_of_models=models,
+        backward_of_loss=loss,
+    )
 
 
 def _stretches(profile: StepMemoryProfiled) -> list[tuple[Phase, int]]:
@@ -90,4 +96,9 @@ def _measured(phases: list[MemoryMeasured], *, accumulates: bool) -> StepPeaks:
     elif phases[0].held.gradients:
         # Those of the step before, which are cleared between forward and backward.
         peaks.insert(1, (Phase.ZERO_GRAD, totals[0]))
-    return StepPeaks(phases[0].step, tuple(peaks), first, totals[-1], min(first, *totals))
+    of_optimizer = next((each for each in phases if each.phase is Phase.OPTIMIZER), None)
+    scratch = (of_optimizer.peak or 0) - (of_optimizer.held.total or 0) if of_optimizer is not None else 0
+    lowest = min(first, *totals)
+    return StepPeaks(
+        phases[0].step, tuple(peaks), first, totals[-1], lowest, scratch=max(0, scratch), steps_at_once=True
+    )  # fmt: skip

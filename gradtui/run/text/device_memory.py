@@ -1,6 +1,8 @@
 """One line for a CUDA device: what NVML reports of this process, and the parts of torch that it is made of. Pure.
 
 process (NVML) 1,372 MiB = 611 allocated + 261 cached + 500 context, of 80.0 GiB
+
+Behind "of" stand the bytes that processes can have: without what the driver keeps for itself.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import DeviceFigures
-from gradtui.run.state.devices import cuda_devices, fullest_device, named_devices
+from gradtui.run.state.devices import capacity, cuda_devices, fullest_device, named_devices
 from gradtui.run.state.reconciliation import reconcile
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import DASH, share_text, short_bytes
@@ -40,8 +42,8 @@ def several_devices_forms(devices: Sequence[DeviceFigures], fullest: int) -> Ite
     sizes = [device.device_process if device.device_process is not None else device.reserved for device in devices]
     total = short_bytes(None if None in sizes else sum(size or 0 for size in sizes))
     index, device = next((at, each) for at, each in enumerate(devices) if each.index == fullest)
-    of = f" of {short_bytes(device.device_total)}" if device.device_total is not None else ""
-    held = short_bytes(sizes[index])
+    of = _capacity_text(device)
+    of, held = f" of {of}" if of else "", short_bytes(sizes[index])
     yield f"{len(devices)} devices (NVML) {total}, fullest cuda:{fullest} {held}{of}"
     yield f"{len(devices)} devices {total}, fullest cuda:{fullest} {held}"
     yield f"fullest cuda:{fullest} {held}{of}"
@@ -79,7 +81,7 @@ def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
     who = {"process": "process (NVML)", "device": "device (NVML)", None: f"process (NVML) {DASH}, torch reserved"}
     short_who = {"process": "NVML", "device": "NVML", None: "torch"}[found.scope]
     first, short = (f"{name} {words}".strip() for words in (who[found.scope], short_who))
-    of = f"{short_bytes(device.device_total)}" if device.device_total is not None else ""
+    of = _capacity_text(device)
     precise = _UNITS[0] if (whole or 0) < _MAX_MIB * _MIB else _UNITS[1]
     total, sizes, unit = _rounded(whole, list(parts.values()), precise)
     named = " + ".join(f"{size} {'outside torch' if part == 'outside' else part}" for part, size in zip(parts, sizes))
@@ -114,6 +116,11 @@ def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
         yield (f"{name} {total} {unit}, {sizes[0]} alloc",)
         yield (f"{name} {total} {unit}",)
     yield (f"{short} {total} {unit}",)
+
+
+def _capacity_text(device: DeviceFigures) -> str:
+    size = capacity(device)
+    return "" if size is None else short_bytes(size)
 
 
 def _rounded(whole: int | None, parts: Sequence[int | None], unit: tuple[str, int, int]) -> tuple[str, list[str], str]:

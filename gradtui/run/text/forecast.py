@@ -9,11 +9,20 @@ from gradtui.run.state.forecast import Forecast
 from gradtui.run.state.forecast_score import scores
 from gradtui.run.state.free_memory import Shortage
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import is_on_cuda
 from gradtui.run.text.freezes import kinds_text
 from gradtui.run.text.units import count_text, plural, short_bytes
 
 _IN = {"peak": "the peak"}
 NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
+
+
+def forecast_notes(state: RunState) -> tuple[str, ...]:
+    """Return what holds for all figures of a forecast on CUDA devices; empty on others."""
+    if not is_on_cuda(state):
+        return ()
+    together = ("peaks are those of all devices together",) if state.step_memory.devices else ()
+    return ("CUDA: checked on a simulated device only", *together)
 
 
 def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]:

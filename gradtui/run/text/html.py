@@ -13,6 +13,7 @@ from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.state.changes import changes
 from gradtui.run.state.findings import Level, open_findings
 from gradtui.run.state.first_folds import first_folds, stacks_of
+from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.model_records import reported_tree
 from gradtui.run.state.run_memory import memory_now, run_peak
 from gradtui.run.state.run_state import RunState, TreeState
@@ -20,7 +21,7 @@ from gradtui.run.state.selectors import joint_ratio, letters_of, newest_loss, ro
 from gradtui.run.state.series import joint_norm
 from gradtui.run.text.effects import change_results, change_words
 from gradtui.run.text.findings import finding_text
-from gradtui.run.text.optimizers import newest_losses, newest_norms
+from gradtui.run.text.optimizers import newest_losses, newest_norms, of_step_text
 from gradtui.run.text.parameters import STATE_WORDS
 from gradtui.run.text.units import DASH, bounded, number_text, plural, rate_text, size_text
 from gradtui.system.printable import printable
@@ -75,10 +76,16 @@ def _facts(state: RunState, *, is_over: bool) -> str:
         f"<b>step {state.step:,}</b>" + (" (no longer watched)" if is_over else ""),
         "" if is_over or state.steps_per_second is None else rate_text(state.steps_per_second).strip(),
         f"loss <b>{html.escape(newest_losses(state)) or number_text(newest_loss(state)[0]).strip()}</b>",
-        f"gradient norm {html.escape(newest_norms(state)) or bound_of_norm + number_text(state.gradient_norm.last).strip()}",
+        f"gradient norm {html.escape(newest_norms(state)) or bound_of_norm + _main_norm(state)}",
         f"memory {_size(memory_now(state))}, peak {DASH if peak is None else bounded(peak.bound, size_text(peak.bytes), ' ')}",
     ]
     return f"<p>{' · '.join(filter(None, facts))}</p>"
+
+
+def _main_norm(state: RunState) -> str:
+    norms = state.gradient_norm
+    is_old = len(norms) > 0 and is_stale(state, norms.steps[-1])
+    return number_text(norms.last).strip() + (of_step_text(state, norms.steps[-1]) if is_old else "")
 
 
 def _size(size: int | None) -> str:

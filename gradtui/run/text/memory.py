@@ -17,6 +17,7 @@ from gradtui.run.state.selectors import (
     saved_bytes,
     subtree,
 )
+from gradtui.run.text import refusals
 from gradtui.run.text.device_memory import fullest_words
 from gradtui.run.text.frontier import called
 from gradtui.run.text.units import bounded, plural, short_bytes, size_text
@@ -203,6 +204,8 @@ def no_profile_text(state: RunState) -> str:
     """Say why no course of memory within a step is known, and when one will be."""
     if state.ended is not None:
         return "No step was profiled."
+    if state.steps_without_loss:
+        return f"No step can be profiled: {refusals.GRAPH_ALLOCATES_NOTHING}."
     if not is_on_host(state):
         return "The curve within a step comes with the first step whose phases' peaks the allocator has counted."
     return (

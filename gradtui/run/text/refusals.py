@@ -135,6 +135,9 @@ not_written = "{} could not be written: {}".format
 not_profiled = "gradtui profiles memory on the CPU and on CUDA only, and the models are on {}".format
 NO_HISTORY = "the CUDA allocator's history is not free: the script records it, or another allocator is in use"
 ALREADY_NOT_FINITE = "the newest values are already not finite; Pause holds the run"
+GRAPH_ALLOCATES_NOTHING = (
+    "the steps replay a CUDA graph, which allocates nothing: what it uses was allocated when it was captured"
+)
 NO_DIRECTORY = "this run has no directory for files"
 NO_FILE_NAME = f"{NO_DIRECTORY}: name a file"
 ONLY_ON_CUDA = "only the CUDA allocator has one, and this run does not use CUDA"

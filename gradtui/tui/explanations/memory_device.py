@@ -148,7 +148,12 @@ def device_facts(state: RunState) -> list[DetailRow]:
         size = short_bytes(part.size) if part.size is not None else f"{DASH} (not known)"
         rows.append(DetailRow(part.name, ((f"{size} ", ROLES[part.name]), (MEANINGS[part.name], "text"))))
     if found.other_processes is not None:
-        rows += text_rows("others", f"{short_bytes(found.other_processes)} are held by other processes.")
+        and_driver = "" if sample.driver_reserved is not None else ", or by the driver for itself"
+        rows += text_rows("others", f"{short_bytes(found.other_processes)} are held by other processes{and_driver}.")
+    if sample.driver_reserved:
+        rows += text_rows(
+            "driver", f"keeps {short_bytes(sample.driver_reserved)} for itself, which no process can have."
+        )
     if sample.allocated_peak is not None:
         rows += text_rows("at most", _peaks(sample), "muted")
     return rows

@@ -10,7 +10,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
 from gradtui.run.state.step_peaks import step_peaks
 from gradtui.run.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
-from gradtui.run.text.forecast import memory_clauses, statistics_clauses
+from gradtui.run.text.forecast import forecast_notes, memory_clauses, statistics_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 
 _FRONT = "● On the Pareto front: no other plan needs less of memory or work without more of the other."
@@ -47,14 +47,15 @@ def plan_rows(known: Sequence[PlanFigures], current: int, width: int) -> list[Li
     return rows
 
 
-def plan_details(known: Sequence[PlanFigures], current: int, width: int, *, asks: bool) -> list[Line]:
+def plan_details(state: RunState, known: Sequence[PlanFigures], current: int, width: int, *, asks: bool) -> list[Line]:
     """Return what the plan under the cursor would do, and what the signs mean; `asks` if a second press applies it."""
     if current >= len(known):
         return []
     lines = [BLANK, *_details(known[current], width, asks=asks)]
     if any(offered.on_front for offered in known):
         lines += wrap(((_FRONT, "muted"),), width)
-    return [*lines, *wrap(((_WORK, "muted"),), width)]
+    notes = "".join(f" {note[0].upper()}{note[1:]}." for note in forecast_notes(state))
+    return [*lines, *wrap(((_WORK + notes, "muted"),), width)]
 
 
 def _missing(state: RunState) -> Iterator[str]:

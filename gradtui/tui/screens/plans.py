@@ -128,13 +128,13 @@ class _Above(LineView):
 class _Below(LineView):
     """What the plan under the cursor would do."""
 
-    def __init__(self, table: PlanTable) -> None:
+    def __init__(self, state: RunState, table: PlanTable) -> None:
         super().__init__(id="plan-details")
-        self._table = table
+        self._state, self._table = state, table
 
     def lines_for(self, width: int, height: int) -> Sequence[Line]:
         table = self._table
-        return plan_details(table.known, table.index, width - 1, asks=table.asks)[:height]
+        return plan_details(self._state, table.known, table.index, width - 1, asks=table.asks)[:height]
 
 
 class PlansDialog(TextDialog[PlanOffered]):
@@ -148,7 +148,7 @@ class PlansDialog(TextDialog[PlanOffered]):
 
     def __init__(self, state: RunState, ask: AskAll) -> None:
         self._state, self._table = state, PlanTable(state, ask)
-        self._above, self._below = _Above(state, self._table), _Below(self._table)
+        self._above, self._below = _Above(state, self._table), _Below(state, self._table)
         super().__init__("Plans", self._table)
 
     @property

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 from simulated import Simulated, run_simulated
 
-from gradtui.protocol.events import GradientsMeasured, StepsMeasured
+from gradtui.protocol.events import GradientsMeasured, RunEnded, StepsMeasured
 from gradtui.records.recording import Recording
+from gradtui.remote.live.answers import _status
+from gradtui.run.reducer import apply
+from gradtui.run.state.freshness import stale_norm_step
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import progress_line
+from gradtui.run.text.why import parameter_sentences
 
 pytestmark = pytest.mark.fake_cuda
 
@@ -242,6 +248,25 @@ def test_replays_of_a_step_have_neither_loss_nor_norms(tmp_path: Path) -> None:
     ours, seen = compared(tmp_path, "captured")
     assert ours.summary["steps"] == 3 + STEPS
     assert (set(seen.losses), set(seen.norms)) == ({1, 2, 3}, {1, 2, 3})
+
+
+def test_each_place_that_shows_a_norm_from_before_the_replays_says_its_step(tmp_path: Path) -> None:
+    ours, _ = compared(tmp_path, "captured")
+    norms, last = ours.summary["gradient_norm"], ours.summary["steps"]
+    assert (norms["last_step"], norms["measured_steps"], last) == (3, 3, 3 + STEPS)
+    assert {each["gradient_norm_step"] for each in ours.summary["parameters"]} == {3}
+    assert "(step 3)" in next(line for line in ours.stderr.splitlines() if line.startswith("gradtui: norm"))
+    # As the run was before its end, when the newest step counts.
+    state = RunState()
+    for event in Recording(tmp_path / "run.gradtui").events():
+        if not isinstance(event, RunEnded):
+            apply(state, event)
+    state.steps_per_second = 1.0
+    assert "gradient norm" in progress_line(state)
+    assert progress_line(state).count("(step 3)") == 2
+    assert _status(state)["gradient_norm_step"] == 3
+    assert "Its gradient norm is of step 3." in parameter_sentences(state, 0)
+    assert stale_norm_step(state, range(1)) == 3
 
 
 def test_steps_on_replayed_gradients_have_norms_and_no_loss(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gradtui.probe.memory.allocation_history import Notes, block_bytes, course_of
+from gradtui.probe.memory.allocation_history import Notes, course_of
 from gradtui.probe.torch_private.cuda_history import OWN, Block, Entry, Recorded
+from gradtui.protocol.step_peaks import whole_blocks
 from gradtui.protocol.vocabulary import Phase
 
 FIRST = 100
@@ -46,8 +47,8 @@ def test_the_curve_ends_with_what_is_in_use_and_leaves_out_what_gradtui_took() -
     course = course_of(RECORDED, FIRST, NOTES)
     assert course.curve == [600, 1600, 1604, 1904, 1900, 2500, 1500, 1200, 1800, 1200]
     assert course.marks == [(0, Phase.FORWARD), (2, Phase.BACKWARD), (7, Phase.OPTIMIZER)]
-    assert course.blocks == 1024 + 1024 + 512 + 1024
-    assert [block_bytes(size) for size in (1, 512, 513)] == [512, 512, 1024]
+    assert max(course.blocks or ()) == 1024 + 1024 + 512 + 1024
+    assert [whole_blocks(size, 512) for size in (0, 1, 512, 513)] == [0, 512, 512, 1024]
 
 
 def test_what_backward_frees_and_makes_names_the_module_of_what_came_before() -> None:

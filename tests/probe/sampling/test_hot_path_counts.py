@@ -187,6 +187,7 @@ def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch:
     """Found: 168 calls, or 217 where an event is due, whatever the model. Hooks are timed every tenth time only."""
     monkeypatch.setattr(overhead, "_REPORTS_EACH", 10**9)
     monkeypatch.setattr(parts, "_ORDER_EACH", 10**9)
+    monkeypatch.setattr(parts, "_TIMES_NS", 10**18)
     for layers, counts in ((7, (25, 100)), (500, (25,))):
         loop = Loop(layers)
         with every_step("marked", monkeypatch) as probe:

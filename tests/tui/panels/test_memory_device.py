@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import device_sample
+from fakes import MIB, device_sample
 from helpers.states import coop_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +143,11 @@ def test_every_part_is_explained_with_its_number() -> None:
         assert number in shown
     assert "1.00 GiB are held by other processes" in shown
     assert "10.1 GiB allocated and 12.3 GiB reserved" in shown
+    assert "for itself" not in shown
+    assert "driver keeps 500 MiB for itself" in said(dataclasses.replace(SAMPLE, driver_reserved=500 * MIB))
+    # The first version of NVML does not distinguish the two.
+    first = said(dataclasses.replace(SAMPLE, driver_reserved=None))
+    assert "1.00 GiB are held by other processes, or by the driver for itself" in first
 
 
 def test_what_the_driver_hides_is_said() -> None:

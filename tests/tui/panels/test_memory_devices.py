@@ -65,6 +65,12 @@ def test_both_sides_are_named_at_every_width(width: int, shown: str) -> None:
     assert text(device_rows(state_with(SMALL), width)) == shown
 
 
+def test_the_line_ends_with_what_processes_can_have() -> None:
+    kept = replace(SMALL, device_total=81 * GIB, driver_reserved=GIB)
+    for width in (28, 80, 120):
+        assert text(device_rows(state_with(kept), width)) == text(device_rows(state_with(SMALL), width))
+
+
 def test_what_the_driver_does_not_report_is_a_dash_or_all_processes_figure() -> None:
     alone = replace(SMALL, device_used=None, device_total=None, device_process=None)
     expected = "process (NVML) –, torch reserved 872 MiB = 611 allocated + 261 cached · busy 83%"

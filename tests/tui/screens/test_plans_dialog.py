@@ -152,5 +152,10 @@ async def test_the_columns_are_aligned_at_every_width() -> None:
             rows = plan_rows(known, 1, width)
             assert len(rows) == len(known)
             assert {line_width(row) for row in rows} == {width}
-            around = [*heading_lines(state, known, width), *plan_details(known, 1, width, asks=True)]
+            around = [*heading_lines(state, known, width), *plan_details(state, known, 1, width, asks=True)]
             assert max(map(line_width, around)) <= width
+        words = " ".join("".join(part for part, _ in line) for line in plan_details(state, known, 1, 150, asks=True))
+        assert "CUDA" not in words
+        await run.put(ev.DeviceFound(9.0, 40, "NVIDIA H100", "CUDA allocator"))
+        words = " ".join("".join(part for part, _ in line) for line in plan_details(state, known, 1, 150, asks=True))
+        assert "CUDA: checked on a simulated device only." in words

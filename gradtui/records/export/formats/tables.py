@@ -111,6 +111,7 @@ MACHINE = Table(
         "device_process_bytes": _INTEGER,
         "device_used_bytes": _INTEGER,
         "device_total_bytes": _INTEGER,
+        "driver_reserved_bytes": _INTEGER,
         "requested_bytes": _INTEGER,
         "allocated_bytes": _INTEGER,
         "reserved_bytes": _INTEGER,
