@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from gradtui.planner.cheapest import cheapest
 from gradtui.planner.peak import StepChange, accumulates, limits_for, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
 from gradtui.planner.stretches import places_of, units_of
-from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+from gradtui.protocol.forecasts import ForecastAsked, ForecastMade, StepPeaks
 from gradtui.protocol.operations import OperationsRecorded
 
 _TRIES = 5
@@ -106,28 +106,35 @@ class Forecaster:
         reached = _gradients(asked.sizes, now.reached)
         return StepChange(self._peaks_now, after, gradients, asked.optimizer_state, gradients_now=reached)
 
-    def fit(self, asked: ForecastAsked, blocks: Collection[int], room: int) -> ForecastMade | None:
+    def fit(self, asked: ForecastAsked, levels: Iterable[Collection[int]], room: int) -> ForecastMade | None:
         """Return the answer for the cheapest change that lets the peak of a step fit into `room` bytes; None if there is none.
 
-        It is the change that was asked about and checkpoints of as few operations as possible, of the modules `blocks`. The
-        change is exact for what a step with all of them and one with none of them say of each block (see `cheapest`), and its
-        own peak is forecast like any other. Raises `NoForecastError` if there is no forecast of the peak.
+        It is the change that was asked about and checkpoints of as few operations as possible, all of them of the modules of
+        one level, the first one with which the peak fits. The change is exact for what a step with all of these modules and
+        one with none of them say of each (see `cheapest`), and its own peak is forecast like any other. Raises
+        `NoForecastError` if there is no forecast of the peak.
         """
         plain = self.with_peak(self.answer(asked), asked)
         if asked.peaks is None or plain.peak is None or self._peaks_now is None:
             raise NoForecastError(", ".join(plain.unknown) or "the peak of a step cannot be forecast")
-        most = room - asked.peaks.highest[1]
-        if plain.peak <= most:
+        if plain.peak <= room - asked.peaks.highest[1]:
             return plain
+        fitting = (self._fit(asked, asked.peaks, self._peaks_now, plain.gradients, blocks, room) for blocks in levels)
+        return next(filter(None, fitting), None)
+
+    def _fit(
+        self, asked: ForecastAsked, measured: StepPeaks, now: Peaks, gradients: int, blocks: Collection[int], room: int
+    ) -> ForecastMade | None:
+        most = room - measured.highest[1]
         replay, _ = self._present(asked)
         plan = _plan_after(asked)
         places = places_of(asked.operations, frozenset(blocks) - plan.checkpointed)
-        units = units_of(replay, places, plan, has_gradients=accumulates(asked.peaks))
+        units = units_of(replay, places, plan, has_gradients=accumulates(measured))
         if units is None:
             raise NoForecastError("backward cannot be repeated")
         over = 0
         for _ in range(_TRIES):
-            limits = limits_for(asked.peaks, self._peaks_now, room - over, plain.gradients, asked.optimizer_state)
+            limits = limits_for(measured, now, room - over, gradients, asked.optimizer_state)
             chosen = cheapest(units, limits) if limits is not None else None
             if chosen is None:
                 return None
