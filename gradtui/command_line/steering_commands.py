@@ -106,7 +106,7 @@ def _preview(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=1))
     elif found["refused"] is not None:
-        click.echo(printable(f"cannot {found['text']}: {found['refused']}"))
+        click.echo(printable(found["refused"]))
     else:
         click.echo(printable(f"would {found['text']}"))
         for name, words in (("stops", "stop training"), ("starts", "begin to train")):

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry, from_words
-from gradtui.protocol.commands import ShowRank
+from gradtui.protocol.commands import Command, ShowRank
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import (
     CommandApplied,
@@ -209,7 +209,7 @@ class LiveRun:
         if not isinstance(words, dict):
             raise BadEntry("command is an object with a command and its fields")
         complete = self._complete(words)
-        return self._previews.of(from_words(complete, 0)) if complete is not None else None
+        return self._previews.of(_possible(complete)) if complete is not None else None
 
     def _complete(self, words: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the words of a command with what it leaves out; None if the run does not answer now. Raises `BadEntry`."""
@@ -243,10 +243,7 @@ class LiveRun:
         words = self._complete(words)
         if words is None:
             return None
-        command = from_words(words, 0)
-        objection = objection_to(command)
-        if objection is not None:
-            raise BadEntry(objection)
+        command = _possible(words)
         if self._is_over:
             raise BadEntry("the run has ended")
         # A viewer has the state itself, and waits for the answer.
@@ -258,6 +255,15 @@ class LiveRun:
         self._commands.reopen()
         sent = self._commands.submit(lambda number: from_words(words, number), origin, id_)
         return {"id": sent.id, "cursor": cursor}
+
+
+def _possible(words: Mapping[str, Any]) -> Command:
+    """Return the command of complete words. Raises `BadEntry` if no run could carry it out."""
+    command = from_words(words, 0)
+    objection = objection_to(command)
+    if objection is not None:
+        raise BadEntry(objection)
+    return command
 
 
 def _status(state: RunState) -> dict[str, Any]:

@@ -139,9 +139,9 @@ def _train_only(state: RunState, name: str, selection: str) -> Iterator[PlanOffe
         found = find(selection, state.tree)
     except NothingSelected:
         return
-    yield PlanOffered(
-        name, forecast_train_only(state, found.indices).change, (lambda number: TrainOnly(number, selection),)
-    )
+    made = forecast_train_only(state, found.indices)
+    if made.untrainable is None:
+        yield PlanOffered(name, made.change, (lambda number: TrainOnly(number, selection),))
 
 
 def _checkpointed(state: RunState, plan: PlanOffered, every: int) -> PlanOffered:

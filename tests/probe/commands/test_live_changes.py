@@ -177,8 +177,14 @@ def test_a_rate_that_is_a_tensor_stays_one() -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (lambda n: SetGroup(n, 1, 0, 0.1), "there is no optimizer 1"),
-        (lambda n: SetGroup(n, 0, 4, 0.1), "SGD has no group 4: groups are numbered from 0"),
+        (
+            lambda n: SetGroup(n, 1, 0, 0.1),
+            "there is no such param group; there is optimizer=0 group=0 (SGD) has learning rate 0.1",
+        ),
+        (
+            lambda n: SetGroup(n, 0, 4, 0.1),
+            "there is no such param group; there is optimizer=0 group=0 (SGD) has learning rate 0.1",
+        ),
         (lambda n: SetGroup(n, 0, 0), "neither a learning rate nor a weight decay was named"),
         (lambda n: SetGroup(n, 0, 0, -0.1), "a learning rate is a number from 0 on, not -0.1"),
         (lambda n: SetGroup(n, 0, 0, float("nan")), "a learning rate is a number from 0 on, not nan"),
