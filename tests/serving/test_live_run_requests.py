@@ -89,6 +89,34 @@ def test_a_viewer_that_comes_late_has_the_state_and_then_every_event(training: T
     run.close()
 
 
+def test_a_status_says_how_old_its_values_are(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gradtui.remote.live.answers.monotonic", lambda: now)
+    assert training.ask("status")["step_age"] is None
+    training.emit(*EVENTS[:300])
+    assert training.ask("status")["step_age"] == 0.0
+    now = 142.0
+    # The sampler's thread goes on while the training is stopped.
+    training.emit(*(each for each in EVENTS if isinstance(each, ev.DeviceSampled)))
+    assert training.ask("status")["step_age"] == 42.0
+    training.emit(*EVENTS[300:])
+    assert training.ask("status")["step_age"] == 0.0
+
+
+def test_a_status_names_the_ranks_that_are_silent(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gradtui.remote.live.answers.monotonic", lambda: now)
+    step = next(each for each in EVENTS if isinstance(each, ev.Progress) and each.steps)
+    training.emit(*(ev.RankJoined(1.0, 0, rank, 2, rank, "host", 100 + rank, 0) for rank in range(2)))
+    training.emit(*(ev.RankEvent(2.0, 0, rank, 0, replace(step, at=2.0)) for rank in range(2)))
+    status = training.ask("status")
+    assert (status["step_age"], status["silent_ranks"]) == (0.0, [])
+    now = 130.0
+    training.emit(ev.RankEvent(32.0, 0, 1, 0, replace(step, at=32.0)), ev.RanksHeard(32.0, 0, ((0, 30.0), (1, 0.0))))
+    status = training.ask("status")
+    assert (status["step_age"], status["silent_ranks"]) == (30.0, [{"rank": 0, "seconds": 30.0}])
+
+
 def test_several_viewers_see_the_same_and_one_that_leaves_costs_the_others_nothing(training: Training) -> None:
     training.emit(*EVENTS[:50])
     first, second, third = (AttachedRun(address(training.directory, training.server)) for _ in range(3))

@@ -50,6 +50,16 @@ def test_a_run_answers_and_is_listed(server: RunServer, tmp_path: Path) -> None:
     assert server.id.startswith(f"{os.getpid()}-")
 
 
+def test_a_run_that_does_not_answer_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradtui.remote.serving.client._ANSWER_IN_LIST_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / "7-ef.sock"))
+        # The kernel accepts connections for a process that is stopped.
+        stopped.listen()
+        (run,) = live_runs(tmp_path)
+    assert run == {"id": "7-ef", "error": "run 7-ef does not answer: timed out"}
+
+
 def test_only_the_owner_can_connect(server: RunServer, tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.sock")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

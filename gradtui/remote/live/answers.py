@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from time import monotonic
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry, from_words
@@ -75,13 +76,15 @@ class LiveRun:
         self._is_chosen = False
         self._generation = 0
         self._previews = Previews(look)
+        self._progress_at: float | None = None
+        """The time of the newest step or micro-step on the viewer's clock, which goes on while the training is stopped."""
         events.follow(self._keep)
 
     @property
     def answers(self) -> Mapping[str, Answer]:
         """What the run can be asked, by name."""
         return {
-            "status": lambda _: self._look(lambda state: {**self._identity, **_status(state)}),
+            "status": lambda _: self._look(lambda state: {**self._identity, **_status(state), **self._ages(state)}),
             "state": lambda _: self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped))),
             "findings": lambda _: self._look(
                 lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)]
@@ -92,6 +95,19 @@ class LiveRun:
             "tail": self._tail,
             "do": self._do,
             "preview": self._preview,
+        }
+
+    def _ages(self, state: RunState) -> dict[str, Any]:
+        """Return how old the values are, and which ranks are silent and for how long, in seconds."""
+        since, job = self._progress_at, state.job
+        silent = (
+            [(each.rank, each.seconds_silent(job.now)) for each in job.live if each.is_silent]
+            if job is not None
+            else []
+        )
+        return {
+            "step_age": round(monotonic() - since, 1) if since is not None else None,
+            "silent_ranks": [{"rank": rank, "seconds": round(seconds, 1)} for rank, seconds in silent],
         }
 
     def _why(self, request: Mapping[str, Any]) -> Any:
@@ -144,12 +160,21 @@ class LiveRun:
 
     def _keep(self, events: Sequence[Event]) -> None:
         kept = [each for each in map(self._of_run, events) if not isinstance(each, _LEFT_OUT)]
+        # Now it is known which rank is shown.
+        if any(map(self._is_progress, events)):
+            self._progress_at = monotonic()
         if kept:
             with self._changed:
                 for each in kept:
                     self._count += 1
                     self._history.append((self._count, each))
                 self._changed.notify_all()
+
+    def _is_progress(self, event: Event) -> bool:
+        """Return whether a step or micro-step was made, in a job by the rank that is shown."""
+        if isinstance(event, RankEvent) and event.rank == self._shown:
+            event = event.event
+        return isinstance(event, Progress) and bool(event.steps or event.micro_steps)
 
     def _of_run(self, event: Event) -> Event:
         """Return an event of a rank as one of the run, if the run shows this rank, or if it is left out anyway."""
