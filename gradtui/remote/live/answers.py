@@ -24,6 +24,7 @@ from gradtui.protocol.events import (
     RankEvent,
     RankJoined,
     RankStateTaken,
+    ReceiptTaken,
     RulesRun,
 )
 from gradtui.protocol.json_objects import to_object
@@ -37,6 +38,7 @@ from gradtui.run.state.objections import in_full, missing_target, objection_to
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss
 from gradtui.run.state.snapshot import snapshot
+from gradtui.run.text import counted
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)
@@ -214,6 +216,7 @@ class LiveRun:
                     self._changed.wait(1.0)
                 found = [(number, event) for number, event in self._history if number > since]
                 is_over = self._is_over
+            found = [(number, self._as_shown(event)) for number, event in found]
             lines = []
             if found and found[0][0] > since + 1 and goes_on and was_told:
                 # The client was so slow that the history no longer has what comes next.
@@ -226,6 +229,12 @@ class LiveRun:
                 yield lines or ["{}"]
             if is_over or not goes_on:
                 return
+
+    def _as_shown(self, event: Event) -> Event:
+        """Return a receipt with the bytes as the run's own log and screen count them, and any other event as it is."""
+        if not isinstance(event, ReceiptTaken):
+            return event
+        return self._look(lambda state: counted(state, event)) or event
 
     # Commands
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gradtui.protocol import commands
 from gradtui.protocol.effects import Effect, TimeChange
 from gradtui.protocol.events import ReceiptTaken
-from gradtui.run.state.changes import Change, ChangeStatus
+from gradtui.run.state.changes import CHANGES_LISTED, Change, ChangeStatus, changes
 from gradtui.run.state.prediction import Prediction
 from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState
@@ -102,6 +102,14 @@ def counted(state: RunState, receipt: ReceiptTaken) -> ReceiptTaken:
     is_named = bool(measured) and receipt.text.endswith(measured)
     text = receipt.text.removesuffix(measured) + effect_text(shown) if is_named else receipt.text
     return replace(receipt, effect=shown, text=text)
+
+
+def counted_changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
+    """Return the newest changes as `changes` does, with their receipts as the screen counts memory."""
+    return [
+        change if change.receipt is None else replace(change, receipt=counted(state, change.receipt))
+        for change in changes(state, most)
+    ]
 
 
 def time_text(change: TimeChange) -> str:
