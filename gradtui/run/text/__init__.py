@@ -18,6 +18,7 @@ from gradtui.run.text.effects import (
     receipt_texts,
     sizes_text,
     title_of_answer,
+    trial_text,
 )
 from gradtui.run.text.ending import EndRow, closing_line, closing_lines, end_rows, ended_words
 from gradtui.run.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
@@ -214,6 +215,7 @@ __all__ = [
     "stop_text",
     "time_left_text",
     "title_of_answer",
+    "trial_text",
     "uneven_text",
     "unregistered_lines",
     "untrained_lines",

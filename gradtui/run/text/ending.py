@@ -9,7 +9,7 @@ from gradtui.run.state.model_records import reported_tree, state_counts
 from gradtui.run.state.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.device_memory import device_texts
-from gradtui.run.text.effects import counted, largest_result
+from gradtui.run.text.effects import answer_text, counted, largest_result
 from gradtui.run.text.findings import finding_line
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_text
@@ -170,7 +170,8 @@ def _changes(state: RunState) -> list[EndRow]:
     if not state.intervention_count:
         return []
     last = state.interventions[-1]
-    text = f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {last.text}"
+    done = answer_text(state, last.command, last.text)
+    text = f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {done}"
     receipt, made = state.receipts.get(last.command.id), state.forecast_of.get(last.command.id)
     effect = counted(state, receipt).effect if receipt is not None else None
     largest = largest_result(effect, made) if effect is not None else None

@@ -67,7 +67,7 @@ def _of_command(state: RunState, applied: CommandApplied) -> list[DetailRow]:
     change = next(
         (each for each in counted_changes(state) if each.command == applied.command and each.at == applied.at), None
     )
-    words = applied.text or (change_words(change) if change is not None else "")
+    words = (change.text or change_words(change)) if change is not None else applied.text
     results = ", ".join(change_results(change)) if change is not None else ""
     undo = "undo: " if applied.undone is not None else ""
     return [
