@@ -13,7 +13,7 @@ from gradtui.run.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.run.state.reconciliation import reconcile
 from gradtui.run.state.run_memory import memory_now, phase_bound
 from gradtui.run.state.run_state import ModelRecord, RunState
-from gradtui.run.state.selectors import is_on_host
+from gradtui.run.state.selectors import is_on_host, newest_step
 from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text.findings import finding_lines
 from gradtui.run.text.forecast import forecast_error_words
@@ -47,7 +47,9 @@ _BUSY_CHILDREN_S = 0.5
 
 def progress_line(state: RunState) -> str:
     """Return the progress of the run as one line."""
-    parts = [f"step {state.step:,}" + (f" (iteration {state.iterations:,})" if state.iterations is not None else "")]
+    parts = [
+        f"step {newest_step(state):,}" + (f" (iteration {state.iterations:,})" if state.iterations is not None else "")
+    ]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
     losses, norms, shown = newest_losses(state), newest_norms(state), shown_norms(state)
