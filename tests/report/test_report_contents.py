@@ -15,12 +15,12 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
 from gradtui.records.export.rule_pages import rule_page
 from gradtui.records.report.contents import Contents, contents_of
-from gradtui.records.report.memory_contents import duration_words
 from gradtui.records.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
 from gradtui.records.report.page import page
 from gradtui.records.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text import duration_text
 
 
 @pytest.fixture(scope="module")
@@ -177,10 +177,19 @@ def test_a_step_that_holds_less_than_the_beginning_has_its_own_course(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.0123, "12.3 ms"), (0.5, "500 ms"), (4.56, "4.6 s"), (75.0, "1m 15s"), (0.0, "0.0 s")]
+    ("seconds", "words"),
+    [
+        (38e-6, "38 µs"),
+        (0.0123, "12.3 ms"),
+        (0.286358, "286 ms"),
+        (0.9996, "1.0 s"),
+        (4.56, "4.6 s"),
+        (75.0, "1m 15s"),
+        (0.0, "0.0 s"),
+    ],
 )
 def test_short_times_are_no_zero(seconds: float, words: str) -> None:
-    assert duration_words(seconds) == words
+    assert duration_text(seconds) == words
 
 
 def test_the_parts_of_a_phase_add_up_to_its_total(contents: Contents) -> None:

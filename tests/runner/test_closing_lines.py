@@ -104,21 +104,21 @@ def test_a_run_that_trained_nothing_says_why() -> None:
 @pytest.mark.parametrize(
     ("parts", "text"),
     [
-        ({}, "13.0 % of the run (2600 µs a step): hooks and readings of every step 13.0 %; set-up 0.5 s, once"),
+        ({}, "13.0 % of the run (2.60 ms a step): hooks and readings of every step 13.0 %; set-up 500 ms, once"),
         (
             {"exempt_steps": 15, "exempt_seconds": 0.25},
-            "13.0 % of the run (2600 µs a step): samples without a budget (15 of 100 steps) 12.5 %, "
-            "hooks and readings of every step 0.5 %; set-up 0.5 s, once",
+            "13.0 % of the run (2.60 ms a step): samples without a budget (15 of 100 steps) 12.5 %, "
+            "hooks and readings of every step 0.5 %; set-up 500 ms, once",
         ),
         (
             {"exempt_steps": 101, "exempt_seconds": 0.3},
-            "13.0 % of the run (2600 µs a step): samples without a budget (100 of 100 steps) 13.0 %, "
-            "hooks and readings of every step 0.0 %; set-up 0.5 s, once",
+            "13.0 % of the run (2.60 ms a step): samples without a budget (100 of 100 steps) 13.0 %, "
+            "hooks and readings of every step 0.0 %; set-up 500 ms, once",
         ),
         (
             {"exempt_steps": 15, "exempt_seconds": 0.2, "paid_steps": 2, "paid_seconds": 0.02, "listing_seconds": 0.1},
-            "8.4 % of the run (1600 µs a step): samples within the budget (1 %) 1.1 %, "
-            "samples without a budget (15 of 100 steps) 7.4 %, hooks and readings of every step 0.0 %; set-up 0.6 s, once",
+            "8.4 % of the run (1.60 ms a step): samples within the budget (1 %) 1.1 %, "
+            "samples without a budget (15 of 100 steps) 7.4 %, hooks and readings of every step 0.0 %; set-up 600 ms, once",
         ),
     ],
     ids=["no samples", "first steps", "all steps", "all parts"],

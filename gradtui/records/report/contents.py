@@ -38,6 +38,7 @@ from gradtui.run.text import (
     change_words,
     count_text,
     counted_changes,
+    duration_text,
     fullest_words,
     nonfinite_text,
     number_text,
@@ -269,7 +270,7 @@ def _details(run: RecordedRun) -> Iterator[Fact]:
         yield Fact(
             "Overhead of gradtui",
             f"{100 * (cost.share or 0.0):.1f} %",
-            f"{cost.own_seconds * 1e6 / cost.steps:.0f} µs a step",
+            f"{duration_text(cost.own_seconds / cost.steps)} a step",
         )
 
 

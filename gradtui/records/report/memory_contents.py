@@ -19,10 +19,8 @@ from gradtui.run.text import (
     growth_text,
     memory_part_name,
     memory_source_text,
-    microseconds_text,
     no_profile_text,
     parts_of_memory,
-    seconds_text,
     share_text,
 )
 from gradtui.run.text.memory import graph_lines, most_saved_text, place_of, spikes_text
@@ -137,11 +135,6 @@ def _device_parts(state: RunState) -> Iterator[tuple[str, int | None]]:
         where = f"cuda:{device.index} " if len(devices) > 1 else ""
         if found is not None:
             yield from ((where + part.name, part.size) for part in found.parts)
-
-
-def duration_words(seconds: float) -> str:
-    """Return a time of the run in words: `38 µs`, `12.3 ms`, `4.6 s`, `1m 15s`."""
-    return (microseconds_text(seconds * 1e6) if 0 < seconds < 0.9995 else seconds_text(seconds)).strip()
 
 
 def share_words(share: float | None) -> str:

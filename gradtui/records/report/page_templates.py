@@ -15,10 +15,20 @@ from markupsafe import Markup
 from gradtui.protocol.json_text import to_document
 from gradtui.records.report.charts import other_loss
 from gradtui.records.report.contents import Contents, sentence
-from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, duration_words, part_names, share_words
+from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, part_names, share_words
 from gradtui.records.report.rule_markup import rule_markup
 from gradtui.run.state.findings import EvidenceValue, Finding
-from gradtui.run.text import DASH, STATE_SUMMARIES, bounded, count_text, number_text, plural, short_bytes, short_rate
+from gradtui.run.text import (
+    DASH,
+    STATE_SUMMARIES,
+    bounded,
+    count_text,
+    duration_text,
+    number_text,
+    plural,
+    short_bytes,
+    short_rate,
+)
 from gradtui.system.printable import printable
 from gradtui.system.version import __version__
 
@@ -44,7 +54,7 @@ def templates() -> Environment:
         "column_of_numbers": lambda name: (name.capitalize(), "number"),
         "count_text": lambda count: count_text(count).strip(),
         "curve_numbers": _curve_numbers,
-        "duration": duration_words,
+        "duration": duration_text,
         "evidence": _evidence,
         "number": lambda value: number_text(value).strip() if value is not None else "",
         "other_loss": other_loss,

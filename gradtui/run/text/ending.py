@@ -22,7 +22,7 @@ from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_outcome
 from gradtui.run.text.report import schedule_lines, steps_words, trained_models, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
-from gradtui.run.text.units import plural
+from gradtui.run.text.units import duration_text, plural
 
 MAX_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
@@ -97,7 +97,7 @@ def _outcome(state: RunState) -> list[EndRow]:
             return [*rows, EndRow("trained", "the rank that is shown has made no step", Level.WARNING)]
         first, *more = untrained_lines(state)
         return [*rows, EndRow("trained", first, Level.WARNING), *(EndRow("", line) for line in more)]
-    text = f"{steps_words(state)}, {plural(state.micro_steps, 'micro-step')} in {state.seconds:.1f} s"
+    text = f"{steps_words(state)}, {plural(state.micro_steps, 'micro-step')} in {duration_text(state.seconds)}"
     if state.skipped_steps:
         text += f", {state.skipped_steps} skipped"
     if state.ended is not None and state.ended.exit_code:

@@ -35,7 +35,7 @@ from gradtui.run.text.out_of_memory import oom_headline
 from gradtui.run.text.overhead import overhead_lines
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_text
-from gradtui.run.text.units import bounded, plural, size_text
+from gradtui.run.text.units import bounded, duration_text, plural, size_text
 from gradtui.system.printable import printable
 
 _MODELS_SHOWN = 8
@@ -86,7 +86,7 @@ def report_lines(state: RunState) -> list[str]:
     by_hand, of = _by_hand(state), steps_by_optimizer(state)
     lines = [
         f"{state.step} steps{by_hand}{f' ({of})' if of else ''}{_in_iterations(state)}, "
-        f"{state.micro_steps} micro-steps in {state.seconds:.1f} s"
+        f"{state.micro_steps} micro-steps in {duration_text(state.seconds)}"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
     lines += finding_lines(state)

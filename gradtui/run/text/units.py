@@ -234,6 +234,11 @@ def seconds_text(seconds: float | None) -> str:
     return text.rjust(SECONDS_WIDTH)
 
 
+def duration_text(seconds: float) -> str:
+    """Format a duration without padding: `38 µs`, `12.3 ms`, `4.6 s`, `1m 15s`."""
+    return (microseconds_text(seconds * 1e6) if 0 < seconds < 0.9995 else seconds_text(seconds)).strip()
+
+
 def time_left_text(seconds: float) -> str:
     """Format a time left, which is an estimate, in at most 6 cells: `12 s`, `3m 05s`, `25 min`, `1h 02m`, `14 h`, `4d 07h`."""
     minutes, rest = divmod(max(0, round(seconds)), 60)

@@ -18,7 +18,6 @@ from torch.optim import lr_scheduler as schedulers
 from watched import Watched, watched
 
 from gradtui.probe.commands.param_group_settings import set_group
-from gradtui.probe.commands.saved_files import duration_words
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.commands import Command, RunSteps, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
 from gradtui.protocol.events import CommandApplied, CommandRejected, GroupsRead
@@ -309,13 +308,6 @@ def test_a_checkpoint_holds_what_training_goes_on_from(tmp_path: Path, monkeypat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "run.pt"]
     assert texts(seen)[0].startswith(f"saved a checkpoint to {tmp_path / 'run.pt'}: ")
     assert "training was paused for" in texts(seen)[0]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.066, "66 ms"), (0.9996, "1.0 s"), (1.0, "1.0 s"), (123.4, "123.4 s")]
-)
-def test_how_long_training_was_held_is_told_as_people_do(seconds: float, words: str) -> None:
-    assert duration_words(seconds) == words
 
 
 @pytest.mark.parametrize(
