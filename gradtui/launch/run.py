@@ -215,16 +215,7 @@ def _with_screen(
         without = ", without --pause-at-nan" if settings.pause_at_nan else ""
         write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
         _plain(replace(settings, pause_at_nan=False), program, server, command, "another process has it")
-    _run(
-        settings,
-        server,
-        screen.training,
-        screen.execute,
-        screen.look,
-        screen.reporter,
-        files,
-        command,
-    )
+    _run(settings, server, screen.training, screen.execute, screen.look, screen.reporter, files, command)
 
 
 def _run(
